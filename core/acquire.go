@@ -9,25 +9,35 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire takes the lock on key. While the key is busy it waits, until ctx is done or as
-// long as Wait allows. While the store does not answer it does not wait: it fails with
-// ErrUnavailable after a few attempts. Under a context that carries a lease of the same key
-// from the same Locker it re-enters: it does not wait, and the key is free when every lease of
-// it has been released. It is never re-entered from memory: the store confirms that the outer
+// Acquire takes the lock on key. While the key is busy it waits until ctx is done, or
+// as long as Wait allows. It does not wait for a store that does not answer: it fails
+// with ErrUnavailable after a few attempts.
+//
+// Under a context that carries a lease of the same key from the same Locker, Acquire
+// re-enters that lease. It then does not wait, and the key is free when each of these
+// leases is released. It never re-enters from memory: the store confirms that the outer
 // lease is still held.
 //
-// The lease is extended until Release is called, also when ctx ends, since the
-// work may still be running then. So every lease has to be released.
+// The lease is extended until Release is called, even if ctx is done, since the work
+// may still be running then. So every lease has to be released.
 //
 // An acquire that gives up on a busy key withdraws its claim at the store before it
-// returns, for half a second at most, and in the background after that or if ctx is done.
+// returns. It waits for that for at most half a second, and not at all if ctx is done.
+// The rest happens in the background.
 //
-// It fails with ErrBusy (a *BusyError, or matching ctx's cause too if ctx ended
-// the wait), ErrUnavailable if the store does not answer, the cause of a ctx that was done
-// before the store was asked, ErrLost if the outer lease was lost, or one of several keys
-// before the last of them was granted, ErrClosed,
-// ErrUnsupported, or ErrInvalid for a key or option that is not allowed, a nil ctx, or a
-// claim heavier than the one it re-enters. After any error nothing is held.
+// Acquire returns an error matching
+//   - ErrBusy, if the key is busy: a *BusyError, or an error that matches ctx's cause
+//     too if ctx ended the wait,
+//   - ErrUnavailable, if the store does not answer,
+//   - the cause of ctx, if ctx was done before the store was asked,
+//   - ErrLost, if the outer lease was lost, or one of several keys before the last of
+//     them was granted,
+//   - ErrClosed, if the Locker is closed,
+//   - ErrUnsupported, if the store does not serve such a claim,
+//   - ErrInvalid, for a key or option that is not allowed, a nil ctx, or a claim
+//     heavier than the one it re-enters.
+//
+// After any error nothing is held.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -36,10 +46,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return l.acquire(ctx, r)
 }
 
-// TryAcquire is Acquire with one attempt: it asks the store once, again only after a failure
-// that may pass, and fails with ErrBusy if the key is held, or if others of this process are
-// waiting for it. It does not ask if the store answers another caller of this process meanwhile,
-// whose question began later, so that the answer holds for both.
+// TryAcquire acquires like Acquire, with one attempt. It asks the store once, and again
+// only after a failure that may pass. It fails with ErrBusy if the key is held, or if
+// other callers of this process are waiting for it. If the store meanwhile answers
+// another caller of this process whose question began later, TryAcquire does not ask:
+// that answer holds for both.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -49,7 +60,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	return l.acquire(ctx, r)
 }
 
-// acquire is Acquire for r, which it puts back into the pool.
+// acquire implements Acquire for r, and puts r back into the pool.
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer r.free()
 	if ctx == nil {
@@ -61,9 +72,9 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
-	over := false // the lease is the caller's, or was released
+	over := false // the lease is held by the caller, or was released
 	defer func() {
-		if !over { // it found a finished record, or the store has panicked
+		if !over { // a finished record was found, or the store has panicked
 			lease.abandon()
 			l.roster.countOut(lease)
 		}
@@ -93,11 +104,11 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	}
 	if err != nil {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
-			lease.abandon() // the caller's time is over
+			lease.abandon() // the caller does not wait any more
 		} else {
 			lease.stop()
 			lease.endContext(nil)
-			// What was to be passed on later is not: the Locker is closed then.
+			// The Locker is closed, so a hold to be passed on later is not.
 			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
 		}
 		l.roster.countOut(lease)
@@ -115,7 +126,8 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// acquireKey adds a hold of key to the lease, or leaves nothing of it at the store.
+// acquireKey adds a hold of key to the lease. If it fails, it leaves nothing of the key
+// at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
 	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
@@ -128,8 +140,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 			withdrawn := make(chan struct{})
 			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
-				// The program may exit soon, and a fair place would keep others out for
-				// as long as the store remembers it.
+				// The program may exit soon. A fair place would then keep others out
+				// for as long as the store remembers it.
 				_, _ = a.sleep(withdrawn, withdrawLimit, nil)
 			}
 		}
@@ -146,8 +158,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 		c.Via, a.joinToken = outer.show(key)
 	}
 	if c.Via != "" {
-		// The holder to join may be waiting for this caller, so it does not queue
-		// behind callers that wait for that holder.
+		// The holder to join may be waiting for this caller. So this caller does not
+		// queue behind callers that wait for that holder.
 		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.request.wait == 0 {
 			return a.acquireError(&c, err)
 		}
@@ -162,8 +174,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 	return a.acquireError(&c, a.inLine(t, &c))
 }
 
-// join adds a hold of c for outer's owner. It fails with ErrLost if the store says that
-// this owner does not hold the key any more.
+// join adds a hold of c for outer's owner. It fails with ErrLost if the store's answer
+// shows that this owner no longer holds the key.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
 	if !outer.trusted() {
@@ -173,7 +185,7 @@ func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	err := a.askRetrying(c)
 	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
 	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {
-		outer.lose() // acquire gives back what was granted
+		outer.lose() // acquire releases what was granted
 		return lost
 	}
 	return a.acquireError(c, err)

@@ -27,11 +27,11 @@ func TestLimits(t *testing.T) {
 		opts         []core.AcquireOption
 		ttl, maxHold time.Duration
 	}{
-		"without options":                {plain, nil, 30 * time.Second, 0},
-		"the Locker's defaults count":    {bounded, nil, time.Minute, time.Hour},
-		"the options come after them":    {bounded, []core.AcquireOption{core.TTL(time.Second)}, time.Second, time.Hour},
-		"an option that is not allowed":  {plain, []core.AcquireOption{core.TTL(0)}, 0, 0},
-		"a MaxHold that is not positive": {plain, []core.AcquireOption{core.MaxHold(0)}, 0, 0},
+		"without options":        {plain, nil, 30 * time.Second, 0},
+		"defaults of the Locker": {bounded, nil, time.Minute, time.Hour},
+		"options after defaults": {bounded, []core.AcquireOption{core.TTL(time.Second)}, time.Second, time.Hour},
+		"option not allowed":     {plain, []core.AcquireOption{core.TTL(0)}, 0, 0},
+		"MaxHold not positive":   {plain, []core.AcquireOption{core.MaxHold(0)}, 0, 0},
 	} {
 		ttl, maxHold, err := adapter.Limits(c.locker, c.opts...)
 		if ttl != c.ttl || maxHold != c.maxHold || (err == nil) != (c.ttl > 0) || err != nil && !errors.Is(err, core.ErrInvalid) {

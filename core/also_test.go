@@ -16,7 +16,8 @@ import (
 
 func TestAlso(t *testing.T) {
 	t.Parallel()
-	sim(t, "keys are taken in sorted order, each once, and all released", func(t *testing.T) {
+	// Keys are taken in sorted order, each once, and all are released.
+	sim(t, "sorted and released", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "b", core.Also("d", "a", "b"), core.Also("c", "a"))
 		var keys []string
@@ -24,10 +25,10 @@ func TestAlso(t *testing.T) {
 			keys = append(keys, c.claims[0].Key)
 		}
 		if !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
-			t.Errorf("taken in the order %v", keys)
+			t.Errorf("got order %v, want a sorted one", keys)
 		}
 		if lease.Key() != "b" || lease.Owner() == "" {
-			t.Errorf("its key is %s", lease.Key())
+			t.Errorf("got key %s, want b with an owner", lease.Key())
 		}
 		time.Sleep(time.Hour)
 		wantHeldLease(t, lease)
@@ -42,7 +43,8 @@ func TestAlso(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, keys...)
 	})
-	sim(t, "when a later key is busy, the earlier ones are free before the error is returned", func(t *testing.T) {
+	// The earlier keys are free before the error is returned.
+	sim(t, "later key busy", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
@@ -56,7 +58,7 @@ func TestAlso(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	sim(t, "while the second key is waited for, the first is extended", func(t *testing.T) {
+	sim(t, "first extended while second waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		got := make(chan *core.Lease)
@@ -74,7 +76,7 @@ func TestAlso(t *testing.T) {
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})
-	sim(t, "when the first key is lost while the second is waited for, the waiting ends", func(t *testing.T) {
+	sim(t, "first lost while second waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		for _, behind := range []bool{false, true} {
@@ -88,7 +90,7 @@ func TestAlso(t *testing.T) {
 			wantErr(t, err, core.ErrLost)
 			wantNot(t, err, core.ErrBusy, core.ErrUnavailable)
 			if d := time.Since(start); d > 10*time.Second {
-				t.Errorf("it waited for %v", d)
+				t.Errorf("got an end of the wait after %v", d)
 			}
 			store.set(nil, opExtend)
 			wantFree(t, store.inner, "a")
@@ -97,7 +99,8 @@ func TestAlso(t *testing.T) {
 		wantHeldLease(t, holder)
 		release(t, holder)
 	})
-	sim(t, "if ctx ends during the wait for the second key, the first key is free", func(t *testing.T) {
+	// The first key is free then.
+	sim(t, "ctx done while second waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		store.set(slow(time.Second, 0), opRelease)
@@ -107,13 +110,14 @@ func TestAlso(t *testing.T) {
 		_, err := l.Acquire(ctx, "a", core.Also("b"))
 		wantErr(t, err, core.ErrBusy, context.DeadlineExceeded)
 		if d := time.Since(until); d != 0 {
-			t.Errorf("it returned %v late", d)
+			t.Errorf("got a return %v late", d)
 		}
 		time.Sleep(1100 * time.Millisecond)
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	sim(t, "hundreds of callers that want the same keys in different orders do not deadlock", func(t *testing.T) {
+	// Hundreds of callers want the same keys in different orders.
+	sim(t, "many orders without deadlock", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
 		var inside [5]atomic.Int32
@@ -145,10 +149,11 @@ func TestAlso(t *testing.T) {
 		start := time.Now()
 		wg.Wait()
 		if d := time.Since(start); d > time.Minute {
-			t.Errorf("it took %v", d)
+			t.Errorf("got all after %v", d)
 		}
 	})
-	sim(t, "the loss of one key ends the lease, and the others go free", func(t *testing.T) {
+	// The loss of one key ends the lease, and the others are freed.
+	sim(t, "one key lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
 		claim := store.sent(opAcquire)[1].claims[0]
@@ -157,13 +162,14 @@ func TestAlso(t *testing.T) {
 		}
 		start := time.Now()
 		if d := lossTime(t, lease).Sub(start); d > 10*time.Second {
-			t.Errorf("it ended after %v, want at the next extension", d)
+			t.Errorf("got the loss after %v, want it at the next extension", d)
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		time.Sleep(time.Millisecond)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	sim(t, "a release that finds one key gone says so and releases the others", func(t *testing.T) {
+	// The release reports that, and releases the others.
+	sim(t, "release finds one key gone", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
 		if err := store.inner.Release(t.Context(), store.sent(opAcquire)[1].claims[0]); err != nil {
@@ -172,7 +178,8 @@ func TestAlso(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	sim(t, "Extend extends all keys, and the shortest counts", func(t *testing.T) {
+	// The key with the shortest validity counts.
+	sim(t, "Extend extends all keys", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, time.Second), opAcquire)
 		start := time.Now()
@@ -191,7 +198,8 @@ func TestAlso(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "under a lease of one of the keys, that key is re-entered and the other acquired", func(t *testing.T) {
+	// Under a lease of one of the keys, that key is re-entered and the other acquired.
+	sim(t, "one of several keys held", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "b")
 		both := acquire(t, outer.Context(), l, "a", core.Also("b"))

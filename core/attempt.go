@@ -17,19 +17,19 @@ import (
 type attempt struct {
 	engine    *engine
 	request   *request
-	ctx       context.Context // of the caller; that of the lease also ends if an earlier key is lost
+	ctx       context.Context // of the caller; that of the lease is also done if an earlier key is lost
 	lease     *Lease
-	until     time.Time // end of the waiting, zero if there is none
+	until     time.Time // when the waiting stops; zero if never
 	busyTold  bool      // the observer was notified that the caller is refused or waits
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the store's error, if it did not answer
 	unheard   bool      // the store was asked for this key and has not answered
-	joinToken uint64    // the token of the hold to join, if it is known
-	byText    bool      // it is from an owner's text, not from a lease of this process
+	joinToken uint64    // the token of the hold to join; 0 if unknown
+	byText    bool      // joinToken is from an owner's text, not from a lease of this process
 }
 
-// inLine acquires c by its place in the queue: it waits for its turn, and asks as the head
-// or beside it.
+// inLine acquires c by its place in the queue. It waits for its turn, and then asks as
+// the head or beside it.
 func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	for {
 		if t.ready != nil {
@@ -52,8 +52,8 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	}
 }
 
-// asHead acquires c as the head of the queue: it asks the store, and while the answer is
-// busy it waits for a wake-up or a delay and asks again.
+// asHead acquires c as the head of the queue. It asks the store, and after each busy
+// answer waits for a wake-up or a delay before it asks again.
 func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	if h := t.takeGiven(); h != nil {
 		if a.lease.take(h) {
@@ -63,9 +63,9 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	}
 	var w watch
 	defer w.close()
-	// A lone caller asks first and opens a watch only if it has to wait. One that
-	// waited behind others of this process, or comes after a lone caller that had to
-	// wait, will probably have to wait: it opens the watch first.
+	// A lone caller asks first, and opens a watch only if it has to wait. A caller
+	// opens the watch first if it will probably have to wait: it waited behind others
+	// of this process, or comes after a lone caller that had to wait.
 	switch {
 	case a.request.wait == 0:
 	case t.contended && a.engine.waiters.wakeable.Load():
@@ -111,7 +111,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
 		}
 		if c.Wait {
-			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // or the place is gone
+			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // before the place expires
 		}
 		a.engine.waiters.asleep(t, busy)
 		asleep := time.Now()
@@ -127,8 +127,9 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	}
 }
 
-// refused returns the store's answer to t if err says that it is busy, and has the queue note
-// it. It returns nil for any other err, and if ctx is done: err can be its cause.
+// refused returns the store's answer to t if err is a busy answer, and has the queue
+// record it. It returns nil for any other err, and if ctx is done, since err can then
+// be ctx's cause.
 func (a *attempt) refused(t *waiter, err error) *BusyError {
 	if !errors.Is(err, ErrBusy) || a.ctx.Err() != nil {
 		return nil
@@ -142,7 +143,7 @@ func (a *attempt) refused(t *waiter, err error) *BusyError {
 	return busy
 }
 
-// step is the first pause of the acquire's pace.
+// step returns the first pause of the acquire's pace.
 func (a *attempt) step() time.Duration {
 	d, _ := a.request.pace.Delays()()
 	return d
@@ -158,9 +159,10 @@ func (a *attempt) lastsFor(d time.Duration) bool {
 // forever is longer than any caller waits.
 const forever = time.Duration(math.MaxInt64)
 
-// sleep waits until wake receives, d is over or the acquire ends, and returns the reason
-// for that, or nil. Closed tells that wake was closed. The time limit of the acquire
-// counts only for a busy key; busy is nil if the store has not answered.
+// sleep waits until wake receives, d has passed or the acquire ends. It returns the
+// reason if the acquire ends, and nil otherwise; closed reports whether wake was
+// closed. The time limit of the acquire counts only for a busy key; busy is nil if the
+// store has not answered.
 func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) (closed bool, err error) {
 	last := false
 	if busy != nil && !a.until.IsZero() {
@@ -187,8 +189,9 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 	}
 }
 
-// askRetrying asks the store, again after errors that may pass, and adds the hold that is
-// granted. It does not ask again if the store knows that its server is down.
+// askRetrying asks the store, repeats the question after errors that may pass, and adds
+// the hold that is granted. It does not repeat it if the store knows that its server is
+// down.
 func (a *attempt) askRetrying(c *store.Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
@@ -221,7 +224,7 @@ func (a *attempt) ask(c *store.Claim) error {
 		return context.Cause(a.ctx)
 	}
 	a.placed = a.placed || c.Wait
-	unsure := true // stays if the store panics
+	unsure := true // stays true if the store panics
 	defer func() {
 		if unsure {
 			a.lease.markUnsure(c.Key)
@@ -233,13 +236,14 @@ func (a *attempt) ask(c *store.Claim) error {
 	g, err := a.engine.store.Acquire(ctx, *c)
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
-		// A grant by message (store.Claim.Push) is short, since it is to be extended.
-		// This lease is not extended: the same claim again makes it last for its TTL.
+		// A grant by message (store.Claim.Push) is short, because it is meant to be
+		// extended. This lease is not extended: the same claim again makes it last for
+		// its TTL.
 		start = a.engine.now()
 		g, err = a.engine.store.Acquire(ctx, *c)
 	}
 	if err != nil {
-		// After a short grant the store has that one.
+		// If the second call fails, the store still has the short grant.
 		unsure = short || !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable)
 		return err
 	}
@@ -258,16 +262,16 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken is how much less than an owner's token the one may be that a store reports to a
-// claim that joins, if the token of the owner's text is to be believed. Tokens of Redis are
-// microseconds, and it mostly knows the time of a grant to the millisecond.
+// roughToken bounds how far the token that a store reports to a joining claim may be
+// below the token in the owner's text, if that text is to be believed. Tokens of Redis
+// are microseconds, and Redis usually knows the time of a grant to the millisecond.
 const roughToken = 4096
 
-// admit adds the hold that was granted to c by a call from start on.
+// admit adds the hold that was granted to c by a call that began at start.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
-		// The owner has one token, which a resource may have seen already. The store may
-		// report another one, see store.Grant.Token. Only a text can be made up.
+		// The owner has one token, which a resource may have seen already. The store
+		// may report another one, see store.Grant.Token. Only a text can be forged.
 		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
 			g.Token = a.joinToken
 		}
@@ -284,8 +288,9 @@ func (a *attempt) tellBusy(err error) {
 	}
 }
 
-// acquireError is the error for the caller when the acquire of c has ended with err, the
-// last one of the store or of the waiting; nil if it has a hold.
+// acquireError returns the error for the caller when the acquire of c has failed with
+// err, the last error of the store or of the waiting. It returns nil if the acquire has
+// a hold.
 func (a *attempt) acquireError(c *store.Claim, err error) error {
 	switch {
 	case err == nil:
@@ -300,8 +305,9 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 		}
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released it. The store (redlock, or Redis with replicas)
-		// did, after an attempt without an answer, and does not grant it again.
+		// This process has not released the claim. The store (redlock, or Redis with
+		// replicas) did, after an attempt without an answer, and does not grant it
+		// again.
 		return fmt.Errorf("acquire %s: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("acquire %s: %w", a.request.name, err)
@@ -309,9 +315,10 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
-// ctxError is acquireError when the caller's context is done. The key was busy if the store
-// or the queue of this process has said so. If the store was asked and has not answered, it
-// is unavailable. Otherwise nothing is known of the key, and the error is the context's.
+// ctxError returns the error of acquireError when the caller's context is done. If the
+// store or the queue of this process answered busy, the key is busy. If the store was
+// asked and has not answered, it is unavailable. Otherwise nothing is known of the key,
+// and the error is the context's.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause

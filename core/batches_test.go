@@ -8,11 +8,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hazard 46
 // TestBatches is about hazard 46 of PROOF.md, with many leases.
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	sim(t, "thousands of leases are extended in batches, by a few calls at a time", func(t *testing.T) {
+	// Thousands of leases are extended in batches, by a few calls at a time.
+	sim(t, "thousands in batches", func(t *testing.T) {
 		const leases, ttl = 10_000, 30 * time.Second
 		l, store := setup(t)
 		var all []*core.Lease
@@ -49,7 +49,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
-	sim(t, "batches are extended side by side, since one after the other a slow store would lose them", func(t *testing.T) {
+	// One after the other, a slow store would lose them.
+	sim(t, "batches side by side", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range 5000 {
@@ -63,7 +64,8 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	sim(t, "however many calls hang, all that is due is soon asked for", func(t *testing.T) {
+	// However many calls hang, the store is soon asked for all leases that are due.
+	sim(t, "calls hang", func(t *testing.T) {
 		const leases = 30_000
 		l, store := setup(t)
 		var all []*core.Lease
@@ -80,7 +82,7 @@ func TestBatches(t *testing.T) {
 			}
 		}
 		if len(asked) != leases {
-			t.Errorf("two seconds after all %d were due, %d had been asked for", leases, len(asked))
+			t.Errorf("two seconds after all %d were due, %d were asked for", leases, len(asked))
 		}
 		store.set(nil, opExtend)
 		time.Sleep(time.Minute)
@@ -89,7 +91,8 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	sim(t, "nor is a lease extended after MaxHold if its turn comes only then", func(t *testing.T) {
+	// A lease whose turn comes only after MaxHold is not extended.
+	sim(t, "late turn after MaxHold", func(t *testing.T) {
 		const leases, limit = 20_000, 9100 * time.Millisecond
 		l, store := setup(t)
 		var all []*core.Lease
@@ -107,14 +110,15 @@ func TestBatches(t *testing.T) {
 			}
 		}
 		if asked == 0 || asked == leases {
-			t.Errorf("vacuous: %d of %d were asked for before MaxHold", asked, leases)
+			t.Errorf("test setup: got %d of %d asked for before MaxHold", asked, leases)
 		}
 		for _, lease := range all {
 			wantHeldLease(t, lease)
 			release(t, lease)
 		}
 	})
-	sim(t, "leases taken at different times are extended together where that is not late", func(t *testing.T) {
+	// Leases taken at different times are extended together where that is not late.
+	sim(t, "calls are shared", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range 200 {

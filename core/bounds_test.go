@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// units are the factors with which PROOF.md gives numbers.
+// units are the factors of the units in PROOF.md.
 var units = map[string]int64{
 	"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20,
 	"ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
 }
 
-// cited is a number with the constant whose value it is: 10 ms (`core.passTime`).
+// cited matches a number with the constant whose value it is: 10 ms (`core.passTime`).
 var cited = regexp.MustCompile("([0-9][0-9,]*)(?: ([A-Za-z]+))? \\(`([a-z/0-9]+)\\.([A-Za-z]\\w*)`\\)")
 
-// bare is a number with a unit, with or without a constant.
+// bare matches a number with a unit, with or without a constant.
 var bare = regexp.MustCompile("\\b[0-9][0-9,]*(?:\\.[0-9]+)? (?:ms|s|min|h|bytes|KiB|MiB)\\b(?: \\(`)?")
 
-// TestProofBounds compares the numbers that PROOF.md gives as bounds with the
-// constants that it names, and wants a constant for each number with a unit in its
-// tables. The table of limits has the words of doc.go.
+// TestProofBounds compares the bounds in PROOF.md with the constants that it names. It
+// requires a constant for each number with a unit in the tables. The table of limits
+// has the words of doc.go.
 func TestProofBounds(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -83,7 +83,7 @@ func TestProofBoundsAreCompared(t *testing.T) {
 	}
 }
 
-// compare says what is wrong with what was cited.
+// compare returns the mistake in a cited number, or "".
 func compare(m []string) (complaint string) {
 	unit, ok := units[m[2]]
 	if !ok {
@@ -100,7 +100,7 @@ func compare(m []string) (complaint string) {
 	return ""
 }
 
-// valueOf is the value of a constant of a package of this module.
+// valueOf returns the value of a constant of a package of this module.
 func valueOf(pkg, name string) (constant.Value, error) {
 	files, err := filepath.Glob(filepath.Join("..", pkg, "*.go"))
 	if err != nil {
@@ -132,7 +132,8 @@ func valueOf(pkg, name string) (constant.Value, error) {
 	return nil, fmt.Errorf("%s has no constant %s with a value", pkg, name)
 }
 
-// eval is the value of an expression of integers, times and constants of pkg or core.
+// eval returns the value of an expression of integers, times and constants of pkg or
+// core.
 func eval(pkg string, x ast.Expr) (constant.Value, error) {
 	switch x := x.(type) {
 	case *ast.BasicLit:

@@ -10,14 +10,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// jitter makes requests and replies take up to d each.
+// jitter returns a fault in which requests and replies take up to d each.
 func jitter(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		return slow(rand.N(d), rand.N(d))(ctx, n, do)
 	}
 }
 
-// offset is a time around an instant, and often the instant itself.
+// offset returns a time around an instant, and often the instant itself.
 func offset(around time.Duration) time.Duration {
 	if rand.N(4) == 0 {
 		return 0
@@ -25,8 +25,8 @@ func offset(around time.Duration) time.Duration {
 	return rand.N(2*around) - around
 }
 
-// cancelOne has two waiters, cancels one about when the holder releases, and
-// says how long after the release the other had the key.
+// cancelOne starts two waiters and cancels one about when the holder releases. It
+// returns how long after the release the other had the key.
 func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Duration, o ...core.AcquireOption) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -41,13 +41,13 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 				t.Errorf("Release: %v", err)
 			}
 		case ctx.Err() == nil:
-			t.Errorf("Acquire: %v, and ctx has not ended", err)
+			t.Errorf("Acquire: %v, and ctx is not done", err)
 		default:
 			wantErr(t, err, context.Canceled)
 		}
 	}()
 	if rand.N(4) > 0 {
-		synctest.Wait() // else the other may be the head
+		synctest.Wait() // otherwise the other may be the head
 	}
 	served := make(chan time.Time, 1)
 	go func() {
@@ -71,12 +71,12 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 	return took
 }
 
-// hazard 43
 // TestCancelledWaiter is about hazard 43 of PROOF.md.
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
-	for name, fair := range map[string]bool{"": false, ", among fair ones": true} {
-		sim(t, "if a waiter is cancelled when the key is released, the other one has it soon"+name, func(t *testing.T) {
+	for name, fair := range map[string]bool{"": false, " among fair ones": true} {
+		// The other waiter has the key soon.
+		sim(t, "waiter canceled at release"+name, func(t *testing.T) {
 			l, store := setup(t)
 			other := newLocker(t, store.inner)
 			o := opts(core.Name("order"))
@@ -107,7 +107,7 @@ func TestCancelledWaiter(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a waiter in the middle of the line leaves without a trace", func(t *testing.T) {
+	sim(t, "waiter amid the line leaves", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), l, "order:1")
 		var left []context.CancelFunc
@@ -134,7 +134,8 @@ func TestCancelledWaiter(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a claim that is cancelled at any moment of its acquire leaves nothing at the store", func(t *testing.T) {
+	// Nothing of it is left at the store.
+	sim(t, "claim canceled at any moment", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(5 * time.Millisecond))
 		for i := range 2000 {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLabel = 128 // of Service and Version, in bytes
+	maxLabel = 128 // bytes, of Service and of Version
 	maxTrace = 64
 
 	maxEntries = 1000
@@ -27,14 +27,14 @@ type cardWriter struct {
 	store  store.Cards
 	card   Card // without entries
 
-	ctx    context.Context // of its calls
+	ctx    context.Context // of the calls to the store
 	cancel context.CancelFunc
-	over   context.Context // ends when it is to end
+	over   context.Context // done when the writer is to stop
 	end    context.CancelFunc
-	ended  chan struct{} // closed when it has
+	ended  chan struct{} // closed when it has stopped
 }
 
-// start checks the option, and begins to write.
+// start checks the option, and starts the writing.
 func (w *cardWriter) start() error {
 	c := &w.card
 	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
@@ -65,7 +65,7 @@ func (w *cardWriter) run() {
 	for {
 		select {
 		case <-w.over.Done():
-			w.put(nil, time.Millisecond) // no process is seen that is not there any more
+			w.put(nil, time.Millisecond) // so that operators do not see a process that is gone
 			return
 		case <-tick.C:
 		}
@@ -81,8 +81,8 @@ func (w *cardWriter) put(entries []store.CardEntry, ttl time.Duration) {
 	_ = w.store.Put(ctx, c, ttl)
 }
 
-// stop ends the writing and the card. It returns true when both have ended, and false
-// when ctx ends before that: then they end by themselves.
+// stop ends the writing and the card, and reports whether both ended before ctx was
+// done. Otherwise they end in the background.
 func (w *cardWriter) stop(ctx context.Context) bool {
 	if w == nil {
 		return true
@@ -92,8 +92,9 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	return done(ctx, w.ended)
 }
 
-// entries are those of the card, as many as it has room for: one for each key that a lease
-// holds, and one for each acquire that waits, with the key that it was called with.
+// entries returns the entries of the card, as many as it has room for: one for each key
+// that a lease holds, and one for each acquire that waits, with the key it was called
+// with.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
@@ -120,8 +121,8 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 	return all
 }
 
-// trace is the result of the caller's function for a context. A panic in it must not end
-// the process, and a long text must not take the room of other entries.
+// trace returns the result of the caller's function for a context. A panic in it must
+// not end the process, and a long text must not take the room of other entries.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""
@@ -133,7 +134,8 @@ func (w *cardWriter) trace(ctx context.Context) (id string) {
 	return id
 }
 
-// printable reports whether s is UTF-8 of at most so many bytes, without control characters.
+// printable reports whether s is UTF-8 without control characters, and no longer than
+// most bytes.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardStore is a store whose cards go as a test says, and that counts them.
+// cardStore is a store that counts cards, and whose cards work as a test decides.
 type cardStore struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func (s *cardStore) set(put func(ctx context.Context) error) {
 	s.put = put
 }
 
-// card is that of the only process, which must not be there if none is wanted.
+// card returns the only card. Want is the number of cards, 0 or 1.
 func (s *cardStore) card(t *testing.T, want int) core.Card {
 	t.Helper()
 	cards, err := s.Cards(t.Context())
@@ -72,7 +72,8 @@ type traceKey struct{}
 
 func TestCard(t *testing.T) {
 	t.Parallel()
-	sim(t, "it says which process it is, from the start until Close", func(t *testing.T) {
+	// The card describes its process, from the start until Close.
+	sim(t, "process from start to Close", func(t *testing.T) {
 		before := time.Now()
 		l, store := carded(t, core.Card{Service: "payments", Version: "1.2"})
 		synctest.Wait()
@@ -88,7 +89,7 @@ func TestCard(t *testing.T) {
 		synctest.Wait()
 		store.mu.Lock()
 		if len(store.puts) != 10 {
-			t.Errorf("it was written %d times in 90 s, want 10", len(store.puts))
+			t.Errorf("got %d writes in 90 s, want 10", len(store.puts))
 		}
 		store.mu.Unlock()
 		if err := l.Close(context.Background()); err != nil {
@@ -97,7 +98,7 @@ func TestCard(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		store.card(t, 0)
 	})
-	sim(t, "its process is that of the holds", func(t *testing.T) {
+	sim(t, "same process as its holds", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		synctest.Wait()
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -106,7 +107,9 @@ func TestCard(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "it has what was held or waited for longer than 5 s, oldest first, with its trace", func(t *testing.T) {
+	// The card has the keys held or waited for longer than 5 s, oldest first, with
+	// their trace.
+	sim(t, "long holds and waits", func(t *testing.T) {
 		l, s := carded(t, core.Card{Trace: func(ctx context.Context) string {
 			noMutex()
 			id, _ := ctx.Value(traceKey{}).(string)
@@ -153,7 +156,9 @@ func TestCard(t *testing.T) {
 		release(t, next)
 		wantErr(t, lost.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "an entry names the hold that the store shows, and the card its process, also after it was passed on", func(t *testing.T) {
+	// An entry names the hold at the store, and the card its process, even after the
+	// hold was passed on.
+	sim(t, "hold that was passed on", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		first := acquire(t, t.Context(), l, "order:1")
 		got := make(chan *core.Lease)
@@ -170,7 +175,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, next)
 	})
-	sim(t, "a store that fails or hangs ends nothing, and the card is back after that", func(t *testing.T) {
+	// It ends nothing, and the card is back afterwards.
+	sim(t, "store fails or hangs", func(t *testing.T) {
 		l, store := carded(t, core.Card{Trace: func(context.Context) string { panic("trace") }})
 		lease := acquire(t, t.Context(), l, "order:1")
 		synctest.Wait()
@@ -186,7 +192,7 @@ func TestCard(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		store.card(t, 0)
 		if took := time.Duration(longest.Load()); took == 0 || took > 3*time.Second || l.Snapshot().Locks[0].Held != 1 || lease.Context().Err() != nil {
-			t.Errorf("a write took %v, and there are %+v", took, l.Snapshot())
+			t.Errorf("got a write of %v and %+v", took, l.Snapshot())
 		}
 		store.set(nil)
 		time.Sleep(10 * time.Second)
@@ -196,7 +202,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "Close waits for a write no longer than its context, and the card ends by itself", func(t *testing.T) {
+	// Close waits no longer than its context, and the card expires.
+	sim(t, "Close during a write", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		synctest.Wait()
 		store.set(func(ctx context.Context) error { <-ctx.Done(); return core.ErrUnavailable })
@@ -212,7 +219,8 @@ func TestCard(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		store.card(t, 0)
 	})
-	sim(t, "the card stays while Close waits for leases", func(t *testing.T) {
+	// The card stays while Close waits for leases.
+	sim(t, "card during Close", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		lease := acquire(t, t.Context(), l, "order:1")
 		closed := make(chan error)
@@ -226,7 +234,8 @@ func TestCard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sim(t, "of many leases it has the oldest, and never more than a card may have", func(t *testing.T) {
+	// The card has the oldest leases, and never more than it may have.
+	sim(t, "oldest of many leases", func(t *testing.T) {
 		l, s := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
 		var leases []*core.Lease
 		hold := func(name string, n int) {
@@ -254,7 +263,7 @@ func TestCard(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	sim(t, "of short entries there are a thousand", func(t *testing.T) {
+	sim(t, "thousand short entries", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		var leases [1500]*core.Lease
 		for i := range leases {
@@ -284,12 +293,12 @@ func TestCardIsRefused(t *testing.T) {
 			wantErr(t, err, core.ErrInvalid)
 		})
 	}
-	t.Run("by a store that keeps none", func(t *testing.T) {
+	t.Run("store without cards", func(t *testing.T) {
 		t.Parallel()
 		_, err := core.New(newScripted(memstore.New()), core.WithCard(core.Card{}))
 		wantErr(t, err, core.ErrUnsupported)
 	})
-	t.Run("by a store that was set up so", func(t *testing.T) {
+	t.Run("store set up without cards", func(t *testing.T) {
 		t.Parallel()
 		store := &cardStore{Store: memstore.New()}
 		store.set(func(context.Context) error { return core.ErrUnsupported })

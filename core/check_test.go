@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// unfair is a store that tells that it serves nothing fair, and no runs.
+// unfair is a store that reports that it serves nothing fair, and no runs.
 type unfair struct{ *memstore.Store }
 
 func (unfair) CheckClaim(c store.Claim) error {
@@ -21,14 +21,14 @@ func (unfair) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-func TestWhatTheStoreDoesNotServeIsRefusedBeforeItIsAsked(t *testing.T) {
+func TestAcquire_UnsupportedClaim(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(unfair{memstore.New()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := adapter.Check(l, core.KeepFor(1)); err != nil {
-		t.Errorf("what it serves: got %v", err)
+		t.Errorf("served claim: got %v", err)
 	}
 	_, err = adapter.Check(l, core.Fair())
 	wantErr(t, err, core.ErrUnsupported)
@@ -36,11 +36,11 @@ func TestWhatTheStoreDoesNotServeIsRefusedBeforeItIsAsked(t *testing.T) {
 	wantErr(t, err, core.ErrUnsupported)
 	_, err = core.New(unfair{memstore.New()}, core.WithDefaults(core.Fair()))
 	wantErr(t, err, core.ErrUnsupported)
-	for name, o := range map[string]core.AcquireOption{"an option that is not served": core.Fair(), "one that is not allowed": core.TTL(-1)} {
+	for name, o := range map[string]core.AcquireOption{"option not served": core.Fair(), "one that is not allowed": core.TTL(-1)} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("Guard takes %s", name)
+					t.Errorf("got a Guard with an %s", name)
 				}
 			}()
 			core.Guard(l, func(int) (string, error) { return "order:1", nil }, func(context.Context, int) (int, error) { return 0, nil }, o)

@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hazard 51
 // TestChurn is about hazard 51 of PROOF.md.
 func TestChurn(t *testing.T) {
 	t.Parallel()
-	sim(t, "cycles with faults leave nothing behind", func(t *testing.T) {
+	// They leave nothing behind.
+	sim(t, "cycles with faults", func(t *testing.T) {
 		const workers = 20
 		cycles := tally.AllTrials(1000)
 		l, store := setup(t)
@@ -69,8 +69,9 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-func TestCycle(t *testing.T) { // alone, since allocations are those of all
-	t.Run("a cycle on a free key costs two calls and few allocations", func(t *testing.T) {
+func TestCycle(t *testing.T) { // alone: it counts the allocations of all goroutines
+	// It costs two calls and few allocations.
+	t.Run("cycle on a free key", func(t *testing.T) {
 		store := &counting{Store: memStore()}
 		l := newLocker(t, store)
 		ctx := context.Background()

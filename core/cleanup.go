@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	// maxResent is how many bytes of a value are sent before the record instead takes its
-	// place, if there is one.
+	// maxResent bounds the bytes of a value that are sent. After that the record
+	// instead is sent in its place, if there is one.
 	maxResent = 8 << 20
-	// cleanUpWidth is how many releases of claims that were tried before are sent at a time.
+	// cleanUpWidth bounds how many releases of claims that were tried before are sent
+	// at a time.
 	cleanUpWidth = 32
 )
 
 // cleanup releases claims that have no lease: the caller gave up, or the outcome is
-// unknown. It tries until the store answers, or the longer of the claim's TTL and
-// cleanUpLeast (cleanUpRun) has passed. A grant that comes later ends with its TTL.
+// unknown. It tries until the store answers, or until the longer of the claim's TTL and
+// cleanUpLeast (cleanUpRun) has passed. A grant that comes later expires after its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
 
 	mu      order.Mutex[cleanupRank]
 	pending count     // claims that are not settled
-	waiting []pending // those of them that are due again
-	workers int       // that try these, cleanUpWidth at most
+	waiting []pending // the claims of these that are due again
+	workers int       // goroutines that try these, at most cleanUpWidth
 }
 
 type pending struct {
@@ -34,15 +35,15 @@ type pending struct {
 	unsure bool // may be held
 	until  time.Time
 	pause  time.Duration // after the next try without an answer
-	resent int           // bytes of its value
+	resent int           // bytes of the claim's value that were sent again
 }
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
 
 func (cl *cleanup) init(c *storeCalls, v events) { cl.calls, cl.events = c, v }
 
-// add releases c in the background. Its first try does not wait for other claims, and its
-// answer goes to answer.
+// add releases c in the background. The first try does not wait for other claims, and
+// its result goes to answer.
 func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
@@ -59,7 +60,8 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	}()
 }
 
-// tried notes how a try of u ended. A claim that is not settled is due again after its pause.
+// tried records how a try of u ended. A claim that is not settled is due again after
+// its pause.
 func (cl *cleanup) tried(u pending, settled bool) {
 	if settled {
 		cl.mu.Lock()
@@ -78,8 +80,8 @@ func (cl *cleanup) tried(u pending, settled bool) {
 	time.AfterFunc(pause, func() { cl.again(u) })
 }
 
-// again puts u, which is due, behind the claims that are due, and has one more worker try them
-// if there may be one.
+// again queues u, which is due, after the claims that are due. It starts one more
+// worker if there may be one.
 func (cl *cleanup) again(u pending) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -90,9 +92,10 @@ func (cl *cleanup) again(u pending) {
 	}
 }
 
-// work tries the claims that are due, until there is none. It pauses after a try that the store
-// did not answer, since an outage can leave thousands of claims, and may still pause when the
-// last one is settled. A call that hangs keeps no other worker waiting.
+// work tries the claims that are due, until there is none. It pauses after a try that
+// the store did not answer, because an outage can leave thousands of claims. It may
+// still be in this pause when the last claim is settled. A call that hangs delays no
+// other worker.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
 		settled, _ := cl.try(u)
@@ -103,8 +106,8 @@ func (cl *cleanup) work() {
 	}
 }
 
-// next returns the claim that has been due for longest. If there is none, it counts the worker
-// out.
+// next returns the claim that has been due for longest. If there is none, it counts the
+// worker out.
 func (cl *cleanup) next() (u pending, ok bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -117,8 +120,8 @@ func (cl *cleanup) next() (u pending, ok bool) {
 	return u, true
 }
 
-// wait returns true when nothing is left to do, and false if ctx ends before
-// that.
+// wait waits until nothing is left to do, and reports whether that was before ctx was
+// done.
 func (cl *cleanup) wait(ctx context.Context) bool {
 	cl.mu.Lock()
 	idle := cl.pending.zero()
@@ -126,38 +129,39 @@ func (cl *cleanup) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
-// size returns how many claims are not settled.
+// size returns the number of claims that are not settled.
 func (cl *cleanup) size() int {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.pending.n
 }
 
-// try releases u once, and reports whether it is settled, and the store's first answer.
+// try releases u once. It reports whether u is settled, and returns the store's first
+// answer.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
 	c := u.claim.Claim
 	if !u.unsure {
-		c.TTL = 0 // nothing is on its way that would have to be refused
+		c.TTL = 0 // no request is in flight that a tombstone would have to reject
 	}
 	err := cl.calls.store.Release(ctx, c)
 	first = err
 	if err == nil && u.unsure {
-		c.Record = nil // is saved
+		c.Record = nil // it is saved
 		// The release of a hold leaves no tombstone, and an earlier attempt may still
-		// arrive. Only the answer "not held" says that it will be refused.
+		// arrive. Only the answer "not held" shows that it will be refused.
 		err = cl.calls.store.Release(ctx, c)
 	}
 	over := err == nil && !u.unsure || answered(ctx, err)
 	if !over && time.Now().Before(u.until) {
-		return false, first // if it was held until now, it is asked again until the answer is "not held"
+		return false, first // if it was held until now, ask again until the answer is "not held"
 	}
 	if u.unsure {
 		if over {
 			err = nil
 		}
-		of := u // a copy, so that u is not allocated when nothing is told
+		of := u // a copy, so that u is not allocated when no observer is notified
 		cl.events.observe(ctx, Event{Kind: CleanedUp, Name: u.claim.name, Mode: u.claim.mode, Err: err, of: &of})
 	}
 	return true, first

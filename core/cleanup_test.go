@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// partly is a store that is asked for the releases of one key of which no server answers, and
-// refuses those of all other keys until it is mended.
+// partly is a store that gets no answer to the releases of one key. It refuses the
+// releases of all other keys until it is mended.
 type partly struct {
 	core.Store
 	hung string
@@ -35,8 +35,8 @@ func (s *partly) Release(ctx context.Context, c store.Claim) error {
 	return refuse(ctx, 0, nil)
 }
 
-// mend has the store answer from now on. It returns how often the releases of key were
-// refused.
+// mend makes the store answer from now on. It returns how often the releases of key
+// were refused.
 func (s *partly) mend(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,20 +12,20 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-var errShutdown = errors.New("shutdown time is over")
+var errShutdown = errors.New("shutdown timed out")
 
-// within is a context that ends after d.
+// within returns a context that is done after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, errShutdown)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// hazard 49
 // TestClose is about hazard 49 of PROOF.md.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	sim(t, "a Locker without leases closes at once, also on a context that has ended", func(t *testing.T) {
+	// Close returns at once, even on a context that is done.
+	sim(t, "no leases", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 50 {
@@ -37,7 +37,8 @@ func TestClose(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "after Close every acquire fails with ErrClosed and nothing is sent", func(t *testing.T) {
+	// It fails with ErrClosed, and nothing is sent.
+	sim(t, "acquire after Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		closed := make(chan error)
@@ -60,7 +61,8 @@ func TestClose(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sim(t, "Close waits for the leases that are held, and keeps extending them", func(t *testing.T) {
+	// Close waits for the leases that are held, and they are extended.
+	sim(t, "waits and extends", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		time.AfterFunc(time.Hour, func() {
@@ -73,7 +75,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("got %v after %v, want nil after an hour", err, time.Since(start))
 		}
 	})
-	sim(t, "waiters get ErrClosed at once", func(t *testing.T) {
+	sim(t, "waiters get ErrClosed", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		errs := make(chan error)
@@ -98,12 +100,14 @@ func TestClose(t *testing.T) {
 			wantNot(t, err, core.ErrBusy)
 		}
 		if d := time.Since(start); d != 0 {
-			t.Errorf("it took %v", d)
+			t.Errorf("got their errors after %v", d)
 		}
 		release(t, holder)
 		wantFree(t, store.inner, "order:1", "a:1")
 	})
-	sim(t, "when ctx ends, the leases left end with ErrClosed and their keys are free when Close returns", func(t *testing.T) {
+	// Their contexts are canceled with ErrClosed, and their keys are free when Close
+	// returns.
+	sim(t, "ctx done with leases left", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(100*time.Millisecond, 100*time.Millisecond), opRelease)
 		var leases []*core.Lease
@@ -126,7 +130,8 @@ func TestClose(t *testing.T) {
 			t.Errorf("the second Close: %v", err)
 		}
 	})
-	sim(t, "when ctx ends and the store hangs, Close is bounded all the same", func(t *testing.T) {
+	// Close is bounded.
+	sim(t, "ctx done and store hangs", func(t *testing.T) {
 		l, store := setup(t)
 		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
 		store.setAll(hang)
@@ -144,7 +149,8 @@ func TestClose(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		wantFree(t, store.inner, "order:1", "order:2", "order:3")
 	})
-	sim(t, "when ctx ends, Close still waits a little for acquires that are under way", func(t *testing.T) {
+	// Close still waits a little for acquires in flight.
+	sim(t, "ctx done during acquires", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(time.Second, 0), opAcquire, opRelease)
 		ended := make(chan error, 1)
@@ -154,16 +160,16 @@ func TestClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
-		synctest.Wait() // what has its answer says so
+		synctest.Wait() // a caller that has its answer reports it
 		select {
 		case err := <-ended:
 			wantErr(t, err, core.ErrClosed)
 		default:
-			t.Error("the acquire is still under way")
+			t.Error("got an acquire still in flight")
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a lease that is lost counts until it is released", func(t *testing.T) {
+	sim(t, "lost lease counts until released", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(hang, opExtend)
@@ -172,7 +178,8 @@ func TestClose(t *testing.T) {
 		wantErr(t, context.Cause(lease.Context()), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "whenever Close comes, an acquire under way ends in a lease that it waits for or in ErrClosed", func(t *testing.T) {
+	// An acquire in flight returns ErrClosed, or a lease for which Close waits.
+	sim(t, "Close at any moment", func(t *testing.T) {
 		leases := 0
 		for i := range 1000 {
 			l, store := setup(t)
@@ -203,10 +210,11 @@ func TestClose(t *testing.T) {
 			<-released
 		}
 		if leases == 0 || leases == 1000 {
-			t.Errorf("%d of 1000 had a lease: the timing tells nothing", leases)
+			t.Errorf("%d of 1000 had a lease: the timing shows nothing", leases)
 		}
 	})
-	sim(t, "Close waits until claims of unknown outcome are cleaned up", func(t *testing.T) {
+	// Close waits until claims of unknown outcome are cleaned up.
+	sim(t, "waits for clean-ups", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
 		store.set(refuse, opRelease)
@@ -223,7 +231,8 @@ func TestClose(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "Close does not wait for an extension that hangs", func(t *testing.T) {
+	// Close does not wait for it.
+	sim(t, "extension hangs", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opExtend)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -236,7 +245,8 @@ func TestClose(t *testing.T) {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 	})
-	sim(t, "several Closes at once have one outcome", func(t *testing.T) {
+	// They have one outcome.
+	sim(t, "several Closes at once", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		errs := make(chan error)

@@ -2,7 +2,7 @@ package core
 
 import "context"
 
-// count is the number of things under way. Its user has a mutex for it.
+// count counts operations in flight. The caller provides the locking.
 type count struct {
 	n    int
 	none chan struct{} // closed when n is 0; nil if no caller waits
@@ -16,7 +16,7 @@ func (c *count) add(n int) {
 	}
 }
 
-// zero returns a channel that is closed when there is none.
+// zero returns a channel that is closed when the count is zero.
 func (c *count) zero() <-chan struct{} {
 	if c.none == nil {
 		c.none = make(chan struct{})
@@ -26,14 +26,14 @@ func (c *count) zero() <-chan struct{} {
 	return none
 }
 
-// done waits until what is closed, and returns false if ctx ends before that.
-func done(ctx context.Context, what <-chan struct{}) bool {
+// done waits until ch is closed, and reports whether that was before ctx was done.
+func done(ctx context.Context, ch <-chan struct{}) bool {
 	select {
-	case <-what:
+	case <-ch:
 	case <-ctx.Done():
 	}
 	select {
-	case <-what:
+	case <-ch:
 		return true
 	default:
 		return false

@@ -12,7 +12,9 @@ import (
 
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	sim(t, "each queue has its limit, all queues have one together, and a waiter that leaves makes room", func(t *testing.T) {
+	// Each queue has its limit, all queues have one together, and a waiter that leaves
+	// makes room.
+	sim(t, "limits per queue and total", func(t *testing.T) {
 		_, store := setup(t)
 		l := newLocker(t, store, core.WithMaxWaiting(2, 3))
 		var held []*core.Lease
@@ -69,7 +71,7 @@ func TestMaxWaiting(t *testing.T) {
 			wg.Wait()
 		}
 	})
-	sim(t, "0 is no bound", func(t *testing.T) {
+	sim(t, "0 is no limit", func(t *testing.T) {
 		_, store := setup(t)
 		l := newLocker(t, store, core.WithMaxWaiting(0, 0))
 		holder := acquire(t, t.Context(), l, "order:1")
@@ -85,7 +87,7 @@ func TestMaxWaiting(t *testing.T) {
 		release(t, holder)
 		wg.Wait()
 	})
-	t.Run("a negative bound is refused", func(t *testing.T) {
+	t.Run("negative limit", func(t *testing.T) {
 		for _, n := range [][2]int{{-1, 0}, {0, -1}} {
 			_, err := core.New(granting{}, core.WithMaxWaiting(n[0], n[1]))
 			wantErr(t, err, core.ErrInvalid)

@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hazard 50
 // TestDo is about hazard 50 of PROOF.md.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("card refused")
-	sim(t, "fn runs under the lease, and its error comes back as it is", func(t *testing.T) {
+	// fn runs under the lease, and its error is returned unchanged.
+	sim(t, "result of fn", func(t *testing.T) {
 		l, store := setup(t)
 		for _, want := range []error{nil, errFn, &core.BusyError{Name: "other"}, core.ErrClosed} {
 			err := l.Do(t.Context(), "order:1", func(ctx context.Context) error {
@@ -33,13 +33,15 @@ func TestDo(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "when the lock is busy fn does not run", func(t *testing.T) {
+	// fn does not run.
+	sim(t, "lock is busy", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		wantErr(t, l.Do(t.Context(), "order:1", unreached(t), core.Wait(time.Second)), core.ErrBusy)
 		release(t, lease)
 	})
-	sim(t, "a panic of fn goes on, and the key is free", func(t *testing.T) {
+	// The panic goes on, and the key is free.
+	sim(t, "fn panics", func(t *testing.T) {
 		l, store := setup(t)
 		func() {
 			defer func() {
@@ -51,7 +53,8 @@ func TestDo(t *testing.T) {
 		}()
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a Goexit in fn goes on, and the key is free", func(t *testing.T) {
+	// The Goexit goes on, and the key is free.
+	sim(t, "fn calls Goexit", func(t *testing.T) {
 		l, store := setup(t)
 		ended := make(chan bool)
 		go func() {
@@ -65,7 +68,8 @@ func TestDo(t *testing.T) {
 		<-ended
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "if the lease was lost while fn ran, the error says so, whatever fn returned", func(t *testing.T) {
+	// The error matches ErrLost, whatever fn returned.
+	sim(t, "lease lost while fn ran", func(t *testing.T) {
 		for _, want := range []error{nil, errFn, core.ErrBusy} {
 			l, store := setup(t)
 			store.set(hang, opExtend)
@@ -79,26 +83,29 @@ func TestDo(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a loss that only the release finds is told too", func(t *testing.T) {
+	// The error matches ErrLost too.
+	sim(t, "release finds the loss", func(t *testing.T) {
 		l, store := setup(t)
 		err := l.Do(t.Context(), "order:1", func(context.Context) error {
 			return store.inner.Release(t.Context(), store.sent(opAcquire)[0].claims[0])
 		})
 		wantErr(t, err, core.ErrLost)
 	})
-	sim(t, "what fn did under the lock stands when the release is not confirmed", func(t *testing.T) {
+	// The result of fn stands.
+	sim(t, "release not confirmed", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		store.set(refuse, opRelease)
 		if err := l.Do(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("got %v, want nil", err)
 		}
-		if told := seen.all(core.Released); len(told) != 1 || !errors.Is(told[0].Err, core.ErrUnavailable) {
-			t.Errorf("the observer was told %+v", told)
+		if events := seen.all(core.Released); len(events) != 1 || !errors.Is(events[0].Err, core.ErrUnavailable) {
+			t.Errorf("got events %+v", events)
 		}
 		store.set(nil, opRelease)
 	})
-	sim(t, "a caller that goes away does not keep the key", func(t *testing.T) {
+	// It does not keep the key.
+	sim(t, "caller goes away", func(t *testing.T) {
 		l, store := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		err := l.Do(ctx, "order:1", func(ctx context.Context) error {
@@ -121,7 +128,8 @@ func TestGuard(t *testing.T) {
 		}
 		return core.Key("order", strconv.Itoa(o.id)), nil
 	}
-	sim(t, "guarded calls with one key run one at a time, others side by side", func(t *testing.T) {
+	// Guarded calls with one key run one at a time, others side by side.
+	sim(t, "one at a time per key", func(t *testing.T) {
 		l, store := setup(t)
 		var mu sync.Mutex
 		charged := map[int]int{}
@@ -157,10 +165,12 @@ func TestGuard(t *testing.T) {
 			}
 		}
 		if d := time.Since(start); d > 200*time.Millisecond {
-			t.Errorf("it took %v: keys wait for each other", d)
+			t.Errorf("got all after %v: keys wait for each other", d)
 		}
 	})
-	sim(t, "it fails with the key's error, the lock's or the function's, and keeps the answer", func(t *testing.T) {
+	// Guard fails with the key's error, the lock's or the function's, and returns the
+	// result.
+	sim(t, "errors and result", func(t *testing.T) {
 		l, store := setup(t)
 		errFn := errors.New("card refused")
 		ran := 0
@@ -182,7 +192,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %q and %v", got, err)
 		}
 	})
-	sim(t, "a loss while it ran is told beside the answer", func(t *testing.T) {
+	// The error matches ErrLost, and the result is returned.
+	sim(t, "lost while it ran", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opExtend)
 		guarded := core.Guard(l, key, func(ctx context.Context, _ order) (string, error) {

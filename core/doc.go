@@ -3,61 +3,63 @@
 //
 //	locks, err := core.New(store) // a store of core/redisstore, core/memstore, …
 //	err = locks.Do(ctx, core.Key("order", id), func(ctx context.Context) error {
-//		return charge(ctx, id) // ctx ends if the lock is lost
+//		return charge(ctx, id) // ctx is canceled if the lock is lost
 //	})
 //
 // # Where to begin
 //
-// [New] makes a [Locker] from a store. [Locker.Do] runs a function under a lock,
-// [Locker.Acquire] waits for one and returns a [Lease], and [Locker.TryAcquire] makes
-// one attempt. [Key] makes keys. Options of an acquire, such as [TTL], [Wait] and
-// [Shared], say how: [WithDefaults] sets them for all. [Locker.Close] ends it all.
-// Package once keeps the answer of what must run once, and the packages httpmw,
+// [New] makes a [Locker] from a store. [Locker.Do] runs a function under a lock.
+// [Locker.Acquire] waits for a lock and returns a [Lease], and [Locker.TryAcquire]
+// makes one attempt. [Key] makes keys. Options such as [TTL], [Wait] and [Shared] apply
+// to one acquire; [WithDefaults] sets them for all. [Locker.Close] shuts everything
+// down. Package once stores the answer of work that must run once. The packages httpmw,
 // grpcmw and taskmw put both in front of handlers.
 //
-// A Locker turns claims at a store into leases: it queues the callers of its own process,
-// asks the store, waits for wake-ups, extends what is held, and ends a lease's context when
-// the lease cannot be trusted any more. Package store has the contract of a store, for
-// those who write one, and package adapter what middleware needs of a Locker.
+// A Locker turns claims at a store into leases. It queues the callers of its own
+// process, asks the store, waits for wake-ups and extends the holds. It ends a lease's
+// context when the lease cannot be trusted any more. Package store has the contract of
+// a store, for those who write one, and package adapter has what middleware needs of a
+// Locker.
 //
-// # What holds while a lease is held
+// # Guarantees of a lease
 //
-// A lease lasts for its TTL by the store's clock, and is extended every third of
-// it. The process trusts it until
+// A lease lasts for its TTL by the store's clock, and is extended every third of the
+// TTL. The process trusts it until
 //
 //	start of the last confirmed attempt + TTL − margin
 //
-// by its own monotonic clock, time in suspension included. The attempt began
-// before the store could apply it, so the store's copy ends later than the trust
-// does, if the clocks run at nearly the same rate: the margin is a twentieth of
-// the TTL and 2ms. A lease whose extension is not confirmed in time is lost:
-// Context ends with cause [ErrLost] before the key can expire. Loss is final,
-// whatever the store says later. A failed attempt to extend loses nothing as
-// long as the trust lasts; only the store's answer that the hold is gone, or
-// the end of the trust, do.
+// by its own monotonic clock, including time for which the machine was suspended. The
+// attempt began before the store could apply it. So the store's copy expires after the
+// trust ends, if the clocks run at nearly the same rate: the margin is a twentieth of
+// the TTL and 2ms. A lease whose extension is not confirmed in time is lost: Context is
+// done with cause [ErrLost] before the key can expire. Loss is final, whatever the
+// store answers later. A failed attempt to extend loses nothing as long as the trust
+// lasts. A lease is lost only by the store's answer that the hold is gone, or by the
+// end of the trust.
 //
-// A store may grant a hold that waited for less than its TTL, as redisstore does by the
-// message of a release: for about 1.4s. If less than two thirds of the TTL are left then,
-// the hold is extended to its TTL 10ms after the grant.
+// A store may grant a hold to a waiter for less than its TTL: redisstore does so by the
+// message of a release, for about 1.4s. If less than two thirds of the TTL are left
+// then, the hold is extended to its TTL 10ms after the grant.
 //
 // No attempt is left behind with an unknown outcome. A claim whose answer did not come
-// is asked again under the same name, which counts once. Or it is given back in the
-// background until the store has answered, for its TTL and a minute at least. If a
-// release overtakes its own acquire, the store refuses the acquire.
+// is asked again under the same name, which counts once. Otherwise it is released in
+// the background. That release is retried until the store answers, for at least the
+// claim's TTL and at least a minute. If a release overtakes its own acquire, the store
+// refuses the acquire.
 //
-// # What it promises, and what not
+// # Guarantees and limits
 //
-// A lock on one server, or on one with asynchronous replicas, has one holder at
-// a time as long as no failover loses a write. A holder that is cut off is told
-// before its key can expire. A holder that is paused as a whole is told when it
-// next runs and looks at its context, which may be after another holder has been
-// granted the key.
+// A lock on one server, or on one with asynchronous replicas, has one holder at a time
+// unless a failover loses a write. A holder that is cut off learns of the loss before
+// its key can expire. A holder whose whole process was paused learns of it when it next
+// runs and checks its context. Another holder may have been granted the key before
+// that.
 //
-// So a lease is not proof. Only the resource itself can refuse what a paused
-// holder does after its last look: send [Lease.Token] along with every write,
-// and refuse those with a smaller token than the greatest seen. Tokens of a key
-// grow with each grant, over release, expiry and restart, as long as the
-// server's clock is not set back while the key is absent.
+// So a lease is not proof. Only the resource itself can refuse what a paused holder
+// does after its last check. Send [Lease.Token] along with every write, and refuse
+// writes with a smaller token than the greatest seen. Tokens of a key grow with each
+// grant, over release, expiry and restart, unless the server's clock is set back while
+// the key is absent.
 //
 // # What it does not promise
 //
@@ -82,7 +84,7 @@
 //   - A server whose clock is faster than the holder's by more than the margin
 //     ends leases before their holders know.
 //   - Tokens go back if the server's clock is set back while the key is absent, or
-//     tells only of a lease that is refused.
+//     while it has only a tombstone.
 //   - Where another program deletes a key between the SET of its lock and the TIME
 //     that is the token, the lock that is gone has a later token than the next one.
 //   - A plain key of a dead holder stays taken for as long as the server's clock
@@ -97,9 +99,10 @@
 //     `safeUpdate`) frees a plain key that the kit holds, and its late extension takes the
 //     key over.
 //
-// In the first nine a resource that compares tokens still takes no write of a
-// holder once it has seen a later one; copies of one holder it may not tell apart.
+// In the first nine a resource that compares tokens still rejects writes of a holder
+// once it has seen a newer token. Copies of one holder may not be distinguishable by
+// their token.
 //
-// PROOF.md beside this file lists what can go wrong, each with its defence and
-// the test that shows it. DESIGN.md says why it is built like this.
+// PROOF.md beside this file lists the hazards, each with its defence and the test that
+// shows it. DESIGN.md explains why the kit is built this way.
 package core

@@ -44,7 +44,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// scenes make the thing of each kind happen once.
+// scenes make an event of each kind happen once.
 var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
 	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
@@ -102,15 +102,15 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 			t.Errorf("may not run after %v", err)
 		}
 	},
-	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // told by adapters
+	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // adapters notify of it
 		adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
 	},
-	core.NodeOut:  nil, // told by redlock: TestRestartedNodeIsNotBackBeforeItCounts
+	core.NodeOut:  nil, // redlock notifies of it: TestRestartedNodeIsNotBackBeforeItCounts
 	core.NodeBack: nil,
-	core.Revoked:  nil, // told by inspect: TestRevokedIsTold
+	core.Revoked:  nil, // inspect notifies of it: TestRevokedIsTold
 }
 
-// calls makes one call some times.
+// calls makes one call n times.
 func calls(t *testing.T, l *core.Locker, n int) *once.Once {
 	t.Helper()
 	o, err := once.New(l)
@@ -127,7 +127,7 @@ func calls(t *testing.T, l *core.Locker, n int) *once.Once {
 
 func nothing(context.Context) (once.Answer, error) { return once.Answer{}, nil }
 
-func TestEachKindIsToldOnce(t *testing.T) {
+func TestEvent_EachKindOnce(t *testing.T) {
 	t.Parallel()
 	for k := core.Acquired; k.String() != "unknown"; k++ {
 		scene, known := scenes[k]
@@ -141,27 +141,27 @@ func TestEachKindIsToldOnce(t *testing.T) {
 			seen := &recorder{}
 			live := observerFunc(func(ctx context.Context, e core.Event) {
 				if e.Kind == k && ctx.Err() != nil {
-					t.Errorf("it is told with a context that has ended, although those of the callers have not: %v", ctx.Err())
+					t.Errorf("got a context that is done, although those of the callers are not: %v", ctx.Err())
 				}
 			})
 			l, store := setup(t, core.WithObserver(core.Observers(seen, live)))
 			scene(t, l, store)
 			time.Sleep(time.Second)
 			synctest.Wait()
-			told := seen.all(k)
+			events := seen.all(k)
 			store.setAll(nil)
 			closeNow(l)
-			if len(told) != 1 {
-				t.Fatalf("told %d times: %s", len(told), seen.kinds())
+			if len(events) != 1 {
+				t.Fatalf("got it %d times: %s", len(events), seen.kinds())
 			}
-			if told[0].Name != "order" {
-				t.Errorf("the name is %q", told[0].Name)
+			if events[0].Name != "order" {
+				t.Errorf("the name is %q", events[0].Name)
 			}
 		})
 	}
 }
 
-// closeNow ends what a Locker still has.
+// closeNow releases all leases of a Locker.
 func closeNow(l *core.Locker) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -170,7 +170,8 @@ func closeNow(l *core.Locker) {
 
 func TestContended(t *testing.T) {
 	t.Parallel()
-	sim(t, "a caller that waits in the queue of the process is told so, with and without a lease", func(t *testing.T) {
+	// Its events are contended, with and without a lease.
+	sim(t, "waiter in the process's queue", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		holder := acquire(t, t.Context(), l, "order:1")
@@ -192,7 +193,8 @@ func TestContended(t *testing.T) {
 		wantContended(t, seen.all(core.Released), 1, 9)
 		wantContended(t, seen.all(core.GaveUp), 0, 1)
 	})
-	sim(t, "a caller that waits for another process, is refused, or meets no other", func(t *testing.T) {
+	// Callers that wait for another process, are refused, or meet no other.
+	sim(t, "other process, refused, or alone", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -227,7 +229,8 @@ func wantContended(t *testing.T, events []core.Event, not, are int) {
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	sim(t, "an event says how the key is held, and whether the lease re-entered", func(t *testing.T) {
+	// An event has the mode of the lease, and whether it re-entered.
+	sim(t, "mode and re-entry", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		for _, o := range [][]core.AcquireOption{nil, {core.Shared()}, {core.Permits(1, 2)}} {
@@ -258,8 +261,8 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// TestOneEnd has many callers with losses, passes and re-entries, and counts what is
-// told of their leases.
+// TestOneEnd has many callers with losses, passes and re-entries, and counts the events
+// of their leases.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
 	all := map[core.Kind]int{}
@@ -294,7 +297,7 @@ func TestOneEnd(t *testing.T) {
 			synctest.Wait()
 			for of, n := range g.held {
 				if n != 0 {
-					t.Errorf("seed %d: %d more leases of %s were acquired than have ended", seed, n, of)
+					t.Errorf("seed %d: %d more leases of %s were acquired than were released or lost", seed, n, of)
 				}
 			}
 			for k, n := range g.kinds {
@@ -304,11 +307,11 @@ func TestOneEnd(t *testing.T) {
 		})
 	}
 	if vacuous() {
-		t.Errorf("vacuous: %v, %d re-entered", all, joined)
+		t.Errorf("test setup: got %v, %d re-entered", all, joined)
 	}
 }
 
-// gauges count the leases by what is told, each hold's apart.
+// gauges count the leases by their events, separately for each hold.
 type gauges struct {
 	t         *testing.T
 	mu        sync.Mutex
@@ -331,12 +334,12 @@ func (g *gauges) Observe(_ context.Context, e core.Event) {
 	case core.Lost, core.Released:
 		g.held[of]--
 		if g.held[of] < 0 {
-			g.t.Errorf("%s: more have ended than were acquired", of)
+			g.t.Errorf("%s: got more released or lost than acquired", of)
 		}
 	}
 }
 
-// throng has twenty callers want a few keys in all ways while calls go wrong and holds
+// throng has twenty callers want a few keys in all ways, while calls go wrong and holds
 // vanish. Some leases are still held when it returns.
 func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -396,9 +399,11 @@ func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 	store.setAll(nil)
 }
 
-func TestEndsAreToldAfterTheBeginning(t *testing.T) {
+func TestLease_EndAfterAcquired(t *testing.T) {
 	t.Parallel()
-	sim(t, "a lease that Close gives back while its Acquired is told is Released after that", func(t *testing.T) {
+	// A lease that Close releases while the observer is notified of Acquired is
+	// Released after that.
+	sim(t, "released by Close during Acquired", func(t *testing.T) {
 		var l *core.Locker
 		seen := &recorder{}
 		l, _ = setup(t, core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
@@ -411,10 +416,12 @@ func TestEndsAreToldAfterTheBeginning(t *testing.T) {
 		wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
 		release(t, lease)
 		if got := seen.kinds(); got != "acquired, released" {
-			t.Errorf("told %s", got)
+			t.Errorf("got events %s", got)
 		}
 	})
-	sim(t, "a lease that is lost while its Acquired is told is Lost after that", func(t *testing.T) {
+	// A lease that is lost while the observer is notified of Acquired is Lost after
+	// that.
+	sim(t, "lost during Acquired", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
 			if e.Kind == core.Acquired {
@@ -425,14 +432,14 @@ func TestEndsAreToldAfterTheBeginning(t *testing.T) {
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		if got := seen.kinds(); got != "acquired, lost" {
-			t.Errorf("told %s", got)
+			t.Errorf("got events %s", got)
 		}
 	})
 }
 
 func TestBusyEvents(t *testing.T) {
 	t.Parallel()
-	sim(t, "one for each waiter", func(t *testing.T) {
+	sim(t, "one per waiter", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		for name, of := range map[string]*core.Locker{"this process": l, "another process": newLocker(t, store.inner)} {
@@ -465,7 +472,7 @@ func TestBusyEvents(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "none of a free key", func(t *testing.T) {
+	sim(t, "free key has none", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -479,7 +486,8 @@ func TestBusyEvents(t *testing.T) {
 
 func TestHoldID(t *testing.T) {
 	t.Parallel()
-	sim(t, "the events of a hold have its ID, and no other lease's", func(t *testing.T) {
+	// The events of a hold have its ID, and no other lease has it.
+	sim(t, "ID of a hold", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		a := acquire(t, t.Context(), l, "order:1", core.Also("order:2"))
@@ -514,7 +522,8 @@ func TestHoldID(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	sim(t, "an acquire reports what it tells, also if it fails", func(t *testing.T) {
+	// An acquire reports what it notifies, even if it fails.
+	sim(t, "reports of an acquire", func(t *testing.T) {
 		l, _ := setup(t)
 		var e core.Event
 		lease := acquire(t, t.Context(), l, "order:1", adapter.Report(&e))

@@ -14,7 +14,7 @@ import (
 type slowAt struct {
 	recorder
 	kind  core.Kind
-	begun chan struct{} // closed when it has that
+	begun chan struct{} // closed when the first such event has come
 }
 
 func (o *slowAt) Observe(ctx context.Context, e core.Event) {
@@ -25,7 +25,7 @@ func (o *slowAt) Observe(ctx context.Context, e core.Event) {
 	o.recorder.Observe(ctx, e)
 }
 
-// hazard 68
+// TestLease_EndIsItsLastEvent is about hazard 68.
 func TestLease_EndIsItsLastEvent(t *testing.T) {
 	t.Parallel()
 	sim(t, "extension that fails after the release", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestLease_EndIsItsLastEvent(t *testing.T) {
 		}
 	})
 	for kind, f := range map[core.Kind]fault{core.Extended: nil, core.ExtendFailed: loseRequest, core.Overrun: nil} {
-		sim(t, "release while the observer is notified of "+kind.String(), func(t *testing.T) {
+		sim(t, "release during "+kind.String(), func(t *testing.T) {
 			seen := &slowAt{kind: kind, begun: make(chan struct{})}
 			l, store := setup(t, core.WithObserver(seen))
 			store.set(f, opExtend)

@@ -48,7 +48,7 @@ func ExampleNew() {
 func ExampleLocker_Do() {
 	locks, ctx := newExample(), context.Background()
 	err := locks.Do(ctx, core.Key("order", "42"), func(ctx context.Context) error {
-		// ctx ends if the lock is lost: pass it on to whatever does the work.
+		// ctx is canceled if the lock is lost: pass it on to whatever does the work.
 		fmt.Println("charging order 42")
 		return nil
 	})
@@ -65,7 +65,7 @@ func ExampleLocker_Acquire() {
 		fmt.Println("not now:", err)
 		return
 	}
-	defer lease.Release(ctx) // also when ctx has ended
+	defer lease.Release(ctx) // also when ctx is canceled
 
 	fmt.Println("held:", lease.Context().Err() == nil, "token:", lease.Token() > 0)
 	// Output: held: true token: true
@@ -321,7 +321,7 @@ func ExampleObservers() {
 	// Output: 1 1 0
 }
 
-// An observer that reports losses; everything else it leaves to others.
+// An observer that reports losses, and leaves everything else to others.
 func ExampleObserver() {
 	lost := make(alarm, 1)
 	locks := newExample(core.WithObserver(lost), core.WithDefaults(core.TTL(100*time.Millisecond), core.NoRenew()))
@@ -349,8 +349,8 @@ func (a alarm) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// A service ends in the order in which a request passes it: first the server, so that
-// handlers give their locks back, then the Locker, then what the store needs.
+// A service shuts down in the order in which a request passes it: first the server, so
+// that handlers release their locks, then the Locker, then the client of the store.
 func ExampleLocker_Close_server() {
 	locks := newExample()
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -361,7 +361,7 @@ func ExampleLocker_Close_server() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	fmt.Println(server.Shutdown(ctx)) // no new requests, and waits for those under way
-	fmt.Println(locks.Close(ctx))     // gives back what is still held, in the background too
+	fmt.Println(locks.Close(ctx))     // releases the remaining leases, in the background too
 	// client.Close() of the store's Redis comes last.
 	// Output:
 	// <nil>

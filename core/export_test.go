@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// WithAsleep replaces the clock that tells how long the machine was suspended;
-// nil stands for a machine without one.
+// WithAsleep replaces the clock of the machine's suspension; nil stands for a machine
+// without one.
 func WithAsleep(asleep func() time.Duration) Option {
 	return func(c *config) {
 		if asleep == nil {
@@ -18,13 +18,14 @@ func WithAsleep(asleep func() time.Duration) Option {
 	}
 }
 
-// SetAsleep does what WithAsleep does to a Locker that has no card, before it is used.
+// SetAsleep does the same as WithAsleep for a Locker without a card, before its first
+// use.
 func (l *Locker) SetAsleep(asleep func() time.Duration) {
 	WithAsleep(asleep)(&l.config)
 	l.storeCalls.clock, l.waiters.now = l.config.clock, l.config.clock
 }
 
-// Left says what the Locker still has to do, or "" if that is nothing.
+// Left returns the remaining work of the Locker, or "".
 func (l *Locker) Left() string {
 	r := &l.roster
 	r.mu.Lock()
@@ -54,5 +55,5 @@ func (l *Locker) Left() string {
 		active, leases, listed, names, queues, queued, armed, cleanups, waiting)
 }
 
-// Trust is how much of a validity a holder relies on.
+// Trust returns the part of a validity on which a holder relies.
 func Trust(valid time.Duration) time.Duration { return trust(valid) }

@@ -9,11 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hazard 15
 // TestExtend is about hazard 15 of PROOF.md.
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	sim(t, "Extend makes a lease last longer than its TTL, and the watchdog goes on as before", func(t *testing.T) {
+	// Extend makes a lease last longer than its TTL, and the watchdog goes on as
+	// before.
+	sim(t, "beyond the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		if err := lease.Extend(t.Context(), time.Hour); err != nil {
@@ -32,7 +33,7 @@ func TestExtend(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "Extend never shortens", func(t *testing.T) {
+	sim(t, "never shortens", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		before := lease.Deadline()
@@ -47,7 +48,8 @@ func TestExtend(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	t.Run("Extend and the watchdog do not race", func(t *testing.T) {
+	// They do not race.
+	t.Run("beside the watchdog", func(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, memStore()) // in real time, where the two meet
 		start := time.Now()
@@ -59,7 +61,7 @@ func TestExtend(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "Extend says what went wrong", func(t *testing.T) {
+	sim(t, "errors", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.forget()
@@ -85,7 +87,9 @@ func TestExtend(t *testing.T) {
 		release(t, lease)
 		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrLost)
 	})
-	sim(t, "a context that ended because another lease was lost does not make this one lost", func(t *testing.T) {
+	// A context that is done because another lease was lost does not make this one
+	// lost.
+	sim(t, "context of another lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(hang, opExtend)
@@ -96,7 +100,8 @@ func TestExtend(t *testing.T) {
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})
-	sim(t, "an answer that is missing is not a confirmation", func(t *testing.T) {
+	// It is not a confirmation.
+	sim(t, "missing answer", func(t *testing.T) {
 		store := newScripted(&mute{memStore()})
 		l := newLocker(t, store)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Second))

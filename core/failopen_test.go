@@ -43,8 +43,8 @@ func TestFailOpen(t *testing.T) {
 		if open != c.open || core.Unlocked(ctx) != c.open || core.Unlocked(c.ctx) {
 			t.Errorf("%v: open is %v", c.err, open)
 		}
-		if told := len(events) == 1 && events[0].Kind == core.RanUnlocked && events[0].Name == "order" && events[0].Err == c.err; told != c.open || len(events) > 1 {
-			t.Errorf("%v: the observer was told %v", c.err, events)
+		if notified := len(events) == 1 && events[0].Kind == core.RanUnlocked && events[0].Name == "order" && events[0].Err == c.err; notified != c.open || len(events) > 1 {
+			t.Errorf("%v: got events %v", c.err, events)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hazard 39
+// TestAcquire_OrderWithoutWatch is about hazard 39.
 func TestAcquire_OrderWithoutWatch(t *testing.T) {
 	t.Parallel()
 	const waiting = 12
@@ -66,7 +66,7 @@ func TestAcquire_OrderWithoutWatch(t *testing.T) {
 			})
 		}
 	}
-	sim(t, "several processes, of which every other has no watch", func(t *testing.T) {
+	sim(t, "every other process without watches", func(t *testing.T) {
 		for range 20 {
 			server := memStore()
 			holder := acquire(t, t.Context(), newLocker(t, server), "order:1")

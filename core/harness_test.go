@@ -20,12 +20,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // losses are what most tests are about
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // most tests are about losses
 	goleak.VerifyTestMain(m)
 }
 
-// sim runs fn as a subtest in virtual time. When fn is over, no goroutine of
-// the engine may be left that does not end by itself.
+// sim runs fn as a subtest in virtual time. When fn returns, no goroutine of the engine
+// may be left that does not return by itself.
 func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -34,9 +34,9 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// newLocker makes a Locker that is closed at the end of the test, and checks
-// that nothing is left of it then. Suspension of the machine that runs the test
-// is no part of virtual time.
+// newLocker makes a Locker that is closed at the end of the test, and checks that
+// nothing is left of it then. A suspension of the machine that runs the test is no part
+// of virtual time.
 func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(store, append([]core.Option{core.WithAsleep(nil)}, opts...)...)
@@ -58,7 +58,7 @@ func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker
 
 func memStore() core.Store { return memstore.New() }
 
-// setup is a Locker on a store that does what the test tells it to.
+// setup returns a Locker and its store, which does as the test sets it.
 func setup(t *testing.T, opts ...core.Option) (*core.Locker, *scripted) {
 	t.Helper()
 	store := newScripted(memstore.New())
@@ -101,8 +101,8 @@ func wantNot(t *testing.T, err error, these ...error) {
 	}
 }
 
-// stranger is a fair claim of another owner for the whole key: it is refused
-// while anything holds or waits.
+// stranger returns a fair claim of another owner for the whole key. It is refused while
+// the key has a hold or a waiter.
 func stranger(key string) store.Claim {
 	id := rand.Text()
 	return store.Claim{
@@ -111,7 +111,7 @@ func stranger(key string) store.Claim {
 	}
 }
 
-// isFree tells whether key has no hold and no fair waiter at the store.
+// isFree reports whether key has no hold and no fair waiter at the store.
 func isFree(store core.Store, key string) bool {
 	c := stranger(key)
 	if _, err := store.Acquire(context.Background(), c); err != nil {
@@ -138,7 +138,7 @@ func wantHeld(t *testing.T, store core.Store, keys ...string) {
 	}
 }
 
-// freeAfter is how long it takes from now until key is free.
+// freeAfter returns how long it takes from now until key is free.
 func freeAfter(store core.Store, key string) time.Duration {
 	start := time.Now()
 	for !isFree(store, key) {
@@ -147,12 +147,11 @@ func freeAfter(store core.Store, key string) time.Duration {
 	return time.Since(start)
 }
 
-// wantHeldLease fails the test unless the lease is good; wantLost unless it
-// ended because it was lost.
+// wantHeldLease fails the test unless the lease is held; wantLost unless it was lost.
 func wantHeldLease(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
-		t.Fatalf("the lease's context ended: %v, cause %v", err, context.Cause(lease.Context()))
+		t.Fatalf("got a context that is done: %v, cause %v", err, context.Cause(lease.Context()))
 	}
 	if !lease.Deadline().After(time.Now()) {
 		t.Fatal("the lease's deadline has passed")
@@ -162,7 +161,7 @@ func wantHeldLease(t *testing.T, lease *core.Lease) {
 func wantLost(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if lease.Context().Err() == nil {
-		t.Fatal("the lease's context has not ended, want it lost")
+		t.Fatal("got a context that is not done, want it lost")
 	}
 	wantErr(t, context.Cause(lease.Context()), core.ErrLost)
 	if lease.Deadline().After(time.Now()) {
@@ -170,7 +169,7 @@ func wantLost(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// lossTime waits until the lease's context ends by itself and says when.
+// lossTime waits until the lease's context is done, and returns the time of that.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()
 	select {
@@ -182,7 +181,7 @@ func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	return time.Now()
 }
 
-// recorder is an Observer that keeps what it is told.
+// recorder is an Observer that records its events.
 type recorder struct {
 	mu     sync.Mutex
 	events []core.Event
@@ -213,7 +212,7 @@ func (r *recorder) forget() {
 	r.events = nil
 }
 
-// kinds are the kinds of all events in order, comma separated.
+// kinds returns the kinds of all events in order, comma separated.
 func (r *recorder) kinds() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,7 +223,7 @@ func (r *recorder) kinds() string {
 	return strings.Join(names, ", ")
 }
 
-// raise makes most n, if that is more.
+// raise sets most to n, if n is more.
 func raise(most *atomic.Int32, n int32) {
 	for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// keeper is what the holds of a Locker share.
+// keeper is the part that the holds of a Locker share.
 type keeper struct {
 	storeCalls
 	events
@@ -20,27 +20,28 @@ type keeper struct {
 	cleanup  cleanup
 }
 
-// notices is the lease that has a hold, as the hold and the watchdog see it. They reach nothing
-// else above them, see layers_test.go.
+// notices is the lease that has a hold, as the hold and the watchdog see it. They reach
+// nothing else above them, see layers_test.go.
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
-	// extends reports whether the hold, of which the trust lasts, is to be extended.
+	// extends reports whether the hold, which is still trusted, is to be extended.
 	extends(now clock.Moment) bool
 	// extended notifies the lease of the answer to an extension.
 	extended(err error)
 }
 
-// hold is one grant of a key at the store. It is extended, confirmed, passed on from lease
-// to lease of this process, lost and released. DESIGN.md draws its states; mutexes.go has
-// the order of the mutexes.
+// hold is one grant of a key at the store. It is extended, confirmed, passed on from
+// lease to lease of this process, lost and released. DESIGN.md draws its states;
+// mutexes.go has the order of the mutexes.
 //
-// The trust in it is from, valid and retired: grant begins it, confirm alone makes it
-// longer, and retire ends it for good. All others only read it.
+// The trust in a hold is from, valid and retired. grant begins it, only confirm extends
+// it, and retire ends it for good. All other methods only read it.
 //
-// This file is the life of a hold that is never passed on. passing.go has what the queues of
-// this process ask of it, and what it knows of that. Here two things come of it: no lease
-// has the hold for a moment, and leases that have passed it on wait for the answer to its release.
+// This file is the life of a hold that is never passed on. passing.go has the rest:
+// what the queues of this process ask of a hold, and its own state for that. Here two
+// things follow from it. For a moment no lease has the hold, and leases that have
+// passed it on wait for the answer to its release.
 type hold struct {
 	keeper        *keeper
 	key           string // the claim as it was granted
@@ -48,10 +49,10 @@ type hold struct {
 	weight, limit int64
 	ttl           time.Duration
 	token         uint64       // of the grant; each lease has this one plus its tokenOffset
-	arrived       clock.Moment // when the grant had arrived
+	arrived       clock.Moment // when the grant was received
 
 	mu      order.Mutex[holdRank]
-	lease   notices       // that has the hold; nil from pass to giveTo, while it goes to the next one
+	lease   notices       // the lease that has it; nil from pass to giveTo, while it goes to the next one
 	from    clock.Moment  // when the last confirmed call began,
 	valid   time.Duration // and how long the hold lasts from then on
 	reach   time.Duration // how long after arrived the store may have it by Lease.Extend; 0 if that was not called
@@ -61,9 +62,10 @@ type hold struct {
 	alarm alarm // of watchdog.go, under the watchdog's mutex
 }
 
-// grant makes h the hold that the store has granted to c for lease, by a call that began at
-// start. It reports whether h is trusted: the answer can take longer than the trust lasts.
-// Nobody else knows h yet. The lease then has the watchdog look at it by due.
+// grant makes h the hold that the store granted to c for lease, by a call that began at
+// start. It reports whether h is trusted, since the answer can take longer than the
+// trust lasts. No other goroutine knows h yet. The lease then schedules the watchdog's
+// check of h by due.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -71,20 +73,20 @@ func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, st
 	return h.remaining(h.arrived) > 0
 }
 
-// claim is the claim that extends the hold.
+// claim returns the claim that extends the hold.
 func (h *hold) claim() store.Claim {
 	return store.Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
-// remaining is how long this process relies on the hold from now on, 0 at least. It is 0
-// if the hold was lost or retired.
+// remaining returns how long this process may rely on the hold from now on, at least 0.
+// It is 0 if the hold was lost or retired.
 func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.trustLeft(now)
 }
 
-// trustLeft is remaining for callers that hold the mutex.
+// trustLeft returns the result of remaining, for callers that hold the mutex.
 func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	if h.retired {
 		return 0
@@ -100,15 +102,16 @@ func (h *hold) expired(now clock.Moment) bool {
 	return now.Since(h.from) >= h.valid
 }
 
-// leaseNow returns the lease that has the hold, nil while it goes from one to the next.
+// leaseNow returns the lease that has the hold, or nil while the hold goes from one
+// lease to the next.
 func (h *hold) leaseNow() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
 }
 
-// lose ends the trust in the hold, which is lost, and notifies the lease that has it. One that
-// is about to have it finds the trust at its end.
+// lose ends the trust in the hold, which is lost, and notifies the lease that has it. A
+// lease that is about to take the hold finds that it is not trusted any more.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.leaseNow(); lease != nil {
@@ -116,8 +119,8 @@ func (h *hold) lose() {
 	}
 }
 
-// extendHolds asks the store once, for limit at most, to extend holds, each for ttl or, if that
-// is 0, for its own TTL, and notes what it confirms.
+// extendHolds asks the store once, for at most limit, to extend holds and records the
+// confirmed ones. Each is extended for ttl or, if ttl is 0, for its own TTL.
 func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
@@ -133,8 +136,8 @@ func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, hold
 	return start, answers
 }
 
-// confirm notes that the store extended the hold by a call that began at start.
-// It never shortens the trust, and an answer that comes after the end of the trust revives
+// confirm records that the store extended the hold by a call that began at start. It
+// never shortens the trust. An answer that comes after the end of the trust revives
 // nothing.
 func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.keeper.now()
@@ -154,23 +157,24 @@ func (h *hold) retire() {
 	h.keeper.watchdog.remove(h)
 }
 
-// noteExtend notes that the store may have the hold until end, since its caller extends
-// it by Lease.Extend.
+// noteExtend records that the store may have the hold until end, because the caller
+// extends it by Lease.Extend.
 func (h *hold) noteExtend(end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
-// due has the watchdog look at the hold after the pause that is counted from now on, or when
-// the trust in it is over if that is sooner. If it is over now, or the hold is retired, due
-// returns false. A lease that has the hold and has not released it is then lost.
+// due schedules the watchdog's next check of the hold after the pause counted from now,
+// or at the end of the trust if that is earlier. It returns false if the hold is
+// retired or not trusted any more. A lease that has the hold and has not released it is
+// then lost.
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left := h.trustLeft(now)
 	if left == 0 {
-		go h.lose() // not here: the observer is notified
+		go h.lose() // in a goroutine, because the observer is notified
 		return false
 	}
 	d := pause(now)
@@ -182,16 +186,17 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 	return true
 }
 
-// toExtend is the pause until the hold is to be extended after a confirmation: a third of
-// its validity, or a little less so that holds of one moment spread. The caller holds the
-// mutex.
+// toExtend returns the pause until the hold is to be extended after a confirmation: a
+// third of its validity, or a little less, so that holds granted at one moment spread.
+// The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
-// toLengthen is the pause until a hold that may have been granted by message is extended. It
-// is short if less than two thirds of the hold's TTL are left: such a grant lasts for a second
-// or two, which a pause of the process can take. The caller holds the mutex.
+// toLengthen returns the pause until a hold that may have been granted by message is
+// extended. It is short if less than two thirds of the hold's TTL are left: such a
+// grant lasts for a second or two, and the process can be paused for that long. The
+// caller holds the mutex.
 func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	d := h.toExtend(now)
 	if h.valid-now.Since(h.from) < h.ttl/3*2 {
@@ -200,19 +205,20 @@ func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	return d
 }
 
-// toRetry is the pause after a failed extension: short, but longer than the slack, since
-// holds that fail together would otherwise be tried again without a pause. The caller holds
-// the mutex.
+// toRetry returns the pause after a failed extension. It is short, but longer than the
+// slack: otherwise holds that fail together would be tried again without a pause. The
+// caller holds the mutex.
 func (h *hold) toRetry(clock.Moment) time.Duration {
 	s := slack(h.valid)
 	return 2*s + rand.N(s+1)
 }
 
-// toEnd is a pause that is longer than the trust in any hold.
+// toEnd returns a pause that is longer than the trust in any hold.
 func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
-// releaseClaim returns the claim that releases the hold. Its TTL is how long a late acquire
-// of it has to be refused, and its Last the token of the last lease that has had the hold.
+// releaseClaim returns the claim that releases the hold. Its TTL is the time for which
+// a late acquire has to be refused. Its Last is the token of the last lease that had
+// the hold.
 func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
@@ -227,10 +233,11 @@ func (h *hold) releaseClaim() store.Claim {
 }
 
 // release releases the hold by c. A hold that was trusted until then, and has expired
-// meanwhile, is released. If the store does not answer until until, it returns the reason
-// and leaves the hold to the cleanup. If an acquire of it had no answer (unsure), the
-// cleanup releases it again in any case, so that a late one is refused. Leases that have passed
-// the hold on, and wait to know whether the store had it, get the same answer.
+// in the meantime, counts as released. If the store has not answered by until, release
+// returns the reason and leaves the hold to the cleanup. If an acquire of the hold had
+// no answer (unsure), the cleanup releases it again in any case, so that a late acquire
+// is refused. Leases that have passed the hold on, and wait to know whether the store
+// had it, get the same answer.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
@@ -246,8 +253,8 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	return err
 }
 
-// abandon releases the hold by c in the background. Leases that have passed it on, and wait,
-// get the answer to the first try.
+// abandon releases the hold by c in the background. Leases that have passed it on, and
+// wait, get the answer to the first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
 	end := h.beginRelease()

@@ -12,7 +12,8 @@ import (
 
 func TestLeaseIDs(t *testing.T) {
 	t.Parallel()
-	sim(t, "a lease ID is the process and 26 random letters", func(t *testing.T) {
+	// A lease ID is the process and 26 random letters.
+	sim(t, "process and random letters", func(t *testing.T) {
 		processes, rest := map[string]int{}, map[string]bool{}
 		for range 2 {
 			l, s := setup(t)
@@ -48,7 +49,8 @@ func TestLeaseIDs(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "the owner of a lease whose hold was passed on is of the same form", func(t *testing.T) {
+	// It has the same form.
+	sim(t, "owner of a passed hold", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		lease := acquire(t, t.Context(), l, "order:1")
 		go l.Acquire(t.Context(), "order:1")
@@ -56,12 +58,12 @@ func TestLeaseIDs(t *testing.T) {
 		release(t, lease)
 		owner, _, _ := strings.Cut(lease.Owner(), ".")
 		if store.ProcessOf(owner) == "" {
-			t.Errorf("it is %s", lease.Owner())
+			t.Errorf("got owner %s", lease.Owner())
 		}
 		synctest.Wait()
 		closeNow(l)
 	})
-	t.Run("a lease of another form has no process", func(t *testing.T) {
+	t.Run("other form has no process", func(t *testing.T) {
 		t.Parallel()
 		for _, lease := range []string{"", "abc", strings.Repeat("A", 33), strings.Repeat("A", 35), strings.Repeat("a", 34), strings.Repeat("A", 33) + " ", strings.Repeat("A", 33) + "1"} {
 			if p := store.ProcessOf(lease); p != "" {

@@ -17,18 +17,18 @@ import (
 
 const modulePath = "github.com/lockkit/lockkit/"
 
-// A room is what the files of one package may import beside the standard
-// library. Test files may import anything.
+// room is the set of packages that the files of one package may import beside the
+// standard library. Test files may import anything.
 type room struct {
 	kit     []string // packages of this module
 	outside []string // modules, with all their packages
 	exactly []string // packages, without those below
 	tests   bool     // the package serves tests only: it may import "testing"
-	program bool     // it is one, and may print
+	program bool     // the package is a program, and may print
 }
 
-// rooms has every package of the module but the examples, which may import
-// anything. A new package needs a line here; it says where the package stands.
+// rooms has every package of the module except the examples, which may import anything.
+// A new package needs a line here, which shows its place.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
 	"core":  {kit: []string{"core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/hooks", "core/internal/leaseid", "core/internal/order", "core/internal/outage", "core/store", "retry"}},
@@ -45,7 +45,8 @@ var rooms = map[string]room{
 	"core/leader": {kit: []string{"core", "core/adapter", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/adapter", "core/internal/keyed"}},
 
-	// OpenTelemetry's API: these modules by name, since the SDK and the exporters begin the same.
+	// OpenTelemetry's API: these modules by name, because the SDK and the exporters
+	// begin the same.
 	"core/otellock": {kit: []string{"core", "core/once"}, outside: []string{
 		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
 	}, exactly: []string{"go.opentelemetry.io/otel"}},
@@ -117,7 +118,7 @@ var rooms = map[string]room{
 	"taskmw":           {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
-// talk is what a library must not use: its user decides what is printed and
+// talk has the names that a library must not use: its user decides what is printed and
 // logged, through an Observer. No names stands for all names of the package.
 var talk = map[string][]string{
 	"log": nil,
@@ -129,8 +130,8 @@ var talk = map[string][]string{
 	},
 }
 
-// importCases are files of one rule each; want is a part of the complaint, or
-// empty where there must be none.
+// importCases are files of one rule each. want is a part of the complaint, or empty
+// where there must be none.
 var importCases = []struct{ name, file, source, want string }{
 	{"a package without a room is refused", "core/extra/extra.go", `package extra`, "no room"},
 	{"a file beside go.mod is refused", "lockkit.go", `package lockkit`, "no room"},
@@ -139,7 +140,7 @@ var importCases = []struct{ name, file, source, want string }{
 		`package httpmw; import _ "github.com/lockkit/lockkit/core/memstore"`, "lockkit/core/memstore",
 	},
 	{
-		"the middleware for net/http cannot import a framework", "httpmw/stdmw/lock.go",
+		"stdmw cannot import a framework", "httpmw/stdmw/lock.go",
 		`package stdmw; import _ "github.com/gin-gonic/gin"`, "gin-gonic/gin",
 	},
 	{
@@ -163,7 +164,8 @@ var importCases = []struct{ name, file, source, want string }{
 		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
 	},
 	{
-		"a module is not mistaken for one whose name begins the same", "httpmw/lock.go",
+		// A module is not mistaken for one whose name begins the same.
+		"module with the same beginning", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/gin-gonic/gin-other"`, "gin-other",
 	},
 	{
@@ -199,7 +201,8 @@ var importCases = []struct{ name, file, source, want string }{
 func TestImports(t *testing.T) {
 	t.Parallel()
 
-	t.Run("every package imports only what its room allows and says nothing", func(t *testing.T) {
+	// Every package imports only what its room allows, and does not print or log.
+	t.Run("every package", func(t *testing.T) {
 		t.Parallel()
 		complaints, files, err := inspectTree(os.DirFS(".."))
 		if err != nil {
@@ -227,7 +230,8 @@ func TestImports(t *testing.T) {
 		})
 	}
 
-	t.Run("a module inside the module is not part of it", func(t *testing.T) {
+	// A module inside the module is not part of it.
+	t.Run("module inside", func(t *testing.T) {
 		t.Parallel()
 		complaints, files, err := inspectTree(fstest.MapFS{
 			"go.mod":                  {},
@@ -240,8 +244,8 @@ func TestImports(t *testing.T) {
 	})
 }
 
-// inspectTree reads every source file of the module in tree, for whatever platform
-// it is, and answers what breaks a rule, and the number of files.
+// inspectTree reads every source file of the module in tree, for all platforms. It
+// returns the broken rules and the number of files.
 func inspectTree(tree fs.FS) (complaints []string, files int, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -299,7 +303,7 @@ func inspectFile(name string, file *ast.File) []string {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if said := talks(n, local); said != "" && !room.program {
-			complaints = append(complaints, fmt.Sprintf("%s uses %s: the kit does not print or log, it tells an Observer", name, said))
+			complaints = append(complaints, fmt.Sprintf("%s uses %s: the kit does not print or log, it notifies an Observer", name, said))
 		}
 		return true
 	})
@@ -325,7 +329,7 @@ func (r room) String() string {
 	return strings.Join(list, ", ")
 }
 
-// talks answers what of talk the node is, or "".
+// talks returns the name of talk that the node uses, or "".
 func talks(n ast.Node, local map[string]string) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

@@ -38,7 +38,7 @@ func TestKey(t *testing.T) {
 		{"odd", []string{"\xffé\xc3"}, "odd:%FFé%C3"},
 		{"odd", []string{"\ufffd"}, "odd:\ufffd"},
 	} {
-		t.Run(fmt.Sprintf("%s and %q make %s", c.name, c.parts, c.want), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %q", c.name, c.parts), func(t *testing.T) {
 			t.Parallel()
 			if got := core.Key(c.name, c.parts...); got != c.want {
 				t.Errorf("got %s", got)
@@ -69,7 +69,8 @@ func FuzzKey(f *testing.F) {
 
 func TestBusyError(t *testing.T) {
 	t.Parallel()
-	t.Run("it matches ErrBusy and shows the name, never the key", func(t *testing.T) {
+	// The text has the name, never the key.
+	t.Run("matches ErrBusy without the key", func(t *testing.T) {
 		t.Parallel()
 		err := error(&core.BusyError{Key: "order:secret", Name: "order", RetryAfter: 1})
 		if !errors.Is(err, core.ErrBusy) || !errors.Is(fmt.Errorf("x: %w", err), core.ErrBusy) {
@@ -85,7 +86,7 @@ func TestBusyError(t *testing.T) {
 			t.Errorf("got text %q without a name", got)
 		}
 	})
-	t.Run("WithoutKey leaves the key out", func(t *testing.T) {
+	t.Run("WithoutKey", func(t *testing.T) {
 		t.Parallel()
 		busy := &core.BusyError{Key: "order:secret", Name: "order", RetryAfter: time.Second, Waiting: 2}
 		want := core.BusyError{Name: "order", RetryAfter: time.Second, Waiting: 2}
@@ -95,7 +96,7 @@ func TestBusyError(t *testing.T) {
 	})
 	for key, name := range map[string]string{
 		"order:42":                     "order",
-		"nightly-report.v_2":           "lock", // who knows whether it is static
+		"nightly-report.v_2":           "lock", // it may be data
 		"DE89370400440532013000":       "lock",
 		"nightly-report.v_2:":          "nightly-report.v_2",
 		strings.Repeat("n", 64) + ":1": strings.Repeat("n", 64),
@@ -104,7 +105,7 @@ func TestBusyError(t *testing.T) {
 		":1":                           "lock",
 		"two words":                    "lock",
 	} {
-		sim(t, fmt.Sprintf("the name of %q is %s", key, name), func(t *testing.T) {
+		sim(t, fmt.Sprintf("name of %q", key), func(t *testing.T) {
 			l, _ := setup(t)
 			lease := acquire(t, t.Context(), l, key)
 			_, err := l.TryAcquire(t.Context(), key)
@@ -118,7 +119,7 @@ func TestBusyError(t *testing.T) {
 	}
 }
 
-// braced is a store that takes keys with braces, or says so.
+// braced is a store that takes keys with braces, or does not.
 type braced struct {
 	core.Store
 	takes bool
@@ -129,7 +130,7 @@ func (b braced) Braces() bool { return b.takes }
 func TestKeysWithBraces(t *testing.T) {
 	t.Parallel()
 	for _, takes := range []bool{true, false} {
-		sim(t, fmt.Sprintf("on a store of which it is %v that it takes them", takes), func(t *testing.T) {
+		sim(t, fmt.Sprintf("taken %v", takes), func(t *testing.T) {
 			l := newLocker(t, braced{memStore(), takes})
 			for _, key := range []string{"{t1}:order:42", "order:{42}", "a}b", "{}"} {
 				err := l.Do(t.Context(), key, func(ctx context.Context) error {

@@ -17,7 +17,8 @@ import (
 
 func TestShared(t *testing.T) {
 	t.Parallel()
-	sim(t, "readers are in together, writers alone, and all are served", func(t *testing.T) {
+	// Readers are in together, writers alone, and all are served.
+	sim(t, "readers and writers", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
 		var readers, writers, most atomic.Int32
@@ -52,7 +53,8 @@ func TestShared(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a writer gets in when the last reader leaves, and a reader has no token", func(t *testing.T) {
+	// A writer gets in when the last reader leaves, and a reader has no token.
+	sim(t, "writer after the last reader", func(t *testing.T) {
 		l, store := setup(t)
 		a := acquire(t, t.Context(), l, "order:1", core.Shared())
 		b := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.Shared())
@@ -68,7 +70,8 @@ func TestShared(t *testing.T) {
 		}
 		release(t, writer)
 	})
-	sim(t, "a fair writer is not starved by readers that keep coming", func(t *testing.T) {
+	// It is not starved by readers that keep coming.
+	sim(t, "fair writer among readers", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		ctx, stop := context.WithCancel(t.Context())
@@ -100,7 +103,8 @@ func TestShared(t *testing.T) {
 
 func TestPermits(t *testing.T) {
 	t.Parallel()
-	sim(t, "no more permits are out than there are, and all of them are used", func(t *testing.T) {
+	// No more permits are out than there are, and all of them are used.
+	sim(t, "permits in use", func(t *testing.T) {
 		const of = 5
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
@@ -138,11 +142,12 @@ func TestFair(t *testing.T) {
 		ttl   time.Duration
 		store func(core.Store) core.Store
 	}{
-		"":                             {30 * time.Second, func(s core.Store) core.Store { return s }},
-		", with the shortest leases":   {100 * time.Millisecond, func(s core.Store) core.Store { return s }},
-		", where the store can't wake": {3 * time.Second, func(s core.Store) core.Store { return blind{s} }},
+		"":                   {30 * time.Second, func(s core.Store) core.Store { return s }},
+		" with short leases": {100 * time.Millisecond, func(s core.Store) core.Store { return s }},
+		" without wake-ups":  {3 * time.Second, func(s core.Store) core.Store { return blind{s} }},
 	} {
-		sim(t, "the heads of many processes are served in order of arrival"+name, func(t *testing.T) {
+		// They are served in order of arrival.
+		sim(t, "heads of many processes"+name, func(t *testing.T) {
 			const processes = 20
 			_, store := setup(t)
 			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -169,8 +174,8 @@ func TestFair(t *testing.T) {
 			if !slices.IsSorted(served) || len(served) != processes {
 				t.Errorf("served in the order %v", served)
 			}
-			if d := time.Since(start); name != ", where the store can't wake" && d > processes*25*time.Millisecond {
-				t.Errorf("it took %v", d)
+			if d := time.Since(start); name != " without wake-ups" && d > processes*25*time.Millisecond {
+				t.Errorf("got all after %v", d)
 			}
 		})
 	}
@@ -178,7 +183,8 @@ func TestFair(t *testing.T) {
 
 func TestKeepFor(t *testing.T) {
 	t.Parallel()
-	sim(t, "a key that is released early stays taken until its time, counted from the grant", func(t *testing.T) {
+	// The key stays taken until its time, counted from the grant.
+	sim(t, "released early", func(t *testing.T) {
 		for _, delay := range []time.Duration{0, time.Second} {
 			l, store := setup(t)
 			store.set(slow(delay, delay/2), opAcquire)
@@ -200,14 +206,16 @@ func TestKeepFor(t *testing.T) {
 			release(t, next)
 		}
 	})
-	sim(t, "a key that is released late is free at once", func(t *testing.T) {
+	// The key is free at once.
+	sim(t, "released late", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "job", core.KeepFor(time.Minute), core.Also("other"))
 		time.Sleep(61 * time.Second)
 		release(t, lease)
 		wantFree(t, store.inner, "job", "other")
 	})
-	sim(t, "an acquire that fails keeps nothing", func(t *testing.T) {
+	// It keeps nothing.
+	sim(t, "failed acquire", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), l, "b")
 		_, err := l.TryAcquire(t.Context(), "a", core.Also("b"), core.KeepFor(time.Hour))
@@ -215,7 +223,9 @@ func TestKeepFor(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	sim(t, "all keys of a lease are kept, and once though the reply to the release is lost", func(t *testing.T) {
+	// All keys of a lease are kept, and only once although the reply to the release is
+	// lost.
+	sim(t, "all keys, reply lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b"), core.KeepFor(time.Minute))
 		store.set(func(ctx context.Context, n int, do func() error) error {
@@ -229,7 +239,7 @@ func TestKeepFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantFree(t, store.inner, "a", "b")
 	})
-	sim(t, "of the replicas that start the same job one runs it", func(t *testing.T) {
+	sim(t, "one job of many replicas", func(t *testing.T) {
 		_, store := setup(t)
 		var wg sync.WaitGroup
 		var ran atomic.Int32
@@ -268,7 +278,9 @@ func (s unfenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 
 func TestFenced(t *testing.T) {
 	t.Parallel()
-	sim(t, "where the store cannot fence, Fenced is refused and nothing is held or cleaned up", func(t *testing.T) {
+	// Where the store cannot fence, Fenced is refused, and nothing is held or cleaned
+	// up.
+	sim(t, "refused without tokens", func(t *testing.T) {
 		store := newScripted(unfenced{memStore()})
 		l := newLocker(t, store)
 		_, err := l.Acquire(t.Context(), "order:1", core.Fenced())
@@ -283,7 +295,8 @@ func TestFenced(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "tokens grow with each grant, over release, expiry and loss", func(t *testing.T) {
+	// Tokens grow with each grant, over release, expiry and loss.
+	sim(t, "growing tokens", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner)}
 		var last uint64

@@ -9,7 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestLateAnswer is about runs whose lease had ended before they did (hazard 58).
+// TestLateAnswer is about runs that go on after their lease was released or lost
+// (hazard 58).
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	away := func(context.Context, int, func() error) error { return errBroken }
@@ -23,18 +24,21 @@ func TestLateAnswer(t *testing.T) {
 		wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
 		return lease, store, seen
 	}
-	sim(t, "a run that goes on after its Locker was closed saves its answer", func(t *testing.T) {
+	// A run that goes on after its Locker was closed saves its answer.
+	sim(t, "answer after Close", func(t *testing.T) {
 		lease, store, seen := evicted(t)
-		told := seen.kinds()
+		before := seen.kinds()
 		if err := lease.Finish(t.Context(), finished("receipt", 1)); err != nil {
 			t.Fatal(err)
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
-		if now := seen.kinds(); now != told+", cleaned_up" {
-			t.Errorf("the events are %q, were %q before Finish", now, told)
+		if now := seen.kinds(); now != before+", cleaned_up" {
+			t.Errorf("the events are %q, were %q before Finish", now, before)
 		}
 	})
-	sim(t, "the answer of a run that was released is saved by the first Finish, and the second tells what that did", func(t *testing.T) {
+	// The first Finish saves the answer of a run that was released, and the second
+	// returns the result of the first.
+	sim(t, "two answers after a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1)
 		release(t, lease)
@@ -49,7 +53,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	sim(t, "a run that was closed saves nothing once another has begun", func(t *testing.T) {
+	// A run that was closed saves nothing once another has begun.
+	sim(t, "another run after Close", func(t *testing.T) {
 		lease, store, _ := evicted(t)
 		l := newLocker(t, store.inner)
 		next := begin(t, l, "pay:1", 2)
@@ -60,15 +65,16 @@ func TestLateAnswer(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	sim(t, "a run that was closed tells that its answer is not saved, and leaves nothing in the background", func(t *testing.T) {
+	// The observer is notified of it, and nothing is left in the background.
+	sim(t, "unsaved answer after Close", func(t *testing.T) {
 		for _, f := range []fault{away, hang, loseReply} {
 			lease, store, seen := evicted(t)
 			store.set(f, opRelease)
 			for range 2 {
 				wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrUnavailable)
 			}
-			if told := seen.all(core.CleanedUp); len(told) != 1 || !errors.Is(told[0].Err, core.ErrUnavailable) {
-				t.Errorf("told of %+v, want one clean-up with its error", told)
+			if events := seen.all(core.CleanedUp); len(events) != 1 || !errors.Is(events[0].Err, core.ErrUnavailable) {
+				t.Errorf("got %+v, want one clean-up with its error", events)
 			}
 			store.forget()
 			time.Sleep(time.Hour)
@@ -77,7 +83,8 @@ func TestLateAnswer(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a run that was closed and has not begun its work can be withdrawn", func(t *testing.T) {
+	// A run that was closed and has not begun its work can be withdrawn.
+	sim(t, "withdrawn after Close", func(t *testing.T) {
 		lease, store, _ := evicted(t)
 		if err := lease.Withdraw(t.Context()); err != nil {
 			wantErr(t, err, core.ErrLost)
@@ -85,7 +92,8 @@ func TestLateAnswer(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
 		begin(t, newLocker(t, store.inner), "pay:1", 1).Release(t.Context())
 	})
-	sim(t, "a run that was finished or withdrawn is not settled again", func(t *testing.T) {
+	// A run that was finished or withdrawn is not settled again.
+	sim(t, "settled twice", func(t *testing.T) {
 		l, store := setup(t)
 		done := begin(t, l, "pay:1", 1)
 		withdrawn := begin(t, l, "pay:2", 1)
@@ -104,7 +112,8 @@ func TestLateAnswer(t *testing.T) {
 		wantAnswer(t, l, "pay:1", "receipt")
 		begin(t, l, "pay:2", 1).Release(t.Context())
 	})
-	sim(t, "an answer is saved after the store was away for longer than the TTL", func(t *testing.T) {
+	// The answer is saved afterwards.
+	sim(t, "outage longer than the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
 		store.setAll(away)
@@ -116,7 +125,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
 	})
-	sim(t, "a run that lost its lease tells that its answer is not saved once another has begun", func(t *testing.T) {
+	// The observer is notified of it once another run has begun.
+	sim(t, "unsaved answer after a loss", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
@@ -126,12 +136,13 @@ func TestLateAnswer(t *testing.T) {
 		store.setAll(nil)
 		next := begin(t, newLocker(t, store.inner), "pay:1", 2)
 		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
-		if told := seen.all(core.CleanedUp); len(told) != 1 || !errors.Is(told[0].Err, core.ErrLost) || told[0].Name != "pay" {
-			t.Errorf("told of %+v, want one clean-up with its error", told)
+		if events := seen.all(core.CleanedUp); len(events) != 1 || !errors.Is(events[0].Err, core.ErrLost) || events[0].Name != "pay" {
+			t.Errorf("got %+v, want one clean-up with its error", events)
 		}
 		release(t, next)
 	})
-	sim(t, "an answer is saved in the background for ten minutes, however short the TTL", func(t *testing.T) {
+	// An answer is saved in the background for ten minutes, however short the TTL.
+	sim(t, "saved for ten minutes", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
 		store.setAll(away)

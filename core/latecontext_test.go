@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// However late it is asked for, the context of a lease tells why the lease has ended.
+// TestLateContext shows that the context of a lease that was released or lost has the
+// cause, however late it is first read.
 func TestLateContext(t *testing.T) {
 	t.Parallel()
 	errGone := errors.New("the caller has gone")
@@ -22,30 +23,30 @@ func TestLateContext(t *testing.T) {
 		time.Sleep(time.Minute)
 	}
 	for name, c := range map[string]struct {
-		// It has the lease end, and may cancel what it was acquired under.
+		// end ends the lease, and may cancel the context of its acquire.
 		end        func(t *testing.T, l *core.Locker, store *scripted, lease *core.Lease, cancel context.CancelCauseFunc)
 		err, cause error
 	}{
-		"a lost lease": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
+		"lost": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
 			lose(t, store)
 		}, context.Canceled, core.ErrLost},
-		"a lost lease whose caller went later": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
+		"lost before its caller left": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
 			lose(t, store)
 			cancel(errGone)
 		}, context.Canceled, core.ErrLost},
-		"a lease that was lost when its caller had gone": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
+		"lost after its caller left": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
 			cancel(errGone)
 			lose(t, store)
 		}, context.Canceled, errGone},
-		"a lease that was lost when its caller's time was over": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
+		"lost after its caller's deadline": {func(t *testing.T, _ *core.Locker, store *scripted, _ *core.Lease, _ context.CancelCauseFunc) {
 			time.Sleep(2 * time.Hour)
 			lose(t, store)
 		}, context.DeadlineExceeded, context.DeadlineExceeded},
-		"a released lease": {func(t *testing.T, _ *core.Locker, _ *scripted, lease *core.Lease, cancel context.CancelCauseFunc) {
+		"released": {func(t *testing.T, _ *core.Locker, _ *scripted, lease *core.Lease, cancel context.CancelCauseFunc) {
 			release(t, lease)
 			cancel(errGone)
 		}, context.Canceled, context.Canceled},
-		"a lease of a Locker that was closed": {func(t *testing.T, l *core.Locker, _ *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
+		"closed Locker": {func(t *testing.T, l *core.Locker, _ *scripted, _ *core.Lease, cancel context.CancelCauseFunc) {
 			ended, stop := context.WithCancel(t.Context())
 			stop()
 			if err := l.Close(ended); err == nil {
@@ -54,17 +55,17 @@ func TestLateContext(t *testing.T) {
 			cancel(errGone)
 		}, context.Canceled, core.ErrClosed},
 	} {
-		for _, under := range []string{"that can end", "without an end"} {
-			if under == "without an end" && c.cause != core.ErrLost && c.cause != core.ErrClosed && c.cause != context.Canceled {
+		for _, under := range []string{"context", "background"} {
+			if under == "background" && c.cause != core.ErrLost && c.cause != core.ErrClosed && c.cause != context.Canceled {
 				continue
 			}
-			sim(t, "asked for late, that of "+name+", acquired under one "+under+", has ended, and tells why", func(t *testing.T) {
+			sim(t, name+" under "+under, func(t *testing.T) {
 				l, store := setup(t)
 				defer store.setAll(nil)
 				limited, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
 				of, cancel := context.WithCancelCause(limited)
-				if under == "without an end" {
+				if under == "background" {
 					of = context.WithoutCancel(of)
 				}
 				lease := acquire(t, of, l, "order:1")
@@ -73,23 +74,24 @@ func TestLateContext(t *testing.T) {
 				select {
 				case <-ctx.Done():
 				default:
-					t.Fatal("it has not ended")
+					t.Fatal("got a context that is not done")
 				}
 				if err, cause := ctx.Err(), context.Cause(ctx); err != c.err || cause != c.cause {
-					t.Errorf("it ended with %v because of %v, want %v because of %v", err, cause, c.err, c.cause)
+					t.Errorf("got %v with cause %v, want %v with cause %v", err, cause, c.err, c.cause)
 				}
 				if found, _ := core.LeaseFromContext(ctx); found != lease || lease.Context() != ctx {
-					t.Error("it is not the context of the lease")
+					t.Error("got a context of another lease")
 				}
 				store.setAll(nil)
 				_ = lease.Release(t.Context())
 				if cause := context.Cause(ctx); cause != c.cause {
-					t.Errorf("after the release it ended because of %v", cause)
+					t.Errorf("after the release: got cause %v", cause)
 				}
 			})
 		}
 	}
-	sim(t, "asked for before the loss, it ends with the loss", func(t *testing.T) {
+	// The context is done with the loss.
+	sim(t, "read before the loss", func(t *testing.T) {
 		l, store := setup(t)
 		defer store.setAll(nil)
 		lease := acquire(t, context.Background(), l, "order:1")
@@ -102,7 +104,8 @@ func TestLateContext(t *testing.T) {
 	})
 }
 
-// Some contexts are used again by their owner, as a request of gin is.
+// TestContextIsUsedAgain is about contexts that their owner uses again, as a request of
+// gin is.
 func TestContextIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, store *scripted, lease *core.Lease){
@@ -113,7 +116,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 		},
 		"released": func(t *testing.T, _ *scripted, lease *core.Lease) { release(t, lease) },
 	} {
-		sim(t, "the context of a "+name+" lease does not live again with what it was acquired under", func(t *testing.T) {
+		sim(t, name+" lease stays done", func(t *testing.T) {
 			l, store := setup(t)
 			first, done := context.WithCancel(t.Context())
 			request := &pooled{}
@@ -125,15 +128,16 @@ func TestContextIsUsedAgain(t *testing.T) {
 			select {
 			case <-lease.Context().Done():
 			default:
-				t.Error("it is not done")
+				t.Error("got a context that is not done")
 			}
 			if lease.Context().Err() == nil {
-				t.Error("it has not ended")
+				t.Error("got a context that is not done")
 			}
 			_ = lease.Release(t.Context())
 		})
 	}
-	sim(t, "a lease does not end with the next request", func(t *testing.T) {
+	// A lease is not done when the next request is.
+	sim(t, "next request", func(t *testing.T) {
 		l, _ := setup(t)
 		request := &pooled{}
 		request.use(t.Context())
@@ -144,13 +148,13 @@ func TestContextIsUsedAgain(t *testing.T) {
 		done()
 		time.Sleep(time.Second)
 		if ctx.Err() != nil {
-			t.Errorf("it ended: %v", context.Cause(ctx))
+			t.Errorf("got a done context: %v", context.Cause(ctx))
 		}
 		release(t, lease)
 	})
 }
 
-// pooled is a context that is used again by its owner.
+// pooled is a context that its owner uses again.
 type pooled struct {
 	of atomic.Pointer[context.Context]
 }
@@ -162,10 +166,10 @@ func (p *pooled) Err() error                  { return (*p.of.Load()).Err() }
 func (p *pooled) Value(key any) any           { return (*p.of.Load()).Value(key) }
 func (p *pooled) Deadline() (time.Time, bool) { return (*p.of.Load()).Deadline() }
 
-// What delays the answer must not make it promise more.
+// TestDeadlineIsNotLate shows that a delay does not make Deadline later.
 func TestDeadlineIsNotLate(t *testing.T) {
 	t.Parallel()
-	sim(t, "a pause while the deadline is computed makes it no later", func(t *testing.T) {
+	sim(t, "pause while it is computed", func(t *testing.T) {
 		l, _ := setup(t)
 		var paused atomic.Bool
 		l.SetAsleep(func() time.Duration {
@@ -178,18 +182,19 @@ func TestDeadlineIsNotLate(t *testing.T) {
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
 		paused.Store(true)
 		if d := lease.Deadline().Sub(granted); d > 30*time.Second {
-			t.Errorf("it was trusted for %v of a TTL of 30s", d)
+			t.Errorf("got a trust of %v of a TTL of 30s", d)
 		}
 		paused.Store(false)
 		release(t, lease)
 	})
 }
 
-// A hold has no timer before it is due for the first time, and is not in the queue
-// any more then.
-func TestLossIsToldBesideAnother(t *testing.T) {
+// TestLease_LossBesideAnother is about holds that have no timer before they are due for
+// the first time, and are not in the queue any more then.
+func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
-	sim(t, "an observer that blocks on one loss does not keep others from being told", func(t *testing.T) {
+	// An observer that blocks on one loss does not keep it from others.
+	sim(t, "observer that blocks", func(t *testing.T) {
 		until := make(chan struct{})
 		store := newScripted(brief{memStore()})
 		l := newLocker(t, store, core.WithObserver(stuck{until}))
@@ -197,7 +202,7 @@ func TestLossIsToldBesideAnother(t *testing.T) {
 		last := acquire(t, t.Context(), l, "order:1", core.TTL(100*time.Millisecond))
 		time.Sleep(25 * time.Millisecond)
 		leases := []*core.Lease{last}
-		for i := range 10 { // one of them ends just before the other is due
+		for i := range 10 { // one expires just before the other is due
 			leases = append(leases, acquire(t, t.Context(), l, fmt.Sprintf("brief:%d", i)))
 			time.Sleep(time.Millisecond)
 		}
@@ -205,7 +210,7 @@ func TestLossIsToldBesideAnother(t *testing.T) {
 		select {
 		case <-last.Context().Done():
 		default:
-			t.Error("a minute after its TTL of 100ms its loss was not told")
+			t.Error("got no loss a minute after the TTL of 100ms")
 		}
 		close(until)
 		store.setAll(nil)
@@ -226,7 +231,7 @@ func (s brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// stuck is an observer that blocks when it is told of a lost brief lease.
+// stuck is an observer that blocks when it is notified of a lost brief lease.
 type stuck struct{ until chan struct{} }
 
 func (s stuck) Observe(_ context.Context, e core.Event) {

@@ -17,10 +17,10 @@ import (
 	"testing"
 )
 
-// layers are the files of the engine, from the lowest layer to the highest. A type is of the
-// layer of the file that declares it, and so are its methods in other files. A declaration
-// uses what is of its own layer or a lower one. A hold notifies the lease that has it by
-// the interface notices.
+// layers are the files of the engine, from the lowest layer to the highest. A type
+// belongs to the layer of the file that declares it, and so do its methods in other
+// files. A declaration uses only its own layer and lower ones. A hold notifies the
+// lease that has it by the interface notices.
 var layers = [][]string{
 	{"alias.go", "count.go", "doc.go", "event.go", "key.go", "mutexes.go", "observer.go", "owner.go", "times.go"},
 	{"storecalls.go"},
@@ -37,8 +37,8 @@ func layerOf(file string) int {
 	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
 }
 
-// layerCases are what a change adds to a file; want is the complaint behind the line of the
-// last addition, or empty where there must be none.
+// layerCases are additions to a file. want is the complaint behind the line of the last
+// addition, or empty where there must be none.
 var layerCases = []struct{ name, file, added, want string }{
 	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
 	{"a hold does not know the waiters", "hold.go", "func (h *hold) end(ws *waiters) {}", "hold.end of hold.go uses waiters of waiters.go, a higher layer"},
@@ -118,7 +118,8 @@ func readPackage(dir string) (map[string]string, error) {
 	return sources, nil
 }
 
-// compiled returns an importer of what this package imports, as the build has compiled it.
+// compiled returns an importer of the imports of this package, as the build has
+// compiled them.
 func compiled(fset *token.FileSet) (types.Importer, error) {
 	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
 	if err != nil {
@@ -132,8 +133,8 @@ func compiled(fset *token.FileSet) (types.Importer, error) {
 	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }), nil
 }
 
-// inspectLayers returns the uses that go up, and the fields that are set in another file than
-// their type's, in the sources of package core.
+// inspectLayers returns the uses that go up, and the fields that are set in another
+// file than their type's, in the sources of package core.
 func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[string]string) ([]string, error) {
 	in := &inspection{fset: fset, home: make(map[types.Object]string), info: &types.Info{
 		Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object), Types: make(map[ast.Expr]types.TypeAndValue),
@@ -176,7 +177,7 @@ func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[stri
 	return in.complaints, nil
 }
 
-// inspection is one look at the layers of a package.
+// inspection is one check of the layers of a package.
 type inspection struct {
 	fset       *token.FileSet
 	info       *types.Info
@@ -187,8 +188,8 @@ type inspection struct {
 
 func (in *inspection) fileOf(n ast.Node) string { return in.fset.Position(n.Pos()).Filename }
 
-// homeOf returns the file to which a declaration belongs: that of the type whose method it is,
-// or its own.
+// homeOf returns the file to which a declaration belongs: that of the type whose method
+// it is, or its own.
 func (in *inspection) homeOf(d ast.Decl) string {
 	if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
 		return in.home[in.pkg.Scope().Lookup(receiver(f))]
@@ -215,9 +216,9 @@ func (in *inspection) inspect(d ast.Decl) {
 	})
 }
 
-// inspectWrite complains if d sets x and that is, or is in, an unexported field of a type, or
-// all of a type, that neither stands in the file of d nor in that of the type whose method
-// d is.
+// inspectWrite complains if d sets x, and x is an unexported field of a type, is in
+// one, or is a whole value of a type. It allows that in the file of the type, and in
+// that of the type whose method d is.
 func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	switch x := x.(type) {
 	case *ast.ParenExpr:
@@ -235,7 +236,7 @@ func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	}
 }
 
-// typeOf returns the name of the type of x, or of what x points to; nil if it has none.
+// typeOf returns the name of the type of x, or of what x points to, or nil.
 func (in *inspection) typeOf(x ast.Expr) *types.TypeName {
 	t := in.info.Types[x].Type
 	if p, ok := t.(*types.Pointer); ok {
@@ -257,7 +258,7 @@ func (in *inspection) complain(at ast.Node, format string, args ...any) {
 	in.complaints = append(in.complaints, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
 }
 
-// nameOf returns what a declaration is called in a complaint.
+// nameOf returns the name of a declaration in a complaint.
 func nameOf(d ast.Decl) string {
 	switch d := d.(type) {
 	case *ast.FuncDecl:

@@ -15,59 +15,60 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// engine is what the leases of a Locker share.
+// engine is the part that the leases of a Locker share.
 type engine struct {
 	keeper
 	waiters waiters
 	roster  roster
-	process string // at the beginning of the IDs of leases
+	process string // the first letters of the IDs of its leases
 }
 
-// terms are the options of an acquire that its lease goes on to need.
+// terms are the options of an acquire that its lease needs afterwards.
 type terms struct {
 	noRenew bool
 	usual   bool // exclusive, of one key, extended, and neither fair nor with KeepFor
 	mode    Mode
-	maxHold time.Duration // 0: no end
+	maxHold time.Duration // 0: no limit
 	keep    time.Duration
 	record  *store.Record // of Begin
 }
 
-// Lease is a lock that is held, until it is released or lost. Its methods are
-// safe for concurrent use.
+// Lease is a lock that is held until it is released or lost. Its methods are safe for
+// concurrent use.
 type Lease struct { // TestMemory logs its size: it fills a size class of the allocator
 	engine *engine
 	key    string
 	name   string
 	opts   terms
-	outer  *Lease       // the innermost lease of the context of the acquire
+	outer  *Lease       // the innermost lease in the context of the acquire
 	since  clock.Moment // of the first grant
 	run    *run         // of a lease of Begin
 
 	listing listing // of roster.go, under the roster's mutex
 
-	// Written by the acquire, before the lease is its caller's.
-	unsure map[string]bool // keys of which an attempt's outcome is unknown
+	// Written by the acquire, before the lease is handed to its caller.
+	unsure map[string]bool // keys with an attempt of unknown outcome
 
 	released sync.WaitGroup // done when Release has its answer
-	err      error          // that answer, read after released
+	err      error          // the answer of Release, read after released
 
 	ctx        leaseContext
-	endContext context.CancelCauseFunc // ends ctx; nil stands for context.Canceled, and the first cause counts
+	endContext context.CancelCauseFunc // cancels ctx; nil stands for context.Canceled, and the first cause counts
 
 	mu          order.Mutex[leaseRank]
 	state       state
-	begun       bool // start has succeeded, and it was not withdrawn: its work may have begun
+	begun       bool // start has succeeded and the run was not withdrawn: the work may have begun
 	overrun     bool
 	releasing   bool
-	notifying   uint8 // notifications of its events under way; until it is announced, the acquire is one
+	notifying   uint8 // notifications of its events in flight; until it is announced, the acquire is one
 	contended   bool  // see Event; this and reentered do not change after the acquire
 	reentered   bool
-	tokenOffset uint8  // its token is that of the grant plus this
-	unsaidEnd   func() // notifies the observer of its end, when those are done
+	tokenOffset uint8  // the lease's token is the grant's plus this
+	unsaidEnd   func() // notifies the observer of the lease's end, when the notifications in flight are done
 	holds       []*hold
 
-	// The hold of a lease with one key, and holds of it, without allocations of their own.
+	// The hold of a lease with one key, and the slice for holds, without allocations of
+	// their own.
 	first hold
 	one   [1]*hold
 }
@@ -89,10 +90,10 @@ func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease 
 	return lease
 }
 
-// Key is the key that was asked for, without those of Also.
+// Key returns the key of the acquire, without those of Also.
 func (l *Lease) Key() string { return l.key }
 
-// tokenAt is the lease's token of a hold that it has, 0 if h is nil.
+// tokenAt returns the lease's token of its hold h, or 0 if h is nil.
 func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
 		return 0
@@ -100,20 +101,21 @@ func (l *Lease) tokenAt(h *hold) uint64 {
 	return h.token + uint64(l.tokenOffset)
 }
 
-// Token is the fencing token of Key: greater than that of every earlier holder,
-// and the same for leases that re-entered. Send it with every write, to a
-// resource that refuses older ones. It is 0 for shared leases and permits, and
-// where the store cannot fence.
+// Token returns the fencing token of Key. It is greater than that of every earlier
+// holder, and the same for leases that re-entered. Send it with every write, to a
+// resource that refuses older ones. It is 0 for shared leases and permits, and where
+// the store cannot fence.
 func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 
-// TokenOf is the fencing token of one of the lease's keys, 0 for any other.
+// TokenOf returns the fencing token of one of the lease's keys, and 0 for any other
+// key.
 func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 
-// Deadline is until when this process trusts the lease, if nothing more is
-// heard from the store. It moves with each extension, and is in the past when
-// the lease has ended.
+// Deadline returns the time until which this process may rely on the lease if the store
+// is not heard from again. It moves with each extension. It is in the past when the
+// lease is released or lost.
 func (l *Lease) Deadline() time.Time {
-	wall := time.Now() // first: what takes time from here on makes the deadline earlier
+	wall := time.Now() // read first: the time that passes from here on makes the deadline earlier
 	now := l.engine.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,15 +129,15 @@ func (l *Lease) Deadline() time.Time {
 	return wall.Add(left)
 }
 
-// Extend makes the lease last for ttl from now, 100ms to 24 days; a lease that
-// lasts longer already is not shortened. The watchdog goes on as before.
+// Extend makes the lease last for ttl from now, from 100ms to 24 days. It does not
+// shorten a lease that already lasts longer. The watchdog goes on as before.
 //
-// It fails with ErrLost if the lease is no longer ours, with ErrInvalid if ttl
-// is out of range or ctx nil, and with ErrUnavailable if the store did not confirm, in
-// which case the lease is as good as before.
+// It fails with ErrLost if this process no longer holds the lease, and with ErrInvalid
+// if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the store did
+// not confirm; the lease is then as good as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
-		return fmt.Errorf("extend %s: TTL is %v, %v to %v is allowed: %w", l.name, ttl, minTTL, maxTTL, ErrInvalid)
+		return fmt.Errorf("extend %s: TTL is %v, %v to 24 days is allowed: %w", l.name, ttl, minTTL, ErrInvalid)
 	}
 	if ctx == nil {
 		return fmt.Errorf("extend %s: ctx is nil: %w", l.name, ErrInvalid)
@@ -187,7 +189,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// notify notifies the observer of e, which happened to the lease while it was held. It does
+// notify notifies the observer of e, an event of the lease while it was held. It does
 // nothing when the lease is lost or is being released: its end is its last event.
 func (l *Lease) notify(e Event) {
 	if !l.engine.listens(e.Kind) {
@@ -205,8 +207,8 @@ func (l *Lease) notify(e Event) {
 	}
 }
 
-// notified notes that a notification is done, and notifies the observer of the end of the
-// lease if that has waited for it.
+// notified counts a notification out. It notifies the observer of the lease's end if
+// that has waited for this notification.
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--
@@ -217,7 +219,7 @@ func (l *Lease) notified() {
 	}
 }
 
-// hold is the lease's hold of key, nil if it has none.
+// hold returns the lease's hold of key, or nil.
 func (l *Lease) hold(key string) *hold {
 	for _, h := range l.holds {
 		if h.key == key {
@@ -227,13 +229,13 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// grant adds to the lease the hold that the store has granted to c by a call from start on,
-// and has the watchdog extend it. Only the acquire of the lease calls it. An earlier hold of the
-// lease may be lost by now: start reports that.
+// grant adds to the lease the hold that the store granted to c by a call that began at
+// start, and has the watchdog extend it. Only the acquire of the lease calls it. An
+// earlier hold of the lease may be lost by now: start reports that.
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
 	if len(l.holds) > 0 {
-		h = &hold{id: c.Lease} // that of the first does not change: other goroutines read it
+		h = &hold{id: c.Lease} // the first hold's ID does not change: other goroutines read it
 	}
 	if !h.grant(&l.engine.keeper, c, g, l, start) {
 		return errors.New("the grant had expired when it arrived")
@@ -255,8 +257,8 @@ func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	return nil
 }
 
-// take takes h, a hold that was passed on to the acquire of the lease. It returns false if
-// the hold is lost or no longer trusted.
+// take takes h, a hold that was passed on to the acquire of the lease. It returns false
+// if the hold is lost or no longer trusted.
 func (l *Lease) take(h *hold) bool {
 	now := l.engine.now()
 	l.mu.Lock()
@@ -269,13 +271,13 @@ func (l *Lease) take(h *hold) bool {
 	return trusted
 }
 
-// noteContended notes that the key was not free for the lease's acquire.
+// noteContended records that the key was not free for the lease's acquire.
 func (l *Lease) noteContended() { l.contended = true }
 
-// noteRun notes what the store has of the run of the lease.
+// noteRun records the store's record of the lease's run.
 func (l *Lease) noteRun(found store.Record) { l.run = &run{found: found} }
 
-// markUnsure notes that an attempt on key may have been granted, or may yet be.
+// markUnsure records that an attempt on key may have been granted, or may yet be.
 func (l *Lease) markUnsure(key string) {
 	if l.unsure == nil {
 		l.unsure = make(map[string]bool)
@@ -283,8 +285,8 @@ func (l *Lease) markUnsure(key string) {
 	l.unsure[key] = true
 }
 
-// start makes the lease its caller's. It fails if a key that was taken before the last one
-// is lost by now, or the Locker is closed.
+// start marks the lease as held by the caller. It fails if a key that was taken before
+// the last one is lost by now, or if the Locker is closed.
 func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
@@ -297,8 +299,8 @@ func (l *Lease) start(now clock.Moment) error {
 	return nil
 }
 
-// trusted reports whether this process still relies on the lease. It reads the clock, and
-// ends the lease if its time is over.
+// trusted reports whether this process may still rely on the lease. It reads the clock,
+// and ends the lease as lost if it may not.
 func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
@@ -316,7 +318,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 }
 
 // lose ends the lease as lost, whatever the store may answer later. Its holds are not
-// extended any more. A lease whose run may be committed is not lost, Finish finds out.
+// extended any more. A lease whose run may be committed is not lost; Finish finds out.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
@@ -331,8 +333,8 @@ func (l *Lease) lose() {
 		}
 	}
 	l.mu.Unlock()
-	// Another goroutine may have changed the state and not ended the context yet, while the
-	// caller of this one is about to rely on it.
+	// Another goroutine may have changed the state and not canceled the context yet.
+	// The caller is about to rely on the context.
 	if before == gone {
 		l.endContext(nil)
 	} else {
@@ -358,8 +360,8 @@ func (l *Lease) stop() (before state) {
 	return before
 }
 
-// announce notifies the observer that the lease was acquired, and of its end if the lease is
-// lost or released already.
+// announce notifies the observer that the lease was acquired, and of its end if the
+// lease is lost or released already.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	if l.engine.listens(Acquired) {
 		e := l.outcome(Acquired)
@@ -369,8 +371,8 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	l.notified()
 }
 
-// tellEnd lists the lease as lost if it is, and notifies the observer of its end. It leaves
-// both to the last of the notifications that are under way.
+// tellEnd lists the lease as lost if it is, and notifies the observer of its end. If
+// notifications are in flight, it leaves both to the last of them.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	last := l.notifying == 0
@@ -391,12 +393,12 @@ func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err err
 	}
 }
 
-// tooOld reports whether the lease is held for longer than its MaxHold.
+// tooOld reports whether the lease was held for longer than its MaxHold.
 func (l *Lease) tooOld(now clock.Moment) bool {
 	return l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
 }
 
-// overruns reports whether the lease is not to be extended any more.
+// overruns reports whether the lease must not be extended any more.
 func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
@@ -419,8 +421,8 @@ func (l *Lease) overruns(now clock.Moment) bool {
 // extends reports whether h, a hold of the lease, is to be extended.
 func (l *Lease) extends(now clock.Moment) bool {
 	if !l.trustedAt(now) {
-		// It is over. A release under way may pass the hold on to the next lease, so it
-		// must not expire until that is decided.
+		// The lease is not held any more. A release in flight may pass the hold on to
+		// the next lease, so the hold must not expire until that is decided.
 		return l.isReleased()
 	}
 	return !l.overruns(now)
@@ -441,12 +443,12 @@ func (l *Lease) isReleased() bool {
 	return l.state == gone || l.releasing
 }
 
-// event is an event of the lease.
+// event returns an event of the lease.
 func (l *Lease) event(k Kind) Event {
 	return Event{Kind: k, Name: l.name, Mode: l.opts.mode, of: l}
 }
 
-// outcome is an event of the lease's acquire, or of one that comes after it.
+// outcome returns an event of the lease's acquire, or of one that comes after it.
 func (l *Lease) outcome(k Kind) Event {
 	e := l.event(k)
 	e.Contended, e.Reentered = l.contended, l.reentered
@@ -455,14 +457,15 @@ func (l *Lease) outcome(k Kind) Event {
 
 func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
-// ID names the lease's hold in logs and for operators. It is neither key, owner nor
-// token, and tells none of them. A hold that is passed on keeps its ID, so leases
-// that have it one after the other have one ID. Of a lease over several keys all
-// holds have the same.
+// ID returns the name of the lease's hold for logs and operators. It reveals neither
+// the key, the owner nor the token. A hold that is passed on keeps its ID, so leases
+// that have it one after the other have the same ID. All holds of a lease over several
+// keys have the same ID.
 //
-// It is store.HoldID of the lease ID that the store knows. Those are of one form: 8
-// letters of the process, made anew by each New, and 26 of chance. The 8 are no secret,
-// and store.ProcessOf returns them. The whole is one, since it is mostly the Owner too.
+// It is store.HoldID of the lease ID at the store. Lease IDs have one form: 8 letters
+// of the process, which each New makes anew, and 26 random ones. The 8 letters are no
+// secret, and store.ProcessOf returns them. The whole lease ID is a secret, because it
+// usually equals the Owner.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

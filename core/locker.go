@@ -10,24 +10,26 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Locker turns claims at a store into leases. One Locker serves a whole
-// process; it is safe for concurrent use. Callers of the same key queue inside
-// the Locker, and only the first in line talks to the store, except that readers
-// and permits behind it ask too while the store grants them.
+// Locker turns claims at a store into leases. One Locker serves a whole process and is
+// safe for concurrent use. Callers of the same key queue inside the Locker, and only
+// the first in line talks to the store. Readers and permits behind it are an exception:
+// they ask too while the store grants them.
 type Locker struct {
 	engine
 	config config
 	writer *cardWriter // nil without WithCard
 }
 
-// New makes a Locker on store. It starts nothing that would have to be stopped, unless
-// WithCard is given: a Locker without leases has no goroutines.
+// New makes a Locker on store. It starts nothing that must be stopped, unless WithCard
+// is given: a Locker without leases has no goroutines.
 //
-// Without WithObserver it logs the loss of a lease to slog.Default, at level error,
-// and nothing else: work went on without its lock, and that must not go unnoticed.
+// Without WithObserver the Locker logs the loss of a lease to slog.Default, at level
+// error, and nothing else. Such work went on without its lock, and that must not go
+// unnoticed.
 //
-// It fails with ErrInvalid if store or an option is nil or a default is not allowed, with
-// ErrUnsupported if the store does not serve the defaults, and as WithCard says.
+// New fails with ErrInvalid if store or an option is nil or a default is not allowed,
+// with ErrUnsupported if the store does not serve the defaults, and as WithCard
+// describes.
 func New(s Store, opts ...Option) (*Locker, error) {
 	if isNil(s) {
 		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
@@ -57,12 +59,12 @@ func New(s Store, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// Do runs fn under a lease of key, with the lease's context, and releases the lease when fn
-// returns or panics. It returns the error of fn; if the lease was lost while fn ran, the
-// error matches ErrLost too, even if fn returned nil. A release that the store did not
-// confirm does not change the result of fn: the Released event has its error, and the
-// release is retried in the background. Errors of acquiring are those of Acquire, and fn
-// did not run.
+// Do runs fn under a lease of key, with the lease's context, and releases the lease
+// when fn returns or panics. It returns the error of fn. If the lease was lost while fn
+// ran, the error also matches ErrLost, even if fn returned nil. A release that the
+// store did not confirm does not change the result of fn: the Released event has the
+// error of the release, which is retried in the background. If Do fails to acquire the
+// lease, it returns the error of Acquire, and fn did not run.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
 		return fmt.Errorf("do: fn is nil: %w", ErrInvalid)
@@ -72,8 +74,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		return err
 	}
 	defer func() {
-		// Whatever else a release can fail with, the work was done under the
-		// lock; the observer is told and the clean-up goes on.
+		// Whatever else a release can fail with, the work was done under the lock. The
+		// observer is notified and the clean-up goes on.
 		switch released := lease.Release(ctx); {
 		case !errors.Is(released, ErrLost), errors.Is(err, ErrLost):
 		case err == nil:
@@ -85,11 +87,10 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return fn(lease.Context())
 }
 
-// Guard decorates fn: calls with the same key run one at a time, everywhere.
-// The decorated function fails with key's error, or with those of Acquire, in
-// which cases fn did not run; else it returns what fn returned, and in addition
-// ErrLost as Do does. It panics if an option is not allowed, or if
-// the store of l does not serve it.
+// Guard decorates fn: calls with the same key run one at a time, everywhere. The
+// decorated function fails with key's error or with an error of Acquire, and fn did not
+// run then. Otherwise it returns the result of fn, with ErrLost added as Do does. Guard
+// panics if an option is not allowed, or if the store of l does not serve it.
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
@@ -111,15 +112,17 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 }
 
 // Close shuts down as http.Server.Shutdown does. From now on every acquire fails with
-// ErrClosed, those that wait included. Close waits until all leases are released, and then until
-// the releases in the background are done. When ctx is done first, Close cancels the contexts of
-// the remaining leases with cause ErrClosed, releases the leases at the store, and returns ctx's
-// cause, about 8 seconds later at most. A later call does the same for the remaining ones. A run
-// of Begin that was released in this way can still save its answer with Finish.
-// It fails with ErrInvalid, and closes nothing, if ctx is nil.
+// ErrClosed, including those that wait. Close waits until all leases are released, and
+// then until the releases in the background are done.
 //
-// Call it after the servers whose handlers hold leases have shut down, and
-// before the client of the store is closed.
+// When ctx is done first, Close cancels the contexts of the remaining leases with cause
+// ErrClosed and releases the leases at the store. It then returns ctx's cause, at most
+// about 8 seconds later. A later call does the same for the remaining leases. A run of
+// Begin that was released in this way can still save its answer with Finish. Close
+// fails with ErrInvalid, and closes nothing, if ctx is nil.
+//
+// Call Close after the servers whose handlers hold leases have shut down, and before
+// the client of the store is closed.
 func (l *Locker) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
@@ -129,7 +132,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		l.releaseAll()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		done(last, idle) // acquires that were under way
+		done(last, idle) // acquires that were in flight
 		l.settle(last)
 		return fmt.Errorf("close: %w", context.Cause(ctx))
 	}
@@ -139,15 +142,15 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// settle waits for what goes on in the background without a lease, and then ends the
-// card. It returns false if ctx is done before that.
+// settle waits for the background work that has no lease, and then ends the card. It
+// reports whether that was done before ctx was done.
 func (l *Locker) settle(ctx context.Context) bool {
 	settled := l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
 	return l.writer.stop(ctx) && settled
 }
 
-// releaseAll ends and releases all leases side by side. Each release is bounded, so the
-// whole is.
+// releaseAll releases all leases side by side, after canceling their contexts. Each
+// release is bounded, so the whole is.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
 	for _, lease := range l.roster.heldLeases() {
@@ -157,7 +160,7 @@ func (l *Locker) releaseAll() {
 	wg.Wait()
 }
 
-// failOpen is adapter.FailOpen.
+// failOpen implements adapter.FailOpen.
 func (l *Locker) failOpen(ctx context.Context, name string, err error) (context.Context, bool) {
 	refused := errors.Is(err, ErrBusy) || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed)
 	if !errors.Is(err, ErrUnavailable) || refused || ctx.Err() != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cutOff holds a lease for a while and then cuts the store off as f says. It
-// returns when the last confirmed attempt was sent, and when the lease was lost.
+// cutOff holds a lease for a while and then cuts the store off as f does. It returns
+// when the last confirmed attempt was sent, and when the lease was lost.
 func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	t.Helper()
 	l, store := setup(t)
@@ -30,7 +30,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	wantHeldLease(t, lease)
 	store.setAll(f)
 	defer store.setAll(nil)
-	if rand.N(2) == 0 { // some look, some wait
+	if rand.N(2) == 0 { // half check, half wait
 		for lease.Context().Err() == nil {
 			time.Sleep(ttl / 100)
 		}
@@ -45,21 +45,20 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	return *confirmed.Load(), lost
 }
 
-// hazards 10 and 46
 // TestCutOff is about hazards 10 and 46 of PROOF.md.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
-		"does not answer any more":    hang,
-		"is done but never confirmed": loseReply,
-		"breaks every connection":     loseRequest,
-		"refuses every connection":    refuse,
-		"does not mind its context": func(context.Context, int, func() error) error {
+		"store does not answer":     hang,
+		"store does not confirm":    loseReply,
+		"store breaks connections":  loseRequest,
+		"store refuses connections": refuse,
+		"store ignores its context": func(context.Context, int, func() error) error {
 			time.Sleep(time.Minute)
 			return errBroken
 		},
 	} {
-		sim(t, "a holder is told of its loss before the key can expire, when the store "+name, func(t *testing.T) {
+		sim(t, name, func(t *testing.T) {
 			for i := range 250 {
 				ttl := []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 30 * time.Second}[i%4]
 				sent, lost := cutOff(t, ttl, f)
@@ -69,7 +68,8 @@ func TestCutOff(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a store that fails is asked again, but not in a hot loop", func(t *testing.T) {
+	// It is not asked in a hot loop.
+	sim(t, "failing store is asked again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, time.Hour} {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(ttl))
@@ -81,7 +81,8 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	sim(t, "no attempt to extend may take longer than the lease has left", func(t *testing.T) {
+	// No attempt to extend may take longer than the lease has left.
+	sim(t, "attempts within the lease", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second} {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(ttl))
@@ -96,7 +97,8 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	sim(t, "errors that pass do not lose the lease", func(t *testing.T) {
+	// They do not lose the lease.
+	sim(t, "errors that pass", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)
 			var seen atomic.Int32
@@ -121,11 +123,11 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// hazard 16
 // TestLossIsFinal is about hazard 16 of PROOF.md.
 func TestLossIsFinal(t *testing.T) {
 	t.Parallel()
-	sim(t, "a success that comes after the loss revives nothing", func(t *testing.T) {
+	// It revives nothing.
+	sim(t, "success after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
 		store.set(func(_ context.Context, _ int, do func() error) error { // a client that knows no contexts
@@ -145,7 +147,8 @@ func TestLossIsFinal(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "what the store has said once is lost for good", func(t *testing.T) {
+	// A lease that one answer of the store reports as lost is lost for good.
+	sim(t, "lost by one answer", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		store.set(first(1, func(context.Context, int, func() error) error { return core.ErrLost }), opExtend)
@@ -162,10 +165,11 @@ func TestLossIsFinal(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		if lost := seen.all(core.Lost); len(lost) != 1 {
-			t.Errorf("told %d times of the loss, want once", len(lost))
+			t.Errorf("got %d losses, want one", len(lost))
 		}
 	})
-	sim(t, "a lost lease is given back quietly, also if the store still has it", func(t *testing.T) {
+	// The release of a lost lease notifies nobody, even if the store still has it.
+	sim(t, "quiet release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(hang, opExtend)
@@ -179,7 +183,8 @@ func TestLossIsFinal(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "after a loss the key can be acquired again, as a new lease", func(t *testing.T) {
+	// After a loss the key can be acquired again, as a new lease.
+	sim(t, "acquired again", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(hang, opExtend)
@@ -197,11 +202,11 @@ func TestLossIsFinal(t *testing.T) {
 	})
 }
 
-// hazard 44
 // TestTrust is about hazard 44 of PROOF.md.
 func TestTrust(t *testing.T) {
 	t.Parallel()
-	sim(t, "a lease is trusted from when its attempt was sent, not from when the answer came", func(t *testing.T) {
+	// A lease is trusted from when its attempt was sent, not from when the answer came.
+	sim(t, "trust counts from the request", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, 1500*time.Millisecond), opAcquire, opExtend)
 		start := time.Now()
@@ -216,7 +221,8 @@ func TestTrust(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a grant whose answer took longer than the lease is not handed out", func(t *testing.T) {
+	// A grant whose answer took longer than the lease is not handed out.
+	sim(t, "grant after its expiry", func(t *testing.T) {
 		for _, d := range []time.Duration{10 * time.Second, time.Minute} {
 			l, store := setup(t)
 			store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -237,7 +243,8 @@ func TestTrust(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "if every answer takes longer than the lease, nothing is acquired and nothing stays", func(t *testing.T) {
+	// Nothing is acquired, and nothing stays.
+	sim(t, "every answer too late", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(_ context.Context, _ int, do func() error) error {
 			err := do()
@@ -249,7 +256,7 @@ func TestTrust(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		wantFree(t, store.inner, "order:1")
 	})
-	t.Run("the margin is a twentieth and two milliseconds", func(t *testing.T) {
+	t.Run("margin", func(t *testing.T) {
 		t.Parallel()
 		for valid, want := range map[time.Duration]time.Duration{
 			100 * time.Millisecond: 93 * time.Millisecond,

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// granting is a store that admits everything and keeps nothing. It counts what it
-// has extended.
+// granting is a store that admits everything and stores nothing. It counts the
+// extensions.
 type granting struct{ extended *atomic.Int64 }
 
 func (granting) Acquire(_ context.Context, c store.Claim) (store.Grant, error) {
@@ -28,9 +28,9 @@ func (s granting) Extend(_ context.Context, claims []store.Claim) []store.Extens
 
 func (granting) Release(context.Context, store.Claim) error { return nil }
 
-// It runs before the parallel tests go on, so that what they take does not count.
+// TestMemory runs before the parallel tests go on, so that their memory does not count.
 func TestMemory(t *testing.T) {
-	t.Run("a held lease takes less than a KiB", func(t *testing.T) {
+	t.Run("held lease below one KiB", func(t *testing.T) {
 		var extended atomic.Int64
 		l := newLocker(t, granting{&extended})
 		const n = 4000 // few enough for a busy machine to acquire within a TTL
@@ -40,10 +40,10 @@ func TestMemory(t *testing.T) {
 			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i), core.TTL(6*time.Second))
 			leases[i].Context()
 		}
-		// What it needs from its first extension on counts, too.
+		// The memory from its first extension on counts too.
 		for end := time.Now().Add(time.Minute); extended.Load() < 2*n; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("they are not extended")
+				t.Fatal("got no extensions")
 			}
 		}
 		if each := (heap() - before) / n; each > 1024 {
@@ -57,10 +57,10 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// heap is how much is in use.
+// heap returns the memory in use.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools let go of
+	runtime.GC() // releases what finalizers and pools hold
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

@@ -1,8 +1,8 @@
 package core
 
-// The ranks of the engine's mutexes: one is taken before those of a greater rank.
-// Nothing is taken under the last two, and none is held while the store, an observer
-// or a function of the caller is called.
+// The ranks of the engine's mutexes: a mutex is taken before those of a greater rank.
+// No mutex is taken under the last two. None is held while the store, an observer or a
+// function of the caller is called.
 type (
 	waitersRank  struct{}
 	leaseRank    struct{}

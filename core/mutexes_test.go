@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// mutexes notes the ranks of the mutexes that each goroutine has, and reports what is
-// taken out of order. No other test may run meanwhile, since that orders what
-// goroutines do, and so hides races.
+// mutexes records the ranks of the mutexes that each goroutine holds, and reports those
+// taken out of order. No other test may run meanwhile: it orders the goroutines, and so
+// hides races.
 type mutexes struct {
 	report func(text string)
 
@@ -24,7 +24,7 @@ type mutexes struct {
 	held map[string][]int
 }
 
-var watched *mutexes // nil, but for tests that run alone
+var watched *mutexes // nil, except for tests that run alone
 
 func watchMutexes(report func(text string)) (stop func()) {
 	watched = &mutexes{report: report, held: make(map[string][]int)}
@@ -50,7 +50,7 @@ func (m *mutexes) seen(rank int, locks bool) {
 	m.held[id] = append(m.held[id], rank)
 }
 
-// goroutine is the number of the calling one, as its stack begins with it.
+// goroutine returns the number of the calling goroutine, as its stack begins with it.
 func goroutine() string {
 	var b [32]byte
 	return string(b[:runtime.Stack(b[:], false)])

@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxNames is how many names core may export: a user of locks has to find his in them.
+// maxNames bounds the names that core may export: a user of locks has to find his in
+// them.
 const maxNames = 110
 
 // TestExportedNames counts functions, types, methods, constants, variables, fields and

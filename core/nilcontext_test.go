@@ -12,7 +12,8 @@ import (
 func TestNilContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
-	sim(t, "an acquire without a context is invalid, and leaves nothing behind", func(t *testing.T) {
+	// It is invalid, and leaves nothing behind.
+	sim(t, "acquire without a context", func(t *testing.T) {
 		l, s := setup(t)
 		_, err := l.Acquire(none, "order:1")
 		_, errTry := l.TryAcquire(none, "order:1")
@@ -24,13 +25,15 @@ func TestNilContext(t *testing.T) {
 			t.Errorf("%d calls were sent, want none", n)
 		}
 	})
-	sim(t, "an acquire under a context that panics leaves nothing behind", func(t *testing.T) {
+	// It leaves nothing behind.
+	sim(t, "acquire under a panicking context", func(t *testing.T) {
 		l, _ := setup(t)
 		if !recovered(func() { _, _ = l.Acquire(&panicking{Context: t.Context()}, "order:1") }) {
-			t.Error("vacuous: nothing has panicked")
+			t.Error("test setup: got no panic")
 		}
 	})
-	sim(t, "an Extend and a Close without a context are invalid, and change nothing", func(t *testing.T) {
+	// Without a context they are invalid, and change nothing.
+	sim(t, "Extend and Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		deadline := lease.Deadline()
@@ -43,7 +46,8 @@ func TestNilContext(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a lease is given back without a context", func(t *testing.T) {
+	// It works without a context.
+	sim(t, "Release", func(t *testing.T) {
 		l, s := setup(t, core.WithObserver(looking{}))
 		wantErr(t, acquire(t, t.Context(), l, "order:1").Release(none), nil)
 		run, _, err := l.Begin(t.Context(), "order:1", store.Record{Retain: time.Minute})
@@ -57,12 +61,12 @@ func TestNilContext(t *testing.T) {
 	})
 }
 
-// panicking is a context that cannot be asked for its values.
+// panicking is a context whose values cannot be read.
 type panicking struct{ context.Context }
 
 func (*panicking) Value(any) any { panic("no values") }
 
-// looking is an Observer that looks at the context that it is given.
+// looking is an Observer that reads the context of its event.
 type looking struct{}
 
 func (looking) Observe(ctx context.Context, _ core.Event) { _ = ctx.Err() }

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// Observer is told what happens to locks: for metrics, logs and traces.
+// Observer receives the events of locks, for metrics, logs and traces.
 //
-// Observe is called on the path of the lock, by several goroutines at once, and
-// never under a mutex of the Locker. It must return quickly. ctx is that of the
-// acquire, or of the release; it may be done. A panic in Observe changes nothing for the
-// lock: it is logged to slog.Default as an error.
+// Observe is called on the path of the lock, by several goroutines at once, and never
+// under a mutex of the Locker. It must return quickly. Its ctx is that of the acquire
+// or of the release, and may be done. A panic in Observe changes nothing for the lock:
+// it is logged to slog.Default as an error.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that notifies each of o, in order, even if one before it
-// panics. Nils are left out.
+// Observers returns an Observer that notifies each of o in order, even if one before it
+// panics. It ignores nil observers.
 func Observers(o ...Observer) Observer {
 	return fanOut(slices.DeleteFunc(slices.Clone(o), func(x Observer) bool { return x == nil }))
 }
@@ -35,7 +35,7 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 }
 
 // notify notifies o of e. It contains a panic of o, which would end the program on a
-// goroutine of the kit, and leave a lock behind on that of a caller.
+// goroutine of the kit, and would leave a lock behind on a goroutine of a caller.
 func notify(ctx context.Context, o Observer, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -46,24 +46,28 @@ func notify(ctx context.Context, o Observer, e Event) {
 	o.Observe(ctx, e)
 }
 
-// lossLog is the observer of a Locker that was given none.
+// lossLog is the observer of a Locker without WithObserver.
 type lossLog struct{ Observer }
 
 // SlogOption is a setting of SlogObserver.
 type SlogOption func(*slogObserver)
 
-// LogKeys adds the key to each line that is about a lock. Mind that keys are often
-// customers' data: an order, an account, a person. They are then in the log, for as
-// long as that is kept and for all readers of the log. Without LogKeys no line
-// has a key, and "hold" finds the lines of one hold.
+// LogKeys adds the key to each line that is about a lock. By default no line has a key,
+// and "hold" finds the lines of one hold. Mind that keys are often customers' data: an
+// order, an account, a person. With LogKeys they are in the log, for as long as the log
+// is stored and for all its readers.
 func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 
-// SlogObserver is an Observer that writes to log, or to slog.Default if log is nil: a lost
-// lease as an error; a failed extension or release, an overrun, an unfinished cleanup, a
-// misuse, a node that is out, work without its lock and a hold that an operator took away as
-// warnings; a node that is back as information; everything else at debug level. A line has the
-// lock's name as "lock" and the hold's ID as "hold", see Event.Hold. It panics if an option is
-// nil.
+// SlogObserver returns an Observer that writes to log, or to slog.Default if log is
+// nil. It writes
+//   - a lost lease as an error,
+//   - a failed extension or release, an overrun, an unfinished cleanup, a misuse, a
+//     node that is out, work without its lock and a revoked hold as warnings,
+//   - a node that is back as information,
+//   - everything else at debug level.
+//
+// A line has the lock's name as "lock" and the hold's ID as "hold", see Event.Hold.
+// SlogObserver panics if an option is nil.
 func SlogObserver(log *slog.Logger, opts ...SlogOption) Observer {
 	s := slogObserver{log: log}
 	for _, o := range opts {
@@ -87,8 +91,8 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("lock", e.Name)}
-	add := func(told bool, a slog.Attr) {
-		if told {
+	add := func(known bool, a slog.Attr) {
+		if known {
 			attrs = append(attrs, a)
 		}
 	}
@@ -110,7 +114,7 @@ func (o slogObserver) Observe(ctx context.Context, e Event) {
 	log.LogAttrs(ctx, level, e.message(), attrs...)
 }
 
-// level is how much the event matters.
+// level returns the event's level in a log.
 func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Lost:
@@ -127,7 +131,7 @@ func (e Event) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// message is the event in words.
+// message returns the event in words.
 func (e Event) message() string {
 	switch {
 	case e.Err == nil:

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// everything makes each kind of event happen, with waits and holds of a second
-// or more, and returns the owners and tokens that were about.
+// everything makes each kind of event happen, with waits and holds of at least a
+// second. It returns the owners and tokens of these events.
 func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
 	t.Helper()
 	const key = "order:secret"
@@ -56,7 +56,8 @@ func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	sim(t, "the observer is told of each thing that happens, once, with its figures", func(t *testing.T) {
+	// The observer is notified of each event once, with its figures.
+	sim(t, "each event once", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		everything(t, l, store)
@@ -66,7 +67,7 @@ func TestEvents(t *testing.T) {
 		} {
 			events := seen.all(kind)
 			if len(events) != want {
-				t.Errorf("told %d times %s, want %d", len(events), kind, want)
+				t.Errorf("got %d of %s, want %d", len(events), kind, want)
 			}
 			for _, e := range events {
 				if e.Name != "order" {
@@ -75,10 +76,10 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		if n := len(seen.all(core.Extended)); n < 1 {
-			t.Error("told of no extension")
+			t.Error("got no extension")
 		}
 		if failed := seen.all(core.ExtendFailed); len(failed) < 3 || !errors.Is(failed[0].Err, errBroken) {
-			t.Errorf("told of failed extensions %v", failed)
+			t.Errorf("got failed extensions %v", failed)
 		}
 		if e := seen.all(core.Acquired)[1]; e.Wait != 12*time.Second || e.Err != nil {
 			t.Errorf("acquired after a wait: %+v, want 12s", e)
@@ -101,20 +102,22 @@ func TestEvents(t *testing.T) {
 			t.Errorf("overrun: %+v", e)
 		}
 	})
-	sim(t, "nothing is told of what was refused before it began", func(t *testing.T) {
+	// The observer is not notified.
+	sim(t, "refused before it began", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		_, err := l.Acquire(t.Context(), "order:{1}")
 		wantErr(t, err, core.ErrInvalid)
 		if kinds := seen.kinds(); kinds != "" {
-			t.Errorf("told %s", kinds)
+			t.Errorf("got %s", kinds)
 		}
 	})
-	sim(t, "no event holds a key, an owner or a token", func(t *testing.T) {
+	// No event contains a key, an owner or a token.
+	sim(t, "no secrets", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		secrets := everything(t, l, store)
-		synctest.Wait() // for the events of what was lost last
+		synctest.Wait() // for the events of the last losses
 		for _, e := range seen.events {
 			asJSON, _ := json.Marshal(e)
 			all := fmt.Sprintf("%+v %#v %v %s", e, e, e.Err, asJSON)
@@ -128,14 +131,15 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "an observer may use the Locker and the leases", func(t *testing.T) {
+	// It may use the leases too.
+	sim(t, "observer uses the Locker", func(t *testing.T) {
 		var l *core.Locker
 		var mu sync.Mutex
-		told := map[core.Kind]bool{}
+		met := map[core.Kind]bool{}
 		busybody := observerFunc(func(ctx context.Context, e core.Event) {
 			mu.Lock()
-			again := told[e.Kind]
-			told[e.Kind] = true
+			again := met[e.Kind]
+			met[e.Kind] = true
 			mu.Unlock()
 			if again {
 				return
@@ -157,8 +161,8 @@ func TestEvents(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(told) < 9 {
-			t.Errorf("told of %d kinds", len(told))
+		if len(met) < 9 {
+			t.Errorf("got %d kinds", len(met))
 		}
 	})
 }
@@ -169,18 +173,19 @@ func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
 
 func TestObservers(t *testing.T) {
 	t.Parallel()
-	t.Run("each is told in order, and nils are left out", func(t *testing.T) {
+	// Each is notified in order, and nil observers are ignored.
+	t.Run("order and nil observers", func(t *testing.T) {
 		t.Parallel()
-		var told []string
-		tell := func(name string) core.Observer {
-			return observerFunc(func(_ context.Context, e core.Event) { told = append(told, name+" "+e.Kind.String()) })
+		var order []string
+		named := func(name string) core.Observer {
+			return observerFunc(func(_ context.Context, e core.Event) { order = append(order, name+" "+e.Kind.String()) })
 		}
-		core.Observers(nil, tell("a"), nil, core.Observers(tell("b")), core.Observers()).Observe(t.Context(), core.Event{Kind: core.Lost})
-		if got := strings.Join(told, ", "); got != "a lost, b lost" {
-			t.Errorf("told %s", got)
+		core.Observers(nil, named("a"), nil, core.Observers(named("b")), core.Observers()).Observe(t.Context(), core.Event{Kind: core.Lost})
+		if got := strings.Join(order, ", "); got != "a lost, b lost" {
+			t.Errorf("got %s", got)
 		}
 	})
-	sim(t, "none at all is allowed", func(t *testing.T) {
+	sim(t, "none", func(t *testing.T) {
 		l, _ := setup(t, core.WithObserver(core.Observers(nil)))
 		release(t, acquire(t, t.Context(), l, "order:1"))
 	})
@@ -188,7 +193,9 @@ func TestObservers(t *testing.T) {
 
 func TestSlogObserver(t *testing.T) {
 	t.Parallel()
-	sim(t, "a loss is an error, failures are warnings, the rest is for debugging, and nothing secret is written", func(t *testing.T) {
+	// A loss is an error, failures are warnings, the rest is at debug level, and no
+	// secret is written.
+	sim(t, "levels and secrets", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer
 		log := slog.New(slog.NewJSONHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -230,7 +237,8 @@ func TestSlogObserver(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "LogKeys adds the key of what is about a lock, also of a claim that is cleaned up", func(t *testing.T) {
+	// It adds the key of each lock, even of a claim that is cleaned up.
+	sim(t, "LogKeys", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer
 		log := slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -247,7 +255,7 @@ func TestSlogObserver(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a nil option panics", func(t *testing.T) {
+	t.Run("nil option", func(t *testing.T) {
 		defer func() {
 			if recover() == nil {
 				t.Error("it did not panic")
@@ -255,7 +263,8 @@ func TestSlogObserver(t *testing.T) {
 		}()
 		core.SlogObserver(nil, nil)
 	})
-	t.Run("without a logger it is slog.Default", func(t *testing.T) {
+	// The default is slog.Default.
+	t.Run("no logger", func(t *testing.T) {
 		var out bytes.Buffer
 		before := slog.Default()
 		defer slog.SetDefault(before)
@@ -267,7 +276,8 @@ func TestSlogObserver(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	t.Run("an unfinished clean-up is a warning", func(t *testing.T) {
+	// It is a warning.
+	t.Run("unfinished clean-up", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
 		o := core.SlogObserver(slog.New(slog.NewTextHandler(&out, nil)))
@@ -286,7 +296,7 @@ func (p *panicky) Observe(context.Context, core.Event) {
 	panic("broken metrics")
 }
 
-// It is alone, since the default logger is that of all.
+// TestObserver_Panics is alone, because the default logger is that of all.
 func TestObserver_Panics(t *testing.T) {
 	var mu sync.Mutex
 	var out bytes.Buffer
@@ -339,16 +349,16 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// It is alone, since the default logger is that of all.
+// TestLossesAreLogged is alone, because the default logger is that of all.
 func TestLossesAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []core.Option
 		want int
 	}{
-		"without an observer a loss is logged, and nothing else": {nil, 1},
-		"no observer is silence":                                 {[]core.Option{core.WithObserver(nil)}, 0},
-		"an observer takes its place":                            {[]core.Option{core.WithObserver(&recorder{})}, 0},
-		"the last observer is what counts":                       {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
+		"default":              {nil, 1},
+		"no observer":          {[]core.Option{core.WithObserver(nil)}, 0},
+		"observer":             {[]core.Option{core.WithObserver(&recorder{})}, 0},
+		"last observer counts": {[]core.Option{core.WithObserver(&recorder{}), core.WithObserver(nil)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex

@@ -23,60 +23,61 @@ const (
 // Option is a setting of a Locker, given to New.
 type Option func(*config)
 
-// config is what the options of one Locker add up to.
+// config is the sum of the options of one Locker.
 type config struct {
 	defaults      []AcquireOption
 	events        events
-	perKey, total int   // bounds of the callers behind the first of a queue; 0 for none
+	perKey, total int   // bounds of the callers behind the first of a queue; 0: none
 	card          *Card // nil without WithCard
 	clock         clock.Clock
 }
 
-// WithDefaults sets the options that every acquire of this Locker starts from;
-// those of the call come after them and win.
+// WithDefaults sets the options that every acquire of this Locker starts from. Options
+// of a call are applied after them, and take precedence.
 func WithDefaults(opts ...AcquireOption) Option {
 	return func(c *config) { c.defaults = append(c.defaults, opts...) }
 }
 
-// WithObserver sets the observer of all events, in place of the log of losses that New
-// describes. With nil there is no observer, and nothing is logged. See Observers for
-// several.
-// A nil pointer as an Observer makes New fail with ErrInvalid.
+// WithObserver sets the observer of all events. By default the Locker logs losses, as
+// New describes; an observer replaces that log. With nil there is no observer, and
+// nothing is logged. Use Observers for several. New fails with ErrInvalid if the
+// Observer is a nil pointer.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.events = events{o} }
 }
 
-// WithMaxWaiting bounds how many callers of this Locker wait in the queue behind the
-// first: perKey for one key, total for all keys together, 0 for no bound. A caller that
-// finds its queue full fails with ErrBusy at once. Readers and permits that the
-// store refused when they asked side by side wait in it too, up to 31 of a key beyond the
-// bounds. By default the bounds are 16,384 and 65,536, so that callers that ask faster than
-// their keys come free do not use up the memory. Negative bounds make New fail with
-// ErrInvalid.
+// WithMaxWaiting limits how many callers of this Locker wait in a queue behind the
+// first: perKey for one key, total for all keys together. The defaults are 16,384 and
+// 65,536, so that callers that ask faster than their keys come free do not use up the
+// memory. 0 means no limit. A caller that finds its queue full fails with ErrBusy at
+// once. Readers and permits that the store refused when they asked side by side wait in
+// the queue too, up to 31 of a key beyond the limits. With a negative limit New fails
+// with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
-// WithCard has the Locker write a card of its process at the store, so that operators
-// see the process of a hold, and the keys that it has held or waited for longer than 5 s.
-// Of c only Service, Version and Trace may be set; the Locker adds the rest.
+// WithCard makes the Locker write a card of its process at the store. It shows
+// operators the process of a hold, and the keys that the process has held or waited for
+// longer than 5 s. Of c only Service, Version and Trace may be set; the Locker adds the
+// rest.
 //
-// The card is written when the Locker is made and every 10 s after that, for 30 s. A
-// goroutine of its own does so, and nothing on the path of a lock waits for it. A write
-// takes 3 s at most. A write that fails is not reported: the next one follows after 10 s,
-// and the card ends 30 s after the last one that arrived. Close ends the goroutine, and
-// the card with it. The card of a process that was killed ends within 30 s. A Locker with
-// a card has to be closed.
+// The card is written when the Locker is made and every 10 s after that, for 30 s each.
+// A goroutine of its own writes it, and nothing on the path of a lock waits for it. A
+// write takes at most 3 s. A failed write is not reported: the next one follows after
+// 10 s, and the card expires 30 s after the last write that arrived. Close stops the
+// goroutine and removes the card. The card of a killed process expires within 30 s. A
+// Locker with a card must be closed.
 //
-// New fails with ErrUnsupported if the store keeps no cards (see store.Cards), and with
-// ErrInvalid if another field of c is set, or if Service or Version is not printable
-// UTF-8 of at most 128 bytes.
+// New fails with ErrUnsupported if the store has no cards (see store.Cards). It fails
+// with ErrInvalid if another field of c is set, or if Service or Version is not
+// printable UTF-8 of at most 128 bytes.
 func WithCard(c Card) Option {
 	return func(cfg *config) { cfg.card = &c }
 }
 
-// configure adds up the options of a Locker and checks them, but for the defaults: which
-// of those are allowed depends on the store.
+// configure applies the options of a Locker and checks them. The defaults of acquires
+// are checked later: the store decides which are allowed.
 func configure(opts []Option) (config, error) {
 	c := config{events: events{lossLog{SlogObserver(nil)}}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
 	for _, o := range opts {
@@ -99,7 +100,7 @@ func isNil(v any) bool {
 	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// AcquireOption is a setting of one acquire. Bad values make it fail with
+// AcquireOption is a setting of one acquire. With a bad value the acquire fails with
 // ErrInvalid before anything is sent.
 type AcquireOption func(*request)
 
@@ -112,30 +113,30 @@ type request struct {
 	also   []string
 	name   string
 	ttl    time.Duration
-	wait   time.Duration // for a busy key: 0 not at all, negative until ctx ends
+	wait   time.Duration // for a busy key; 0: not at all, negative: until ctx is done
 	pace   retry.Policy
 	weight int64
 	limit  int64
 	fair   bool
 	fenced bool
-	bad    error  // the first thing an option itself had to refuse
+	bad    error  // the first error of an option
 	report *Event // of Report
-	waiter waiter // kept here since a request is used again: the acquire needs one at a time
+	waiter waiter // kept here because a request is reused: the acquire needs one at a time
 }
 
-// TTL sets the length of the lease, from 100ms to 24 days, 30s by default. The
-// key is free at most this long after its holder died. The watchdog extends the
-// lease every third of it. A call to the store may take a sixth of it, at least 20 ms and
-// at most 2 seconds.
+// TTL sets the length of the lease, from 100ms to 24 days. The default is 30s. The key
+// is free at most this long after its holder died. The watchdog extends the lease every
+// third of the TTL. A call to the store may take a sixth of it, at least 20 ms and at
+// most 2 seconds.
 func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
 
-// NoRenew makes a fixed lease: no watchdog, the lease ends TTL after Acquire
+// NoRenew makes a fixed lease without a watchdog. The lease expires TTL after Acquire
 // unless Extend is called.
 func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
 
-// MaxHold stops extending the lease after d, counted from the grant, so that a
-// hung handler does not block its key for ever. The lease then runs out within
-// a TTL and its context ends with ErrLost. Without it there is no such end.
+// MaxHold stops extending the lease after d, counted from the grant, so that a hung
+// handler does not block its key for ever. The default is no limit. After d the lease
+// expires within a TTL, and its context is done with ErrLost.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.maxHold = d
@@ -145,9 +146,9 @@ func MaxHold(d time.Duration) AcquireOption {
 	}
 }
 
-// Wait bounds the waiting for a busy key, apart from the lease and from ctx; 0
-// is one attempt. Without it Acquire waits for a busy key until ctx ends. An attempt
-// that is under way when d is over is still finished.
+// Wait limits how long Acquire waits for a busy key, apart from the lease and from ctx.
+// The default is to wait until ctx is done; 0 means a single attempt. An attempt in
+// flight when d has passed is still completed.
 func Wait(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.wait = d
@@ -157,28 +158,28 @@ func Wait(d time.Duration) AcquireOption {
 	}
 }
 
-// Retry sets the pace of the attempts while no wake-up can be relied on,
-// retry.LockWait by default. While the key changes hands all the time, the pauses of a
-// policy without a bound on attempts do not grow. When the policy's attempts are used up the
+// Retry sets the pace of the attempts while no wake-up can be relied on. The default is
+// retry.LockWait. If a policy has no limit of attempts, its pauses do not grow while
+// the key changes hands all the time. When the policy's attempts are used up, the
 // acquire gives up with ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
-// Shared makes a reader: readers of a key hold it together, and keep exclusive
-// claims out. A reader gets no fencing token. Readers of one process ask the
-// store side by side while it grants them; none overtakes a writer of its process
-// that came before it.
+// Shared makes a reader: readers of a key hold it together, and keep exclusive claims
+// out. A reader gets no fencing token. Readers of one process ask the store side by
+// side while it grants them. None overtakes a writer of its process that came before
+// it.
 //
-// A reader under a writer's context re-enters the writer's hold, and its own context ends
-// when the writer is released. To go on as a reader, downgrade: acquire the reader under
-// ContextWithOwner with the writer's Owner, and release the writer then.
+// A reader under a writer's context re-enters the writer's hold, and its own context is
+// done when the writer is released. To go on as a reader, downgrade: acquire the reader
+// under ContextWithOwner with the writer's Owner, and then release the writer.
 func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of
-// one semaphore have to name the same of. Permits never re-enter, and get no
-// fencing token. Callers of one process ask side by side while the store grants
-// them, one at a time with Fair.
+// Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of one
+// semaphore must name the same of. Permits never re-enter, and get no fencing token.
+// Callers of one process ask side by side while the store grants them, and one at a
+// time with Fair.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -195,42 +196,43 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 	r.mode, r.weight, r.limit = m, weight, limit
 }
 
-// Fair serves in order of arrival: the callers of one process, as always, and
-// among processes the first in line of each. It holds among the fair claims of
-// a key; an unfair claim can overtake them.
+// Fair serves claims in order of arrival. The callers of one process are always served
+// in that order; with Fair so are the first in line of each process. The order holds
+// among the fair claims of a key: an unfair claim can overtake them.
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
-// Also puts more keys under the same lease, all or nothing. Keys are taken in
-// sorted order, whatever the order given, so that leases over several keys do
-// not deadlock each other. Their kind, TTL and so on are those of the lease.
+// Also adds more keys to the lease, all or nothing. Keys are taken in sorted order,
+// whatever the given order, so that leases over several keys do not deadlock each
+// other. Kind, TTL and the other options of the lease apply to them too.
 func Also(keys ...string) AcquireOption {
 	return func(r *request) { r.also = append(r.also, keys...) }
 }
 
-// KeepFor keeps the key taken for at least d after the grant, even if the lease
-// is released earlier: a scheduled job that several replicas start runs once. It
-// does not make the lease itself last longer: one that is lost, or runs out by
-// NoRenew or MaxHold before d is over and before it is released, keeps nothing.
+// KeepFor keeps the key taken for at least d after the grant, even if the lease is
+// released earlier. So a scheduled job that several replicas start runs once. KeepFor
+// does not make the lease itself last longer. A lease that is lost keeps nothing; nor
+// does one that, before d has passed and before it is released, expires by NoRenew or
+// MaxHold.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
 		if d < 0 || d > maxTTL {
-			r.refuse("KeepFor is %v, 0 to %v is allowed", d, maxTTL)
+			r.refuse("KeepFor is %v, 0 to 24 days is allowed", d)
 		}
 	}
 }
 
-// Fenced asks for a fencing token, and fails with ErrUnsupported where the
-// store cannot give one. It goes with exclusive leases only.
+// Fenced requires a fencing token. The acquire fails with ErrUnsupported where the
+// store cannot give one. Fenced applies to exclusive leases only.
 func Fenced() AcquireOption { return func(r *request) { r.fenced = true } }
 
 // maxName is the length of the longest Name, in bytes.
 const maxName = 64
 
-// Name sets the lock's static label in messages and events, of 1 to 64 letters,
-// digits, '.', '_' and '-'. By default it is the key's part before the first ':'.
-// It is "lock" if the key has no ':', since such a key may be all data, or if that
-// part is no such label.
+// Name sets the lock's static label in messages and events: 1 to 64 letters, digits,
+// '.', '_' and '-'. The default is the key's part before the first ':'. It is "lock" if
+// the key has no ':', because such a key may be all data, or if that part is no such
+// label.
 func Name(name string) AcquireOption {
 	return func(r *request) {
 		r.name = name
@@ -240,7 +242,7 @@ func Name(name string) AcquireOption {
 	}
 }
 
-// report is adapter.Report.
+// report implements adapter.Report.
 func report(e *Event) AcquireOption { return func(r *request) { r.report = e } }
 
 func (r *request) refuse(format string, args ...any) {
@@ -258,12 +260,12 @@ func (r *request) free() {
 // tryOnce bounds the acquire to one attempt.
 func (r *request) tryOnce() { r.wait = 0 }
 
-// newWaiter returns the place in a queue of a caller that wants c. It takes that of the key
-// before.
+// newWaiter returns the waiter of a caller that wants c. It reuses the waiter of the
+// key before.
 func (r *request) newWaiter(c *store.Claim) *waiter {
 	weight := c.Weight
 	if c.Fair && r.mode == ModePermits {
-		weight = c.Limit // alone: requests can arrive in another order
+		weight = c.Limit // asks alone: requests can arrive in another order
 	}
 	r.waiter = waiter{
 		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
@@ -278,7 +280,7 @@ func (r *request) newWaiter(c *store.Claim) *waiter {
 // ofRun makes r the request of a run.
 func (r *request) ofRun(begin *store.Record) { r.record, r.mode = begin, ModeRun }
 
-// check is adapter.Check.
+// check implements adapter.Check.
 func (l *Locker) check(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
@@ -287,7 +289,7 @@ func (l *Locker) check(opts ...AcquireOption) (wait time.Duration, err error) {
 	return r.wait, l.serves(r)
 }
 
-// limits is adapter.Limits.
+// limits implements adapter.Limits.
 func (l *Locker) limits(opts ...AcquireOption) (ttl, maxHold time.Duration, err error) {
 	r, err := l.request("check", opts)
 	if err != nil {
@@ -310,11 +312,11 @@ func (l *Locker) serves(r *request) error {
 	return nil
 }
 
-// requests are used again when their acquire has ended: no other part keeps one, nor the
-// waiter in it once that has left its queue.
+// requests are reused after their acquire has returned. No other part holds on to a
+// request then, nor to the waiter in it after the waiter has left its queue.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// request adds up the options and checks them.
+// request applies the options and checks them.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
 	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait
@@ -358,7 +360,7 @@ func (r *request) check(braces bool) error {
 		}
 	}
 	if r.ttl < minTTL || r.ttl > maxTTL {
-		return fmt.Errorf("TTL is %v, %v to %v is allowed", r.ttl, minTTL, maxTTL)
+		return fmt.Errorf("TTL is %v, %v to 24 days is allowed", r.ttl, minTTL)
 	}
 	r.ttl -= r.ttl % time.Millisecond
 	if r.fenced && r.mode != ModeExclusive {
@@ -370,14 +372,14 @@ func (r *request) check(braces bool) error {
 	return nil
 }
 
-// isLabel tells whether s is of the form [A-Za-z0-9._-]+, and not too long.
+// isLabel reports whether s is of the form [A-Za-z0-9._-]+, and not too long.
 func isLabel(s string) bool {
 	return s != "" && len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
 	})
 }
 
-// claim is the claim of this request for one of its keys.
+// claim returns the claim of this request for one of its keys.
 func (r *request) claim(key, id string) store.Claim {
 	c := store.Claim{Key: key, Owner: id, Lease: id, Weight: r.weight, Limit: r.limit, TTL: r.ttl, Fair: r.fair, Record: r.record}
 	if r.fenced {

@@ -17,8 +17,7 @@ import (
 
 func opts(o ...core.AcquireOption) []core.AcquireOption { return o }
 
-// refused lists acquires that are not allowed; say is what the error has to
-// mention.
+// refused lists acquires that are not allowed. say is a part of the error.
 var refused = []struct {
 	name, key string
 	opts      []core.AcquireOption
@@ -38,12 +37,12 @@ var refused = []struct {
 	{"TTL 0", "order:1", opts(core.TTL(0)), "TTL is 0s"},
 	{"a negative TTL", "order:1", opts(core.TTL(-time.Second)), "TTL is -1s"},
 	{"a TTL of 10ms", "order:1", opts(core.TTL(10 * time.Millisecond)), "TTL is 10ms"},
-	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL is 600h0m0s"},
+	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL is 600h0m0s, 100ms to 24 days is allowed"},
 	{"a negative Wait", "order:1", opts(core.Wait(-1)), "Wait"},
 	{"MaxHold 0", "order:1", opts(core.MaxHold(0)), "MaxHold"},
 	{"a negative MaxHold", "order:1", opts(core.MaxHold(-time.Second)), "MaxHold"},
 	{"a negative KeepFor", "order:1", opts(core.KeepFor(-1)), "KeepFor"},
-	{"KeepFor of 25 days", "order:1", opts(core.KeepFor(25 * 24 * time.Hour)), "KeepFor"},
+	{"KeepFor of 25 days", "order:1", opts(core.KeepFor(25 * 24 * time.Hour)), "0 to 24 days is allowed"},
 	{"more permits than there are", "order:1", opts(core.Permits(4, 3)), "Permits(4, 3)"},
 	{"no permits", "order:1", opts(core.Permits(0, 3)), "Permits(0, 3)"},
 	{"permits of nothing", "order:1", opts(core.Permits(0, 0)), "Permits(0, 0)"},
@@ -56,7 +55,7 @@ var refused = []struct {
 	{"a name with a colon", "order:1", opts(core.Name("order:1")), "Name"},
 	{"an empty name", "order:1", opts(core.Name("")), "Name"},
 	{"a name that is not ASCII", "order:1", opts(core.Name("ördér")), "Name"},
-	{"a policy without pauses or end", "order:1", opts(core.Retry(retry.Policy{Initial: 1})), "Retry"},
+	{"a policy without end", "order:1", opts(core.Retry(retry.Policy{Initial: 1})), "Retry"},
 	{"a policy with a negative pause", "order:1", opts(core.Retry(retry.Policy{Initial: -1, Attempts: 2})), "Initial"},
 	{"a policy with NaN", "order:1", opts(core.Retry(retry.Policy{Jitter: math.NaN()})), "Jitter"},
 	{"a nil option", "order:1", opts(core.Wait(0), nil), "option is nil"},
@@ -65,7 +64,7 @@ var refused = []struct {
 func TestRefusedOptions(t *testing.T) {
 	t.Parallel()
 	for _, c := range refused {
-		sim(t, c.name+" is refused and nothing is sent", func(t *testing.T) {
+		sim(t, c.name, func(t *testing.T) {
 			l, store := setup(t)
 			_, errTry := l.TryAcquire(t.Context(), c.key, c.opts...)
 			_, err := l.Acquire(t.Context(), c.key, c.opts...)
@@ -88,7 +87,7 @@ func TestRefusedOptions(t *testing.T) {
 			}
 		})
 	}
-	t.Run("an error does not show the key", func(t *testing.T) {
+	t.Run("error without the key", func(t *testing.T) {
 		t.Parallel()
 		l, _ := setup(t)
 		_, err := l.Acquire(t.Context(), "order:secret\x01")
@@ -98,7 +97,7 @@ func TestRefusedOptions(t *testing.T) {
 	})
 }
 
-// nilStore is a store of which a nil pointer could be given.
+// nilStore is a store whose value can be a nil pointer.
 type nilStore struct{ core.Store }
 
 func TestNew(t *testing.T) {
@@ -114,11 +113,11 @@ func TestNew(t *testing.T) {
 		"a nil pointer as observer": {store, []core.Option{core.WithObserver((*recorder)(nil))}},
 		"a nil default":             {store, []core.Option{core.WithDefaults(core.Wait(0), nil)}},
 		"a bad default":             {store, []core.Option{core.WithDefaults(core.TTL(time.Millisecond))}},
-		"defaults that exclude each other": {store, []core.Option{
+		"conflicting defaults": {store, []core.Option{
 			core.WithDefaults(core.Shared()), core.WithDefaults(core.Permits(1, 2)),
 		}},
 	} {
-		t.Run(name+" is refused", func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, err := core.New(c.store, c.opts...)
 			if l != nil {
@@ -127,7 +126,7 @@ func TestNew(t *testing.T) {
 			wantErr(t, err, core.ErrInvalid)
 		})
 	}
-	sim(t, "nil functions are refused before anything is sent", func(t *testing.T) {
+	sim(t, "nil functions", func(t *testing.T) {
 		l, store := setup(t)
 		wantErr(t, l.Do(t.Context(), "order:1", nil), core.ErrInvalid)
 		if n := store.count(); n != 0 {
@@ -138,7 +137,8 @@ func TestNew(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	sim(t, "defaults hold and the options of a call win", func(t *testing.T) {
+	// Defaults apply, and the options of a call take precedence.
+	sim(t, "defaults and options", func(t *testing.T) {
 		l, store := setup(t, core.WithDefaults(core.TTL(5*time.Second), core.Fair()), core.WithDefaults(core.Name("job")))
 		a := acquire(t, t.Context(), l, "order:1")
 		b := acquire(t, t.Context(), l, "order:2", core.TTL(7*time.Second), core.Name("pay"))
@@ -156,7 +156,8 @@ func TestDefaults(t *testing.T) {
 		release(t, a)
 		release(t, b)
 	})
-	sim(t, "without options a lease is exclusive, unfair and lasts 30 seconds", func(t *testing.T) {
+	// A lease is exclusive, unfair and lasts 30 seconds.
+	sim(t, "no options", func(t *testing.T) {
 		l, s := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		c := s.sent(opAcquire)[0].claims[0]
@@ -168,7 +169,7 @@ func TestDefaults(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "the limits themselves are allowed", func(t *testing.T) {
+	sim(t, "values at the limits", func(t *testing.T) {
 		l, _ := setup(t)
 		for key, o := range map[string]core.AcquireOption{
 			strings.Repeat("k", 512): core.TTL(100 * time.Millisecond),
@@ -182,7 +183,8 @@ func TestDefaults(t *testing.T) {
 			release(t, acquire(t, t.Context(), l, key, o))
 		}
 	})
-	sim(t, "the store gets whole milliseconds", func(t *testing.T) {
+	// The store gets whole milliseconds.
+	sim(t, "whole milliseconds", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(1234567*time.Microsecond))
 		if err := lease.Extend(t.Context(), 2345678*time.Microsecond); err != nil {
@@ -218,10 +220,10 @@ func TestCheck(t *testing.T) {
 		wait time.Duration
 		ok   bool
 	}{
-		"the defaults count":                        {nil, time.Second, true},
-		"the options come after them":               {[]core.AcquireOption{core.Wait(0)}, 0, true},
-		"options that the defaults exclude":         {[]core.AcquireOption{core.Permits(1, 2)}, 0, false},
-		"an option that is not allowed for any key": {[]core.AcquireOption{core.TTL(0)}, 0, false},
+		"defaults":                          {nil, time.Second, true},
+		"options after defaults":            {[]core.AcquireOption{core.Wait(0)}, 0, true},
+		"options that the defaults exclude": {[]core.AcquireOption{core.Permits(1, 2)}, 0, false},
+		"option not allowed":                {[]core.AcquireOption{core.TTL(0)}, 0, false},
 	} {
 		wait, err := adapter.Check(l, c.opts...)
 		if wait != c.wait || (err == nil) != c.ok || err != nil && !errors.Is(err, core.ErrInvalid) {

@@ -19,15 +19,18 @@ func (knownDown) Error() string { return "connection refused" }
 
 func (knownDown) Down() bool { return true }
 
-// refuseAtOnce: it was not sent, since the server is known to be down.
+// refuseAtOnce is a fault: the request was not sent, because the server is known to be
+// down.
 func refuseAtOnce(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, knownDown{})
 }
 
-// hazard 23
+// TestKnownOutage is about hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
-	sim(t, "a store whose server is known to be down is asked once, and its words are passed on", func(t *testing.T) {
+	// A store whose server is known to be down is asked once, and its error is passed
+	// on.
+	sim(t, "asked once", func(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Minute} {
 			l, store := setup(t)
 			store.set(refuseAtOnce, opAcquire)
@@ -39,7 +42,8 @@ func TestKnownOutage(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "all callers queued behind such an answer have it at once", func(t *testing.T) {
+	// All callers queued behind such an answer get it at once.
+	sim(t, "queued callers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, n int, do func() error) error {
 			time.Sleep(20 * time.Millisecond)
@@ -58,7 +62,8 @@ func TestKnownOutage(t *testing.T) {
 			t.Errorf("asked %d times in %v", n, took)
 		}
 	})
-	sim(t, "the words of the store are told also to a caller whose time is over", func(t *testing.T) {
+	// It gets the error of the store too.
+	sim(t, "caller that timed out", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, _ int, _ func() error) error {
 			<-ctx.Done()
@@ -72,7 +77,8 @@ func TestKnownOutage(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	sim(t, "what is held is released and extended all the same", func(t *testing.T) {
+	// Held leases are released and extended all the same.
+	sim(t, "release and extension", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(refuseAtOnce, opAcquire)

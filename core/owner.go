@@ -8,9 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 )
 
-// ownerText is the text by which others join the holds of an owner: the owner, its
-// token of each key, and a check of both, joined by dots. The token of a key is followed by
-// the key's digest, except if it is the only one. Without a fencing token there is none.
+// ownerText is the text by which others join the holds of an owner. It is the owner,
+// the owner's token of each key, and a check of both, joined by dots. The token of a
+// key is followed by the key's digest, unless it is the only key. Without a fencing
+// token the text has no token.
 type ownerText struct{ strings.Builder }
 
 func (t *ownerText) add(key string, token uint64) {
@@ -25,9 +26,10 @@ func (t *ownerText) add(key string, token uint64) {
 
 func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
 
-// splitOwner returns the owner of a text and the token of its hold of key, 0 if the text has
-// none. A text that ownerText has not made has no owner: the check finds what was cut,
-// changed or added on the way. It is no secret, so admit compares the token with the grant's.
+// splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
+// if the text has none. It returns no owner for a text that ownerText has not made: the
+// check finds what was cut, changed or added on the way. The check is no secret, so
+// admit compares the token with the grant's.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {
@@ -55,10 +57,10 @@ func digest(text string) string {
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Owner is opaque and unguessable. A caller that knows it can join this hold by
-// ContextWithOwner, so it is a secret. It carries the lease's token of each key, which
-// a lease that joins then has too. If it is first asked for when the lease is done, it
-// may join nothing.
+// Owner returns an opaque and unguessable text. A caller that knows it can join this
+// hold by ContextWithOwner, so it is a secret. It carries the lease's token of each
+// key, which a lease that joins then has too. An Owner that is first asked for after
+// the lease is released or lost may join nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)
@@ -74,7 +76,7 @@ func (l *Lease) Owner() string {
 }
 
 // show returns the owner of the lease's hold of key, and the lease's token. From now on
-// other callers may join it.
+// other callers may join the hold.
 func (l *Lease) show(key string) (owner string, token uint64) {
 	h := l.hold(key)
 	if !h.show(l) {

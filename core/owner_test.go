@@ -18,7 +18,8 @@ import (
 
 func TestContextWithOwner(t *testing.T) {
 	t.Parallel()
-	sim(t, "an owner's hold is joined from another process, and the key is free when both have released", func(t *testing.T) {
+	// The key is free when both have released it.
+	sim(t, "joined from another process", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
 			other := newLocker(t, store.inner)
@@ -39,7 +40,8 @@ func TestContextWithOwner(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "of several keys that are joined, each has its own token", func(t *testing.T) {
+	// Each joined key has its own token.
+	sim(t, "several keys", func(t *testing.T) {
 		l, store := setup(t)
 		for _, keys := range [][]string{{"order:1", "order:2"}, {"order:1", "order:2"}, {"order:2", "order:1"}} {
 			outer := acquire(t, t.Context(), l, keys[0], core.Also(keys[1]))
@@ -59,7 +61,8 @@ func TestContextWithOwner(t *testing.T) {
 			release(t, acquire(t, t.Context(), l, "order:2")) // the tokens of the keys differ from now on
 		}
 	})
-	sim(t, "the owner of a joined hold can be passed on", func(t *testing.T) {
+	// It can be joined again.
+	sim(t, "owner of a joined hold", func(t *testing.T) {
 		l, store := setup(t)
 		ctx := t.Context()
 		var leases []*core.Lease
@@ -75,7 +78,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "an owner that does not hold the key is ignored", func(t *testing.T) {
+	// It is ignored.
+	sim(t, "owner without the key", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		gone := acquire(t, t.Context(), other, "order:1")
@@ -85,7 +89,7 @@ func TestContextWithOwner(t *testing.T) {
 			ctx := core.ContextWithOwner(t.Context(), owner)
 			lease := acquire(t, ctx, l, "order:1")
 			if lease.Owner() == owner {
-				t.Errorf("it took the name of %q", owner)
+				t.Errorf("got the owner %q", owner)
 			}
 			_, err := other.TryAcquire(ctx, "order:1")
 			wantErr(t, err, core.ErrBusy)
@@ -93,7 +97,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, elsewhere)
 	})
-	sim(t, "an owner that does not hold the key does not pass the waiters", func(t *testing.T) {
+	// It does not overtake the waiters.
+	sim(t, "owner without the key waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		time.AfterFunc(10*time.Second, func() { holder.Release(context.Background()) })
@@ -104,7 +109,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a join does not queue behind local waiters, since they may wait for its caller", func(t *testing.T) {
+	// They may wait for the caller that joins.
+	sim(t, "join before local waiters", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -130,7 +136,7 @@ func TestContextWithOwner(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a heavier claim than the one it joins is refused", func(t *testing.T) {
+	sim(t, "heavier claim", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.Shared())
 		_, err := l.Acquire(core.ContextWithOwner(t.Context(), outer.Owner()), "order:1")
@@ -145,7 +151,8 @@ func TestContextWithOwner(t *testing.T) {
 		wantErr(t, err, core.ErrBusy)
 		release(t, outer)
 	})
-	sim(t, "under a lease of another Locker the hold is joined if both have one store, else ignored", func(t *testing.T) {
+	// Its hold is joined if both have one store, and ignored otherwise.
+	sim(t, "lease of another Locker", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		same := acquire(t, outer.Context(), newLocker(t, store.inner), "order:1")
@@ -242,7 +249,8 @@ func FuzzContextWithOwner(f *testing.F) {
 
 func TestLeaseFromContext(t *testing.T) {
 	t.Parallel()
-	sim(t, "a context knows its innermost lease, and the innermost of each key", func(t *testing.T) {
+	// A context has its innermost lease, and the innermost of each key.
+	sim(t, "innermost leases", func(t *testing.T) {
 		l, _ := setup(t)
 		type name struct{}
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "Ada"), time.Hour)
@@ -282,7 +290,8 @@ func TestLeaseFromContext(t *testing.T) {
 		release(t, b)
 		release(t, a)
 	})
-	sim(t, "contexts made from a lease's context end with it and with its cause", func(t *testing.T) {
+	// They are done with the lease's context, and with its cause.
+	sim(t, "derived contexts", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		child, cancel := context.WithTimeout(lease.Context(), time.Hour)

@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// trip is how long a call takes in these tests.
+// trip is the time of a call in these tests.
 const trip = 100 * time.Microsecond
 
 // waiting are callers of one process that wait for a key behind a lease of that
-// process, and get the hold of it one after the other.
+// process, and get its hold one after the other.
 type waiting struct {
 	t     *testing.T
 	l     *core.Locker
@@ -26,7 +26,7 @@ type waiting struct {
 	got   []chan *core.Lease
 }
 
-// row has a lease, and n callers that wait behind it.
+// row starts a lease, and n callers that wait behind it.
 func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	return rowBefore(t, l, store, func(x *waiting) {
@@ -36,7 +36,7 @@ func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.Acquire
 	}, o...)
 }
 
-// rowBefore has a lease, and behind it the callers that come adds.
+// rowBefore starts a lease, and behind it the callers that come adds.
 func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiting), o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	store.setAll(nil)
@@ -47,7 +47,7 @@ func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiti
 	return first, x
 }
 
-// wait puts one more in the queue.
+// wait puts one more caller in the queue.
 func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	x.t.Helper()
 	got := make(chan *core.Lease, 1)
@@ -62,7 +62,8 @@ func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	synctest.Wait()
 }
 
-// take is the lease of the nth. If another one has passed it on, the store is being asked.
+// take returns the lease of the nth caller. If another lease has passed its hold on,
+// the store is being asked.
 func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]
@@ -86,7 +87,7 @@ func let(lease *core.Lease) <-chan error {
 	return done
 }
 
-// deleteHold has the store forget the hold, as an operator or a failover might.
+// deleteHold makes the store forget the hold, as an operator or a failover might.
 func (x *waiting) deleteHold() {
 	x.t.Helper()
 	hold := x.store.sent(opAcquire)[0].claims[0]
@@ -97,7 +98,9 @@ func (x *waiting) deleteHold() {
 
 func TestPassingOn(t *testing.T) {
 	t.Parallel()
-	sim(t, "the next one begins when the one before it ends, and no call is made between", func(t *testing.T) {
+	// The next lease begins when the one before it is released, and no call is made
+	// between.
+	sim(t, "next without a call", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 5)
 		for n := 1; n <= 5; n++ {
@@ -108,7 +111,7 @@ func TestPassingOn(t *testing.T) {
 				t.Errorf("lease %d began after %v and %d calls", n, time.Since(now), store.count(opAcquire, opRelease)-calls)
 			}
 			if lease.Context().Err() == nil {
-				t.Error("the one before has not ended")
+				t.Error("got a lease before it that is not done")
 			}
 			if next.Token() != lease.Token()+1 {
 				t.Errorf("token %d came after %d", next.Token(), lease.Token())
@@ -130,7 +133,8 @@ func TestPassingOn(t *testing.T) {
 		}
 		release(t, after)
 	})
-	sim(t, "those that end while the store is asked share the next answer", func(t *testing.T) {
+	// Leases that are released while the store is asked share the next answer.
+	sim(t, "shared answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 9)
 		calls := store.count()
@@ -147,7 +151,8 @@ func TestPassingOn(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a hold has as many leases as tokens, and then the store is asked", func(t *testing.T) {
+	// A hold has as many leases as tokens, and then the store is asked.
+	sim(t, "as many leases as tokens", func(t *testing.T) {
 		l, s := setup(t)
 		const waiters = 3*store.TokenStep - 1
 		lease, x := row(t, l, s, waiters)
@@ -166,7 +171,8 @@ func TestPassingOn(t *testing.T) {
 			t.Errorf("%d releases at the store for %d leases, want 3", n, waiters+1)
 		}
 	})
-	sim(t, "each lease is extended, for as long as it is held", func(t *testing.T) {
+	// It is extended for as long as it is held.
+	sim(t, "each lease is extended", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second))
 		release(t, lease)
@@ -177,7 +183,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "MaxHold is that of the lease, not of the hold", func(t *testing.T) {
+	// MaxHold counts from the lease, not from the hold.
+	sim(t, "MaxHold of the lease", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second), core.MaxHold(time.Second))
 		release(t, lease)
@@ -189,59 +196,60 @@ func TestPassingOn(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
 	for name, o := range map[string]core.AcquireOption{
-		"another TTL": core.TTL(10 * time.Second), "a lease that is not extended": core.NoRenew(), "a fair one": core.Fair(),
-		"a shared one": core.Shared(), "one that is kept": core.KeepFor(time.Second), "several keys": core.Also("order:2"),
+		"TTL": core.TTL(10 * time.Second), "NoRenew": core.NoRenew(), "Fair": core.Fair(),
+		"Shared": core.Shared(), "KeepFor": core.KeepFor(time.Second), "Also": core.Also("order:2"),
 	} {
-		sim(t, "a hold is not passed to a caller that wants "+name, func(t *testing.T) {
+		sim(t, "not passed to a caller with "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context(), o) })
 			done := let(lease)
 			next := x.take(1)
 			if store.count(opRelease) == 0 {
-				t.Error("it was")
+				t.Error("got the hold passed on")
 			}
 			wantErr(t, <-done, nil)
 			release(t, next)
 		})
-		sim(t, "nor is the hold of a lease with "+name+" passed on", func(t *testing.T) {
+		sim(t, "not passed on by a lease with "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(t.Context()) }, o)
 			done := let(lease)
 			time.Sleep(2 * time.Second)
 			next := x.take(1)
 			if store.count(opRelease) == 0 {
-				t.Error("it was")
+				t.Error("got the hold passed on")
 			}
 			wantErr(t, <-done, nil)
 			release(t, next)
 		})
 	}
 	for name, change := range map[string]func(x *waiting, lease *core.Lease){
-		"whose owner was shown": func(_ *waiting, lease *core.Lease) { lease.Owner() },
-		"that its caller has extended": func(x *waiting, lease *core.Lease) {
+		"shown owner": func(_ *waiting, lease *core.Lease) { lease.Owner() },
+		"extended by its caller": func(x *waiting, lease *core.Lease) {
 			wantErr(x.t, lease.Extend(x.t.Context(), time.Minute), nil)
 		},
-		"that its caller has tried to extend": func(x *waiting, lease *core.Lease) {
+		"failed Extend of its caller": func(x *waiting, lease *core.Lease) {
 			x.store.set(loseReply, opExtend)
 			wantErr(x.t, lease.Extend(x.t.Context(), time.Minute), core.ErrUnavailable)
 			x.store.set(slow(trip/2, trip/2), opExtend)
 		},
-		"that is older than its MaxHold": func(*waiting, *core.Lease) { time.Sleep(3 * time.Millisecond) },
+		"older than its MaxHold": func(*waiting, *core.Lease) { time.Sleep(3 * time.Millisecond) },
 	} {
-		sim(t, "the hold of a lease "+name+" is not passed on", func(t *testing.T) {
+		sim(t, "not passed on: "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1, core.MaxHold(2*time.Millisecond))
 			change(x, lease)
 			done := let(lease)
 			next := x.take(1)
 			if store.count(opRelease) == 0 {
-				t.Error("it was")
+				t.Error("got the hold passed on")
 			}
 			wantErr(t, <-done, nil)
 			release(t, next)
 		})
 	}
-	sim(t, "the hold of a lease with an attempt that was not answered is not passed on", func(t *testing.T) {
+	// The hold of a lease with an attempt that was not answered is not passed on.
+	sim(t, "not passed on: unanswered attempt", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, loseReply), opAcquire)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -256,7 +264,8 @@ func TestPassingOn(t *testing.T) {
 		wantErr(t, <-done, nil)
 		release(t, next)
 	})
-	sim(t, "a hold that joined another is not passed on", func(t *testing.T) {
+	// A hold that joined another is not passed on.
+	sim(t, "not passed on: joined hold", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		lease := acquire(t, core.ContextWithOwner(t.Context(), outer.Owner()), l, "order:1")
@@ -271,7 +280,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, outer)
 		release(t, x.take(1))
 	})
-	sim(t, "the store is asked when it was not for a while", func(t *testing.T) {
+	// The store is asked if it was not asked for a while.
+	sim(t, "old confirmation", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2, core.TTL(ttl))
@@ -294,7 +304,9 @@ func TestPassingOn(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	sim(t, "a hold is not passed on to a caller that has asked the store, which may remember it", func(t *testing.T) {
+	// A hold is not passed on to a caller that has asked the store, which may remember
+	// it.
+	sim(t, "waiter that asked the store", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 0)
 		time.Sleep(20 * time.Millisecond) // it is not passed on any more
@@ -302,7 +314,7 @@ func TestPassingOn(t *testing.T) {
 		x.wait(t.Context())
 		time.Sleep(10 * trip)
 		if store.count(opAcquire) == asked {
-			t.Fatal("vacuous: it has not asked")
+			t.Fatal("test setup: got no question of the waiter")
 		}
 		done := let(lease)
 		next := x.take(1)
@@ -313,7 +325,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, next)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a waiter elsewhere is served soon", func(t *testing.T) {
+	// It is served soon.
+	sim(t, "waiter elsewhere", func(t *testing.T) {
 		l, s := setup(t)
 		other := newLocker(t, s.inner)
 		events := &recorder{}

@@ -46,7 +46,8 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a caller that wants a token gets no lease without one, and others still follow", func(t *testing.T) {
+	// A caller that wants a token gets no lease without one, and others still follow.
+	sim(t, "Fenced gets no lease", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
 		fenced := make(chan error, 1)
@@ -69,7 +70,9 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 
 func TestPassingOnUnderFaults(t *testing.T) {
 	t.Parallel()
-	sim(t, "an Extend of a lease that has ended does not make the next one's hold longer", func(t *testing.T) {
+	// An Extend of a lease that was released does not make the next lease's hold
+	// longer.
+	sim(t, "late Extend", func(t *testing.T) {
 		store := newScripted(memstore.New())
 		l, err := core.New(store)
 		if err != nil {
@@ -102,7 +105,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrLost)
 		wantErr(t, l.Close(t.Context()), nil)
 	})
-	sim(t, "what was extended far is given back however late the store answers", func(t *testing.T) {
+	// A hold that was extended far is released, however late the store answers.
+	sim(t, "late answer to a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, _ := row(t, l, store, 0, core.TTL(3*time.Second))
 		store.setAll(nil)
@@ -119,7 +123,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a panic in one release leaves no other waiting", func(t *testing.T) {
+	// It leaves no other release waiting.
+	sim(t, "panic in one release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
 		store.set(func(_ context.Context, _ int, do func() error) error {
@@ -139,14 +144,16 @@ func TestPassingOnUnderFaults(t *testing.T) {
 			_ = next.Release(t.Context())
 		}()
 		if recovered == nil {
-			t.Error("vacuous: nothing has panicked")
+			t.Error("test setup: got no panic")
 		}
 		wantErr(t, <-waits, core.ErrUnavailable)
 		wantErr(t, <-asks, nil)
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
 		release(t, x.take(3))
 	})
-	sim(t, "a release that was told of the loss says so, also if the first try of the next one's has no answer", func(t *testing.T) {
+	// A release that learned of the loss reports it, even if the first try of the next
+	// release has no answer.
+	sim(t, "loss before an unanswered release", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2)
@@ -167,7 +174,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 			_ = x.take(2).Release(t.Context())
 		}
 	})
-	sim(t, "how long a lease was held does not count the wait for the answer", func(t *testing.T) {
+	// It does not include the wait for the answer.
+	sim(t, "time held", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
 		lease, x := row(t, l, store, 1)

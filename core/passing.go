@@ -10,8 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Passing on: a lease that is released while others of its process wait gives its hold to
-// the first of them, and sends nothing before that. DESIGN.md says why, and what is kept.
+// Passing on: a lease that is released while others of its process wait passes its hold
+// to the first of them, and sends nothing before that. DESIGN.md gives the reasons, and
+// what is preserved.
 //
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
@@ -20,22 +21,22 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The queue's part of the state is parked, timed, hold and the last fields of waiter, under
-// the mutex of waiters. The hold's part is passing, under the mutex of the hold.
+// The queue's part of the state is parked, timed, hold and the last fields of waiter,
+// under the mutex of waiters. The hold's part is passing, under the mutex of the hold.
 
-// passing is what a hold knows of being passed on. The mutex of the hold guards it.
+// passing is the state of a hold that is passed on. The mutex of the hold guards it.
 type passing struct {
 	barred    bool  // it is not passed on any more
 	shown     bool  // the owner of the lease that has it was shown
 	releasing bool  // its release has begun, and answers next
-	passes    uint8 // how many leases have had it before this one
+	passes    uint8 // the number of leases that had it before this one
 
-	asked *confirmation // the last one for which the store was asked
-	next  *confirmation // for callers that came after that
+	asked *confirmation // the last confirmation for which the store was asked
+	next  *confirmation // the confirmation for callers that came after that
 }
 
-// confirmation is one call that asks whether the store has the hold, and the callers that
-// wait for its answer. One call is under way at a time:
+// confirmation is one call that asks whether the store has the hold, with the callers
+// that wait for its answer. One call is in flight at a time:
 //
 //	a caller           waits for the next call: passing.next
 //	the first of them  makes it, when the one before it (passing.asked) is answered
@@ -46,13 +47,13 @@ type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
 
-	// assumed is set for a release that was sent twice: the first had no answer, and the
-	// second found nothing. Then err is nil, since the first probably ended the hold. That
-	// is a guess: it may have been lost before.
+	// assumed is set for a release that was sent twice: the first had no answer, and
+	// the second found nothing. Then err is nil, because the first probably ended the
+	// hold. This is a guess: the hold may have been lost before.
 	assumed bool
 }
 
-// answer gives the waiting callers err. A nil confirmation has none.
+// answer sends err to the waiting callers. A nil confirmation has no callers.
 func (c *confirmation) answer(err error, assumed bool) {
 	if c != nil {
 		c.err, c.assumed = err, assumed
@@ -65,11 +66,11 @@ func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
 
-// park has the head wait for the hold of this process instead of asking the store, and
-// reports whether it does. Where waiters can be woken, the head is parked only for a hold
-// that fits and as long as that may be passed on; then it asks the store for a place in
-// its list. Where they cannot be woken there is no such list: the head is parked in any
-// case, until the hold is passed on or released.
+// park parks the head to wait for the hold of this process instead of asking the store,
+// and reports whether it does. Where waiters can be woken, the head is parked only for
+// a hold that fits, and only as long as that hold may be passed on. Then the head asks
+// the store for a place in its list. Where waiters cannot be woken there is no such
+// list: the head is parked in any case, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -85,8 +86,8 @@ func (ws *waiters) park(q *queue) bool {
 	return true
 }
 
-// awaitPass reports whether the head can be parked for h, the hold of q, since that may
-// still be passed on. A timer unparks the head when the time for it is over.
+// awaitPass reports whether the head can be parked for h, the hold of q, because h may
+// still be passed on. A timer unparks the head when the time for that has passed.
 func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	left := h.passTimeLeft()
 	if left > 0 && !q.timed {
@@ -96,8 +97,9 @@ func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	return left > 0
 }
 
-// unpark has the head that is parked for h ask the store, since h is not passed on any
-// more. Where waiters cannot be woken it stays parked until the key is released.
+// unpark makes the head that is parked for h ask the store, because h is not passed on
+// any more. Where waiters cannot be woken, the head stays parked until the key is
+// released.
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -107,10 +109,10 @@ func (ws *waiters) unpark(h *hold) {
 }
 
 // passOn passes h, the hold of a released lease, on to the parked head, if the lease is
-// willing. If it cannot, the key is about to be released, and the head asks the store for a
-// place in its list first, if it has none yet: placed is closed when it has been answered.
-// Where waiters cannot be woken the head stays parked (parked): the caller calls holdEnded
-// when the hold is released.
+// willing. Otherwise the key is about to be released, and the head first asks the store
+// for a place in its list, if it has none yet: placed is closed when the store has
+// answered. Where waiters cannot be woken the head stays parked (parked): the caller
+// then calls holdEnded after the hold is released.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -139,7 +141,7 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 	return false, placed, false
 }
 
-// holdEnded notes that h no longer has its key: a parked head has to ask the store.
+// holdEnded records that h no longer has its key: a parked head then asks the store.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -156,8 +158,9 @@ func (ws *waiters) holdEnded(h *hold) {
 	ws.dropEmpty(h.key, q)
 }
 
-// passable is the lease's hold if it can be passed on: the lease has usual terms, it has
-// one hold and joined no other, and no attempt of its acquire is without an answer.
+// passable returns the lease's hold if it can be passed on. For that the lease has
+// usual terms and a single hold, and joined no other. No attempt of its acquire may be
+// without an answer.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -181,11 +184,11 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 		return h.confirmed(until)
 	}
 	if parked {
-		defer ws.holdEnded(h) // not before: the head is to ask when the key is free
+		defer ws.holdEnded(h) // deferred: the head is to ask when the key is free
 	}
 	if placed != nil {
 		// The waiter's place keeps the order among processes. The hold is not extended
-		// any more, and has to last until it is released.
+		// any more, and must last until it is released.
 		rest := h.remaining(l.engine.now())
 		h.retire()
 		select {
@@ -196,8 +199,8 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	return l.releaseHolds(r, until)
 }
 
-// passTimeLeft returns how long the hold may still be passed on, 0 if it is not; pass
-// decides whether it is.
+// passTimeLeft returns how long the hold may still be passed on, or 0. pass decides
+// whether it is.
 func (h *hold) passTimeLeft() time.Duration {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -208,8 +211,8 @@ func (h *hold) passTimeLeft() time.Duration {
 	return passTime - now.Since(h.arrived)
 }
 
-// pass takes the hold from its lease, which is released, for the next one, and reports
-// whether that is allowed. It is not allowed
+// pass takes the hold from its lease, which is released, for the next lease, and
+// reports whether that is allowed. It is not allowed
 //   - after the owner was shown: a caller may join it,
 //   - after the lease was extended by its caller,
 //   - after passTime, store.TokenStep leases, a loss or an unanswered confirmation,
@@ -228,8 +231,8 @@ func (h *hold) pass() bool {
 	return true
 }
 
-// show notes that l has shown the owner of the hold, so that a caller may join it. It returns
-// false if l has passed the hold on.
+// show records that l has shown the owner of the hold, so that a caller may join it. It
+// returns false if l has passed the hold on.
 func (h *hold) show(l notices) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -240,8 +243,9 @@ func (h *hold) show(l notices) bool {
 	return true
 }
 
-// giveTo gives l the hold that was passed on to it, and returns how many leases have had it
-// before. It is not given if it is lost or no longer trusted.
+// giveTo makes l the lease of the hold that was passed on to it, and returns the number
+// of leases that had the hold before. If the hold is lost or no longer trusted, l does
+// not get it.
 func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,9 +256,9 @@ func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) 
 	return h.passing.passes, true
 }
 
-// mayMoveOn reports whether the hold may go to another waiter, if the one to which it was
-// passed on leaves without it. No lease has had it since pass, so what pass says of a
-// lease and of the tokens still holds.
+// mayMoveOn reports whether the hold may go to another waiter if the one to which it
+// was passed on leaves without it. No lease has had the hold since pass, so the
+// conditions of pass on the lease and the tokens still hold.
 func (h *hold) mayMoveOn() bool {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -262,8 +266,8 @@ func (h *hold) mayMoveOn() bool {
 	return !h.passExpired(now) && !h.unconfirmed(now)
 }
 
-// passExpired reports whether the time in which the hold may be passed on is over, or it is
-// not trusted any more or barred from that. The caller holds the mutex.
+// passExpired reports whether the time for passing the hold on has passed, or the hold
+// is not trusted any more or barred. The caller holds the mutex.
 func (h *hold) passExpired(now clock.Moment) bool {
 	return h.passing.barred || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
@@ -277,10 +281,10 @@ func (h *hold) unconfirmed(now clock.Moment) bool {
 	return now.Since(h.from) > min(passTime, h.valid/50)
 }
 
-// confirmed asks the store whether it has the hold, for a lease that has passed it on.
-// Callers that come while the store is being asked share the next call, or the release
-// of the hold. It returns nil, ErrLost, or the reason why there is no answer. After an
-// error the hold is not passed on any more.
+// confirmed asks the store whether it has the hold, for a lease that has passed the
+// hold on. Callers that come while the store is being asked share the next call, or the
+// release of the hold. It returns nil, ErrLost, or the reason for a missing answer.
+// After an error the hold is not passed on any more.
 func (h *hold) confirmed(until time.Time) (err error) {
 	c, asks := h.confirmation()
 	if !asks {
@@ -295,8 +299,8 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	})
 }
 
-// confirmation returns the confirmation that a caller shares, and whether the caller is to
-// ask the store for it.
+// confirmation returns the confirmation that a caller shares, and whether the caller
+// has to ask the store for it.
 func (h *hold) confirmation() (c *confirmation, asks bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,11 +311,11 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	before := h.passing.asked
 	h.passing.next = c
 	h.mu.Unlock()
-	runtime.Gosched() // those that are about to pass it on share the call, or release it
+	runtime.Gosched() // leases about to pass it on share the call, or release it
 	if before != nil {
 		select {
 		case <-before.done:
-		case <-c.done: // the release has come first
+		case <-c.done: // the release was faster
 		}
 	}
 	h.mu.Lock()
@@ -322,22 +326,22 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	return c, true
 }
 
-// confirmAnswered gives the callers of c the store's answer. After a loss the callers that
-// came later have the same answer: the next call could only say the same, or have no
-// answer. It returns the answer for the caller that has asked.
+// confirmAnswered passes the store's answer to the callers of c. After a loss the
+// callers that came later get the same answer: the next call could only say the same,
+// or have no answer. It returns the answer for the caller that has asked.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release is under way that may have ended it
+	final := lost && !ending // no release in flight can be the reason
 	if final {
 		h.passing.next = nil
 	}
 	h.passing.barred = h.passing.barred || err != nil
 	h.mu.Unlock()
 	if lost && ending {
-		// Its release was under way and has perhaps come first. A release waits for no
-		// confirmation, so this wait ends.
+		// The hold's release was in flight and perhaps came first. A release waits for
+		// no confirmation, so this wait ends.
 		if <-next.done; !next.assumed {
 			err = next.err
 		}
@@ -350,9 +354,9 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	return err
 }
 
-// beginRelease notes that the hold is about to be released, and returns the confirmation
-// that the answer to that is: all callers that wait for one get it. It is nil if the hold
-// was never passed on, so that no caller waits.
+// beginRelease records that the hold is about to be released, and returns the
+// confirmation for the release's answer: all callers that wait for one get it. It
+// returns nil if the hold was never passed on, so that no caller waits.
 func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
 	// show makes the owner known; joined is what another caller does with it.
-	sim(t, "the hold of a lease whose owner may be known is not passed on", func(t *testing.T) {
+	// The hold of a lease whose owner may be known is not passed on.
+	sim(t, "owner may be known", func(t *testing.T) {
 		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
 			"Owner": func(_ *core.Locker, lease *core.Lease) func() {
 				lease.Owner()
@@ -53,7 +54,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "the owner of a lease that has ended does not join the next one", func(t *testing.T) {
+	// It does not join the next lease.
+	sim(t, "owner of a released lease", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		lease, x := row(t, l, store, 3)
@@ -69,7 +71,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a join has the token of the lease, wherever it is made", func(t *testing.T) {
+	// A join has the token of the lease, wherever it is made.
+	sim(t, "token of a join", func(t *testing.T) {
 		l, store := setup(t)
 		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
 		first, x := row(t, l, store, 2)
@@ -79,7 +82,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		again := acquire(t, core.ContextWithOwner(t.Context(), joined.Owner()), third, "order:1")
 		inner := acquire(t, lease.Context(), l, "order:1")
 		foreign := acquire(t, lease.Context(), third, "order:1")
-		for name, one := range map[string]*core.Lease{"another process": joined, "one that it told": again, "a nested one": inner, "another Locker": foreign} {
+		for name, one := range map[string]*core.Lease{"another process": joined, "one with its owner": again, "a nested one": inner, "another Locker": foreign} {
 			if one.Token() != lease.Token() || one.Owner() != lease.Owner() {
 				t.Errorf("%s has token %d of %q, want %d of %q", name, one.Token(), one.Owner(), lease.Token(), lease.Owner())
 			}
@@ -91,7 +94,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if x.has(2) {
-			t.Error("the key was given away while it was held")
+			t.Error("got a key that was free while it was held")
 		}
 		token := joined.Token()
 		release(t, joined)
@@ -101,7 +104,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, last)
 	})
-	sim(t, "Owner during a release lets no caller join", func(t *testing.T) {
+	// It lets no caller join.
+	sim(t, "Owner during a release", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		in := 0

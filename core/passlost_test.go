@@ -18,7 +18,8 @@ import (
 
 func TestPassedOnAndLost(t *testing.T) {
 	t.Parallel()
-	sim(t, "a release tells that the hold was lost, and the next one is told too", func(t *testing.T) {
+	// A release reports that the hold was lost, and so does the next lease.
+	sim(t, "release after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1)
 		x.deleteHold()
@@ -31,7 +32,9 @@ func TestPassedOnAndLost(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "the loss of a hold is told to the lease that has it next, and it is not passed on again", func(t *testing.T) {
+	// The next lease of a lost hold is notified of the loss, and the hold is not passed
+	// on again.
+	sim(t, "next lease is lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
 		x.deleteHold()
@@ -43,7 +46,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		wantErr(t, <-let(lease), core.ErrLost)
 		next := x.take(1)
-		// The limit of hazard 62: it began, and the resource refuses its token.
+		// The limit of hazard 62: the lease began, and the resource refuses its token.
 		if next.Token() >= g.Token {
 			t.Errorf("token %d, want less than %d, that of the holder", next.Token(), g.Token)
 		}
@@ -60,7 +63,8 @@ func TestPassedOnAndLost(t *testing.T) {
 		release(t, x.take(2))
 		release(t, x.take(3))
 	})
-	sim(t, "releases that wait behind the answer lost have that answer", func(t *testing.T) {
+	// Releases that wait behind the answer lost get that answer.
+	sim(t, "releases behind a lost answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
 		asked := 0
@@ -69,7 +73,7 @@ func TestPassedOnAndLost(t *testing.T) {
 				return hang(ctx, n, do)
 			}
 			err := do()
-			time.Sleep(5 * time.Millisecond) // the others end meanwhile
+			time.Sleep(5 * time.Millisecond) // the others are released meanwhile
 			return err
 		}, opExtend)
 		x.deleteHold()
@@ -88,9 +92,10 @@ func TestPassedOnAndLost(t *testing.T) {
 			t.Errorf("asked %d times, want once", asked)
 		}
 	})
-	sim(t, "no lease begins with a hold that is known to be lost", func(t *testing.T) {
+	// No lease begins with it.
+	sim(t, "hold known to be lost", func(t *testing.T) {
 		l, store := setup(t)
-		anew := 0
+		again := 0
 		for range 2_000 {
 			store.forget()
 			lease, x := row(t, l, store, 1)
@@ -101,10 +106,10 @@ func TestPassedOnAndLost(t *testing.T) {
 			synctest.Wait()
 			alive, free := next.Context().Err() == nil, isFree(store.inner, "order:1")
 			if alive {
-				anew++
+				again++
 			}
 			if alive && free {
-				t.Error("a lease goes on that the store has nothing of")
+				t.Error("got a lease that the store does not have")
 			}
 			_ = next.Release(t.Context())
 			time.Sleep(time.Second)
@@ -115,11 +120,13 @@ func TestPassedOnAndLost(t *testing.T) {
 				return
 			}
 		}
-		fmt.Fprintln(t.Output(), anew, "asked anew")
+		fmt.Fprintln(t.Output(), again, "asked again")
 	})
-	sim(t, "a release that comes after the loss and before the end of another says so", func(t *testing.T) {
-		// The question is on its way when the hold is released for good: its
-		// answer is that of the release.
+	// A release that comes after the loss and before the release of another lease
+	// reports the loss.
+	sim(t, "release between loss and end", func(t *testing.T) {
+		// The question is in flight when the hold is released for good: its answer is
+		// that of the release.
 		for _, deleted := range []bool{false, true} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1)
@@ -147,10 +154,10 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 	})
 	for name, f := range map[string]fault{
-		"the request is lost": loseRequest, "the reply is lost": loseReply, "it is refused": refuse,
-		"the store hangs before it": hang, "the store hangs after it": hangAfter, "it comes late": late(time.Second),
+		"request lost": loseRequest, "reply lost": loseReply, "refused": refuse,
+		"hang before": hang, "hang after": hangAfter, "late": late(time.Second),
 	} {
-		sim(t, "when "+name+", a release that asks fails in time, and the next one has the key", func(t *testing.T) {
+		sim(t, "release that asks, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2)
 			store.set(f, opExtend)
@@ -177,7 +184,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			release(t, last)
 			wantFree(t, store.inner, "order:1")
 		})
-		sim(t, "when "+name+" at first, the next question is answered", func(t *testing.T) {
+		sim(t, "next question after "+name, func(t *testing.T) {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1)
 			store.set(first(1, f), opExtend)
@@ -190,7 +197,9 @@ func TestPassedOnAndLost(t *testing.T) {
 			time.Sleep(5 * time.Second) // what is late comes
 		})
 	}
-	sim(t, "a waiter that leaves at the moment it is given the hold leaves nothing behind", func(t *testing.T) {
+	// A waiter that leaves at the moment when the hold is passed on to it leaves
+	// nothing behind.
+	sim(t, "waiter leaves at the pass", func(t *testing.T) {
 		l, store := setup(t)
 		gone, stayed := 0, 0
 		for range tally.Trials(30_000) {
@@ -231,10 +240,10 @@ func TestPassedOnAndLost(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 		if gone < 100 || stayed < 100 {
-			t.Errorf("vacuous: %d went, %d stayed", gone, stayed)
+			t.Errorf("test setup: got %d that left and %d that stayed", gone, stayed)
 		}
 	})
-	sim(t, "Close gives the hold back", func(t *testing.T) {
+	sim(t, "released by Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 2)
 		release(t, lease)
@@ -246,7 +255,8 @@ func TestPassedOnAndLost(t *testing.T) {
 		wantErr(t, <-closed, nil)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a hold is not passed on to a caller that Close has sent away", func(t *testing.T) {
+	// A hold is not passed on to a caller that Close has refused.
+	sim(t, "waiter refused by Close", func(t *testing.T) {
 		l, store := setup(t)
 		slow := &slowContext{Context: context.Background(), goOn: make(chan struct{})}
 		lease, x := rowBefore(t, l, store, func(x *waiting) { x.wait(slow) })
@@ -255,9 +265,9 @@ func TestPassedOnAndLost(t *testing.T) {
 		defer goOn()
 		closed := make(chan error, 1)
 		go func() { closed <- l.Close(t.Context()) }()
-		synctest.Wait() // the caller has heard of it, and is still in the queue
+		synctest.Wait() // the caller has its error, and is still in the queue
 		if x.has(1) {
-			t.Fatal("vacuous: the caller has gone")
+			t.Fatal("test setup: got a caller that left the queue")
 		}
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
@@ -265,15 +275,15 @@ func TestPassedOnAndLost(t *testing.T) {
 		wantErr(t, <-closed, nil)
 	})
 	for name, change := range map[string]func(l *core.Locker) <-chan error{
-		"while the Locker is closing": func(l *core.Locker) <-chan error {
+		"Locker is closing": func(l *core.Locker) <-chan error {
 			closed := make(chan error, 1)
 			go func() { closed <- l.Close(context.Background()) }()
 			synctest.Wait()
 			return closed
 		},
-		"when its time is over": func(*core.Locker) <-chan error { time.Sleep(20 * time.Millisecond); return nil },
+		"pass time expired": func(*core.Locker) <-chan error { time.Sleep(20 * time.Millisecond); return nil },
 	} {
-		sim(t, "a hold that a waiter has not taken is not the next one's "+name, func(t *testing.T) {
+		sim(t, "hold not taken, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -285,16 +295,16 @@ func TestPassedOnAndLost(t *testing.T) {
 			slow.waits.Store(true)
 			next.waits.Store(true)
 			cancel()
-			synctest.Wait() // the first one has heard of it, and is still in the queue
+			synctest.Wait() // the first one was woken, and is still in the queue
 			release(t, lease)
 			if store.count(opRelease) != 0 {
-				t.Fatal("vacuous: the hold was not passed on")
+				t.Fatal("test setup: got no hold passed on")
 			}
 			closed := change(l)
 			asked := store.count(opAcquire)
 			close(slow.goOn)
 			if lease := <-x.got[1]; lease != nil {
-				t.Fatal("vacuous: the first one has taken the hold")
+				t.Fatal("test setup: got the hold taken by the first one")
 			}
 			time.Sleep(10 * trip)
 			if store.count(opRelease) == 0 {
@@ -311,7 +321,8 @@ func TestPassedOnAndLost(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a hold is not passed on after a confirmation that has panicked", func(t *testing.T) {
+	// The hold is not passed on after it.
+	sim(t, "confirmation that panicked", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 2)
 		store.set(first(1, func(context.Context, int, func() error) error { panic("store") }), opExtend)
@@ -319,7 +330,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		go func() { panicked <- recovered(func() { _ = lease.Release(context.Background()) }) }()
 		next := x.take(1)
 		if !<-panicked {
-			t.Error("vacuous: nothing has panicked")
+			t.Error("test setup: got no panic")
 		}
 		done := let(next)
 		last := x.take(2)
@@ -332,8 +343,7 @@ func TestPassedOnAndLost(t *testing.T) {
 	})
 }
 
-// slowContext is a context whose user can be made to wait when it looks whether the
-// context has ended.
+// slowContext is a context whose Err can be made to wait.
 type slowContext struct {
 	context.Context
 	waits atomic.Bool

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// cycles has n goroutines take key k times each, for d, and says how the calls
-// went through fn.
+// cycles has n goroutines take key k times each, for d. It logs the calls and fails as
+// fn does.
 func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.AcquireOption) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -34,7 +34,7 @@ func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.A
 	wg.Wait()
 }
 
-// next has a holder, and a waiter for it in the same process.
+// next starts a holder, and a waiter for it in the same process.
 func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.Lease, got <-chan *core.Lease) {
 	t.Helper()
 	holder = acquire(t, t.Context(), l, "order:1", o...)
@@ -52,7 +52,8 @@ func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.L
 
 func TestPassingOnKeepsOrder(t *testing.T) {
 	t.Parallel()
-	sim(t, "goroutines of one process share a key with few calls, however long they hold it", func(t *testing.T) {
+	// Goroutines of one process share a key with few calls, however long they hold it.
+	sim(t, "few calls for many cycles", func(t *testing.T) {
 		for hold, most := range map[time.Duration]float64{0: 0.3, 100 * time.Microsecond: 1.1, time.Millisecond: 1.5, 100 * time.Millisecond: 4.1} {
 			const goroutines, rounds = 64, 20
 			l, store := setup(t)
@@ -65,7 +66,9 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "the next one has a new token and a lease that is extended, and both are told of it", func(t *testing.T) {
+	// The next lease has a new token and is extended, and the observer is notified of
+	// both leases.
+	sim(t, "new token and events", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
 		holder, got := next(t, l)
@@ -84,7 +87,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "another process has its turn soon, however many of this one want the key", func(t *testing.T) {
+	// Another process has its turn soon, however many of this one want the key.
+	sim(t, "turn of another process", func(t *testing.T) {
 		for _, hold := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond, 50 * time.Millisecond} {
 			l, store := setup(t)
 			store.setAll(slow(50*time.Microsecond, 50*time.Microsecond))
@@ -107,7 +111,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 				start := time.Now()
 				lease := acquire(t, t.Context(), other, "order:1")
 				if n, took := store.count(opRelease)-before, time.Since(start); n > 3 || took > 15*time.Millisecond+2*hold {
-					t.Errorf("with holds of %v it waited for %v and %d releases", hold, took, n)
+					t.Errorf("with holds of %v: got a wait of %v and %d releases", hold, took, n)
 				}
 				release(t, lease)
 			}
@@ -116,11 +120,11 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		}
 	})
 	for name, f := range map[string]fault{
-		"the request is lost": loseRequest, "the reply is lost": loseReply, "it is refused": refuse,
-		"the store hangs before it": hang, "the store hangs after it": hangAfter, "it comes late": late(time.Second),
-		"it comes very late": late(5 * time.Second),
+		"request lost": loseRequest, "reply lost": loseReply, "refused": refuse,
+		"hang before": hang, "hang after": hangAfter, "late": late(time.Second),
+		"very late": late(5 * time.Second),
 	} {
-		sim(t, "when "+name+" the release is as good as any, and the next one has the key", func(t *testing.T) {
+		sim(t, "release, "+name, func(t *testing.T) {
 			for range 20 {
 				l, store := setup(t)
 				store.set(first(1, f), opRelease)
@@ -131,7 +135,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 					t.Errorf("Release: %v", err)
 				}
 				if took := time.Since(start); took > 3*time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("got the key after %v", took)
 				}
 				lease := <-got
 				if took := time.Since(start); took > 4*time.Second {
@@ -145,7 +149,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 				wantFree(t, store.inner, "order:1")
 			}
 		})
-		sim(t, "when "+name+" and the next one goes meanwhile nothing is left behind", func(t *testing.T) {
+		sim(t, "next one leaves, "+name, func(t *testing.T) {
 			for range 50 {
 				l, store := setup(t)
 				store.set(first(1, f), opRelease)
@@ -172,7 +176,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a hold that was lost is not passed on, and the next one asks", func(t *testing.T) {
+	// A hold that was lost is not passed on, and the next one asks.
+	sim(t, "lost hold", func(t *testing.T) {
 		l, store := setup(t)
 		holder, got := next(t, l, core.TTL(3*time.Second), core.NoRenew())
 		time.Sleep(3 * time.Second)
@@ -182,7 +187,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	sim(t, "a waiter behind a lease that is lost has the key when it expires", func(t *testing.T) {
+	// It has the key when the lease expires.
+	sim(t, "waiter behind a lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opExtend)
 		start := time.Now()
@@ -198,7 +204,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "what cannot be passed on is released", func(t *testing.T) {
+	// Holds that cannot be passed on are released.
+	sim(t, "released, not passed on", func(t *testing.T) {
 		for name, o := range map[string][]core.AcquireOption{
 			"fair": opts(core.Fair()), "shared": opts(core.Shared()), "permits": opts(core.Permits(1, 1)),
 			"kept": opts(core.KeepFor(time.Second)), "several": opts(core.Also("order:2")), "not extended": opts(core.NoRenew()),
@@ -211,7 +218,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a nested lease does not give away the outer one's key", func(t *testing.T) {
+	// It does not pass on the outer lease's key.
+	sim(t, "nested lease", func(t *testing.T) {
 		l, store := setup(t)
 		outer, got := next(t, l)
 		inner := acquire(t, outer.Context(), l, "order:1")
@@ -233,7 +241,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, <-got)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "Close while holds are passed on leaves nothing", func(t *testing.T) {
+	// It leaves nothing.
+	sim(t, "Close during passes", func(t *testing.T) {
 		for range 200 {
 			l, store := setup(t)
 			store.setAll(jitter(5 * time.Millisecond))
@@ -263,7 +272,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "when the waiter leaves at the instant at which the hold is passed on, the one behind has the key soon", func(t *testing.T) {
+	// The waiter behind it has the key soon.
+	sim(t, "waiter leaves during hand-off", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))
 		times, gone := tally.Trials(30_000), 0
@@ -311,7 +321,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		store.setAll(nil)
 		wantFree(t, store.inner, "order:1")
 		if n := len(events.all(core.PassedOn)); n < times/4 || gone < times/100 {
-			t.Errorf("vacuous: %d passed on, %d went", n, gone)
+			t.Errorf("test setup: got %d passed on, %d that left", n, gone)
 		}
 	})
 }

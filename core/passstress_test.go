@@ -18,13 +18,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stay is a lease of a caller that believes that it holds it.
+// stay is a lease of a caller that relies on it.
 type stay struct {
 	lease *core.Lease
 	dead  bool // its hold was deleted meanwhile
 }
 
-// watching is a store that notes the claim that holds.
+// watching is a store that records the claim that holds.
 type watching struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -41,7 +41,7 @@ func (s *watching) Acquire(ctx context.Context, c store.Claim) (store.Grant, err
 	return g, err
 }
 
-// underMutex tells whether the caller's caller holds a mutex, for which virtual time
+// underMutex reports whether the caller's caller holds a mutex, for which virtual time
 // does not wait.
 func underMutex() bool {
 	var pcs [12]uintptr
@@ -58,11 +58,10 @@ func underMutex() bool {
 	}
 }
 
-// stress has 16 goroutines of two processes want one key for three seconds, and
-// judges what they get: holders at the same time, tokens, and what releases say.
-// Goroutines are paused whenever they look at a clock, calls go wrong, holds are
-// deleted and joined. It returns how many leases there were, and how many calls that
-// get one.
+// stress makes 16 goroutines of two processes want one key for three seconds. It judges
+// the result: holders at the same time, tokens, and errors of releases. Goroutines are
+// paused whenever they read a clock, calls go wrong, holds are deleted and joined. It
+// returns the number of leases, and the number of calls that get one.
 func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (total, trips int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex
@@ -314,7 +313,7 @@ func TestPassingOnStress(t *testing.T) {
 				})
 			}
 			if vacuous() {
-				t.Errorf("vacuous: %d leases by %d calls in %d rounds", leases, calls, rounds)
+				t.Errorf("test setup: got %d leases by %d calls in %d rounds", leases, calls, rounds)
 			}
 		})
 	}

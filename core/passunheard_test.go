@@ -15,7 +15,8 @@ import (
 
 func TestShortGrant(t *testing.T) {
 	t.Parallel()
-	sim(t, "a lease of a fixed time whose second call is not answered leaves nothing behind", func(t *testing.T) {
+	// A lease of a fixed time whose second call is not answered leaves nothing behind.
+	sim(t, "unanswered second call", func(t *testing.T) {
 		l, store := setup(t)
 		short := &shortly{Store: store.inner}
 		store.inner = short
@@ -83,7 +84,8 @@ func TestLease_GrantedByMessage(t *testing.T) {
 			t.Errorf("got %d extensions, want none", n)
 		}
 	})
-	sim(t, "released before that, beside a lease that is extended often", func(t *testing.T) {
+	// It is released before its extension, beside a lease that is extended often.
+	sim(t, "released beside an extended lease", func(t *testing.T) {
 		for range 50 {
 			l, s := setup(t)
 			other := acquire(t, t.Context(), l, "order:2", core.TTL(100*time.Millisecond))
@@ -107,8 +109,8 @@ func TestLease_GrantedByMessage(t *testing.T) {
 	})
 }
 
-// pushing is a store that admits claims with Push for a moment, as a store that grants by
-// message does.
+// pushing is a store that admits claims with Push for a moment, as a store that grants
+// by message does.
 type pushing struct{ *memstore.Store }
 
 const pushedFor = time.Second
@@ -123,11 +125,12 @@ func (s *pushing) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 	return g, err
 }
 
-// Where waiters cannot be woken, the store knows of none.
+// TestPassingOnWithoutWatches: where waiters cannot be woken, the store has no list of
+// them.
 func TestPassingOnWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
-		sim(t, fmt.Sprintf("another process that polls has its turn, with holds of %v", hold), func(t *testing.T) {
+		sim(t, fmt.Sprintf("turn of a polling process, %v", hold), func(t *testing.T) {
 			l, store := setup(t)
 			rival := newScripted(store.inner)
 			for _, s := range []*scripted{store, rival} {
@@ -157,7 +160,7 @@ func TestPassingOnWithoutWatches(t *testing.T) {
 	}
 }
 
-// shortly is a store whose grants last for a moment, as far as it says.
+// shortly is a store whose grants last for a moment, by its own answer.
 type shortly struct{ core.Store }
 
 func (s *shortly) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

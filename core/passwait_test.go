@@ -9,11 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A release waits for the next waiter of its process to have its place at the store.
-// The hold is not extended meanwhile.
-func TestReleaseWaitsForNoLongerThanItsHoldLasts(t *testing.T) {
+// TestRelease_WaitsWithinItsHold: a release waits for the next waiter of
+// its process to have its place at the store. The hold is not extended meanwhile.
+func TestRelease_WaitsWithinItsHold(t *testing.T) {
 	t.Parallel()
-	sim(t, "the hold of a short lease is still there when it is released", func(t *testing.T) {
+	// Its hold is still there when it is released.
+	sim(t, "short lease", func(t *testing.T) {
 		for at := 10 * time.Millisecond; at < 90*time.Millisecond; at += 5 * time.Millisecond {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(100*time.Millisecond), core.MaxHold(5*time.Millisecond))
@@ -37,7 +38,7 @@ func TestReleaseWaitsForNoLongerThanItsHoldLasts(t *testing.T) {
 			leave() // so that the other one asks
 			synctest.Wait()
 			if err := lease.Context().Err(); err != nil {
-				t.Fatalf("vacuous: after %v: %v", at, err)
+				t.Fatalf("test setup: after %v: got %v", at, err)
 			}
 			start := time.Now()
 			if err := lease.Release(t.Context()); err != nil {

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestProof keeps PROOF.md and the tests together: each test that the document
-// names exists in that package, and each package whose tests cite a hazard
-// stands in the hazard's row.
+// TestProof compares PROOF.md with the tests. Each test that the document names exists
+// in that package. Each package whose tests cite a hazard stands in the hazard's row.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -48,8 +47,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// readTests lists the tests of each package, and the packages that cite each
-// hazard.
+// readTests returns the tests of each package, and the packages that cite each hazard.
 func readTests(t *testing.T) (tests, cited map[string][]string) {
 	t.Helper()
 	tests, cited = make(map[string][]string), make(map[string][]string)

@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hazard 41
 // TestQueue is about hazard 41 of PROOF.md.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	sim(t, "64 goroutines of a process are served in order of arrival, one at a time", func(t *testing.T) {
+	// 64 goroutines of a process are served in order of arrival, one at a time.
+	sim(t, "order of arrival", func(t *testing.T) {
 		l, _ := setup(t)
 		holder := acquire(t, t.Context(), l, "order:1")
 		var served []int
@@ -50,7 +50,8 @@ func TestQueue(t *testing.T) {
 			t.Errorf("64 holds of 10ms took %v", took)
 		}
 	})
-	sim(t, "a releaser that wants the key again goes to the tail", func(t *testing.T) {
+	// A releaser that wants the key again goes to the tail.
+	sim(t, "releaser goes to the tail", func(t *testing.T) {
 		const callers, rounds = 64, 20
 		l, _ := setup(t)
 		var served []int
@@ -81,7 +82,8 @@ func TestQueue(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "thousands of waiters on a held key cost less than one question a second, and all are served", func(t *testing.T) {
+	// On a held key they cost less than one question a second, and all are served.
+	sim(t, "thousands of waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		holder := acquire(t, t.Context(), other, "order:1")
@@ -111,10 +113,11 @@ func TestQueue(t *testing.T) {
 			t.Errorf("%d were served, want %d", served, crowd)
 		}
 		if took := time.Since(start); took > time.Second {
-			t.Errorf("it took %v, want no waiting in between", took)
+			t.Errorf("got all after %v, want no waiting in between", took)
 		}
 	})
-	sim(t, "a waiter of another process is woken by the release, not by a poll", func(t *testing.T) {
+	// The release wakes it, not a poll.
+	sim(t, "waiter of another process", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		for range 100 {
@@ -139,7 +142,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// crowdOf runs n attempts at once and says how they ended.
+// crowdOf runs n attempts at once and returns their results.
 func crowdOf(n int, try func() error) (granted, busy int, other []error) {
 	errs := make(chan error, n)
 	for range n {
@@ -160,7 +163,8 @@ func crowdOf(n int, try func() error) (granted, busy int, other []error) {
 
 func TestTryAcquireInLine(t *testing.T) {
 	t.Parallel()
-	sim(t, "TryAcquire among waiters is refused at once and without asking", func(t *testing.T) {
+	// TryAcquire is refused at once, without a question.
+	sim(t, "refused among waiters", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -194,10 +198,10 @@ func TestTryAcquireInLine(t *testing.T) {
 		opts []core.AcquireOption
 		want int
 	}{
-		"64 readers that try at once all get in":                           {opts(core.Shared()), 64},
-		"64 callers that try at once for one of 64 permits all get one":    {opts(core.Permits(1, 64)), 64},
-		"64 callers that try at once for two of 64 permits get them all":   {opts(core.Permits(2, 64)), 32},
-		"of 64 callers that try at once for an exclusive lock one gets it": {nil, 1},
+		"64 readers":             {opts(core.Shared()), 64},
+		"64 of 64 permits":       {opts(core.Permits(1, 64)), 64},
+		"two each of 64 permits": {opts(core.Permits(2, 64)), 32},
+		"exclusive":              {nil, 1},
 	} {
 		sim(t, name, func(t *testing.T) {
 			l, store := setup(t)
@@ -222,7 +226,8 @@ func TestTryAcquireInLine(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	sim(t, "callers that try while the first one asks get its answer, not a round trip each", func(t *testing.T) {
+	// Callers that try while the first one asks get its answer, not a round trip each.
+	sim(t, "shared answer", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		store.set(slow(time.Millisecond, time.Millisecond), opAcquire)
@@ -241,8 +246,8 @@ func TestTryAcquireInLine(t *testing.T) {
 		cancel()
 		release(t, holder)
 	})
-	for name, f := range map[string]fault{"hangs": hang, "refuses connections": refuse} {
-		sim(t, "64 callers that try at once while the store "+name+" do not wait for each other's time-outs", func(t *testing.T) {
+	for name, f := range map[string]fault{"hanging": hang, "refusing": refuse} {
+		sim(t, name+" store", func(t *testing.T) {
 			l, store := setup(t)
 			store.set(f, opAcquire)
 			start := time.Now()
@@ -258,7 +263,7 @@ func TestTryAcquireInLine(t *testing.T) {
 				wantErr(t, err, core.ErrUnavailable)
 			}
 			if took > 7*time.Second { // three attempts of two seconds
-				t.Errorf("it took %v", took)
+				t.Errorf("got all after %v", took)
 			}
 		})
 	}

@@ -4,5 +4,5 @@ package core_test
 
 const crowd = 10_000
 
-// noMutex does something in the race build.
+// noMutex does nothing: only the race build watches mutexes.
 func noMutex() {}

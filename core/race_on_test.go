@@ -2,6 +2,6 @@
 
 package core_test
 
-// crowd is as many goroutines as may wait at once: the race detector dies of
+// crowd is the number of goroutines that may wait at once: the race detector dies of
 // more than 8128.
 const crowd = 4000

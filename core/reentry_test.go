@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// vanish takes the hold of a lease away at the store, as an operator would.
+// vanish deletes the hold of a lease at the store, as an operator would.
 func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 	t.Helper()
 	for _, c := range store.sent(opAcquire) {
@@ -28,18 +28,19 @@ func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 	t.Fatal("no such hold")
 }
 
-// hazard 12
 // TestReentry is about hazard 12 of PROOF.md.
 func TestReentry(t *testing.T) {
 	t.Parallel()
-	sim(t, "under a lease the same key is acquired again at once, and is free when both are released", func(t *testing.T) {
+	// Under a lease the same key is acquired again at once, and is free when both are
+	// released.
+	sim(t, "acquired again", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), l, "order:1")
 			start := time.Now()
 			inner := acquire(t, outer.Context(), l, "order:1")
 			if time.Since(start) != 0 {
-				t.Errorf("it took %v", time.Since(start))
+				t.Errorf("got it after %v", time.Since(start))
 			}
 			if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() || inner.Token() == 0 {
 				t.Errorf("owner or token differ: tokens %d and %d", outer.Token(), inner.Token())
@@ -59,7 +60,7 @@ func TestReentry(t *testing.T) {
 		}
 	})
 	for name, f := range map[string]fault{"lost": loseReply, "hanging": hangAfter} {
-		sim(t, "three deep with "+name+" replies, the key is free after exactly three releases", func(t *testing.T) {
+		sim(t, "three deep, "+name+" replies", func(t *testing.T) {
 			l, store := setup(t)
 			ctx := t.Context()
 			var leases []*core.Lease
@@ -76,7 +77,8 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	sim(t, "re-entry passes the waiters of this process, and fair ones of others", func(t *testing.T) {
+	// Re-entry overtakes the waiters of this process, and fair ones of others.
+	sim(t, "overtakes waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -100,7 +102,8 @@ func TestReentry(t *testing.T) {
 		release(t, outer)
 		wg.Wait()
 	})
-	sim(t, "two goroutines under one lease share its key and exclude each other from another", func(t *testing.T) {
+	// They share its key and exclude each other from another.
+	sim(t, "two goroutines under one lease", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		var inside, shared, most atomic.Int32
@@ -130,7 +133,8 @@ func TestReentry(t *testing.T) {
 		}
 		release(t, outer)
 	})
-	sim(t, "another key under a lease has an owner of its own", func(t *testing.T) {
+	// Under a lease it has an owner of its own.
+	sim(t, "another key", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		other := acquire(t, outer.Context(), l, "order:2")
@@ -140,7 +144,8 @@ func TestReentry(t *testing.T) {
 		release(t, other)
 		release(t, outer)
 	})
-	sim(t, "a heavier claim than the one it re-enters is refused, and nothing changes", func(t *testing.T) {
+	// It is refused, and nothing changes.
+	sim(t, "heavier claim", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1", core.Shared())
 		_, err := l.Acquire(outer.Context(), "order:1")
@@ -150,7 +155,8 @@ func TestReentry(t *testing.T) {
 		release(t, outer)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a reader inside an exclusive lease has no token, and leaves the lease exclusive", func(t *testing.T) {
+	// It has no token, and leaves the lease exclusive.
+	sim(t, "reader inside an exclusive lease", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		inner := acquire(t, outer.Context(), l, "order:1", core.Shared())
@@ -162,7 +168,7 @@ func TestReentry(t *testing.T) {
 		release(t, inner)
 		release(t, outer)
 	})
-	sim(t, "permits never re-enter", func(t *testing.T) {
+	sim(t, "permits", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "pool", core.Permits(2, 3))
 		inner := acquire(t, outer.Context(), l, "pool", core.Permits(1, 3))
@@ -176,11 +182,11 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-// hazard 16
 // TestReentryAfterLoss is about hazard 16 of PROOF.md.
 func TestReentryAfterLoss(t *testing.T) {
 	t.Parallel()
-	sim(t, "after a loss that is known here, a nested acquire is refused and nothing is sent", func(t *testing.T) {
+	// A nested acquire is refused, and nothing is sent.
+	sim(t, "loss known here", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		store.set(hang, opExtend)
@@ -195,8 +201,8 @@ func TestReentryAfterLoss(t *testing.T) {
 		}
 		wantErr(t, outer.Release(t.Context()), core.ErrLost)
 	})
-	for name, taken := range map[string]bool{"free": false, "another owner's": true} {
-		sim(t, "after a loss that only the store knows, with the key "+name+", a nested acquire is refused and tells the outer lease", func(t *testing.T) {
+	for name, taken := range map[string]bool{"free": false, "taken": true} {
+		sim(t, "loss known to the store, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), l, "order:1")
 			vanish(t, store, outer)
@@ -216,7 +222,8 @@ func TestReentryAfterLoss(t *testing.T) {
 			wantErr(t, outer.Release(t.Context()), core.ErrLost)
 		})
 	}
-	sim(t, "a nested acquire under a context that has ended does not lose the outer lease", func(t *testing.T) {
+	// A nested acquire under a context that is done does not lose the outer lease.
+	sim(t, "done context", func(t *testing.T) {
 		for _, cause := range []error{nil, core.ErrLost, &core.BusyError{}} {
 			l, store := setup(t)
 			outer := acquire(t, t.Context(), l, "order:1")
@@ -226,7 +233,7 @@ func TestReentryAfterLoss(t *testing.T) {
 			wantErr(t, err, context.Canceled)
 			wantHeldLease(t, outer)
 
-			store.set(hangAfter, opAcquire) // and one that ends on the way
+			store.set(hangAfter, opAcquire) // and one that is done on the way
 			ctx, cancel = context.WithCancelCause(outer.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			_, err = l.Acquire(ctx, "order:1")
@@ -238,7 +245,8 @@ func TestReentryAfterLoss(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "a store that fails during a nested acquire does not lose the outer lease", func(t *testing.T) {
+	// A nested acquire that fails does not lose the outer lease.
+	sim(t, "failing store", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
@@ -251,7 +259,8 @@ func TestReentryAfterLoss(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "under a lease that was released, the key is acquired like any other", func(t *testing.T) {
+	// Under it the key is acquired like any other.
+	sim(t, "released lease", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		ctx := context.WithoutCancel(outer.Context())
@@ -264,7 +273,8 @@ func TestReentryAfterLoss(t *testing.T) {
 		wantErr(t, err, core.ErrBusy)
 		release(t, again)
 	})
-	sim(t, "a lease under a released one finds the outermost that still holds the key", func(t *testing.T) {
+	// A lease under a released one finds the outermost that still holds the key.
+	sim(t, "outermost holder", func(t *testing.T) {
 		l, _ := setup(t)
 		a := acquire(t, t.Context(), l, "order:1")
 		b := acquire(t, a.Context(), l, "order:1")
@@ -277,7 +287,8 @@ func TestReentryAfterLoss(t *testing.T) {
 		release(t, c)
 		release(t, a)
 	})
-	sim(t, "re-entry keeps its key while hundreds come and go", func(t *testing.T) {
+	// Re-entry keeps its key.
+	sim(t, "hundreds come and go", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(time.Millisecond))
 		outer := acquire(t, t.Context(), l, "order:1", core.TTL(time.Second))

@@ -24,7 +24,8 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // finish ends the lease for Release, for Finish if there is a record to save, and for
-// Withdraw. First is set for the call that ended the lease; later calls have its answer.
+// Withdraw. It sets first for the call that ended the lease; later calls return the
+// answer of that call.
 func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
@@ -42,7 +43,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
-	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the observer heard of the lost lease, not of its answer
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the observer was notified of the lost lease, not of its answer
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)
@@ -50,9 +51,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	return true, l.err
 }
 
-// conclude ends the lease, in this process and at the store, and lets all calls of finish
-// return, also if a call panics. It returns for how long the lease was held, and whether
-// it had been lost.
+// conclude ends the lease in this process and at the store. It lets all calls of finish
+// return, even if a call panics. It returns how long the lease was held, and whether it
+// had been lost.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
@@ -69,7 +70,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	l.endContext(nil)
 	held = now.Since(l.since)
 	if wasLost && r == nil {
-		// The store may still have something of it, but no caller has to wait for that.
+		// The store may still have part of it, but no caller has to wait for that.
 		l.abandon()
 		err = ErrLost
 	} else {
@@ -78,7 +79,8 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	return held, wasLost
 }
 
-// endError is the error for the caller of op, which ended the lease at the store with err.
+// endError returns the error for the caller of op, which ended the lease at the store
+// with err.
 func (l *Lease) endError(op string, err error) error {
 	switch {
 	case err == nil:
@@ -91,9 +93,9 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// releaseHolds releases the holds of the lease at the store, side by side, and saves r, the
-// record of a run; nil if there is none. A store sends calls that are made together in few
-// round trips.
+// releaseHolds releases the holds of the lease at the store, side by side, and saves r,
+// the record of a run, unless r is nil. A store sends calls that are made together in
+// few round trips.
 func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()
@@ -142,15 +144,15 @@ func (l *Lease) abandon() {
 	}
 }
 
-// abandonHold releases h in the background: a hold of the lease, or one that was passed on
-// to it and not taken.
+// abandonHold releases h in the background: a hold of the lease, or one that was passed
+// on to it and not taken.
 func (l *Lease) abandonHold(h *hold) {
 	l.engine.waiters.holdEnded(h)
 	h.abandon(l.releaseClaim(h, nil), l.unsure[h.key])
 }
 
-// releaseClaim returns the claim that releases h, and saves r if it is not nil. A run that
-// has not begun is undone.
+// releaseClaim returns the claim that releases h, and saves r unless r is nil. A run
+// that has not begun is undone.
 func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
 	c := releasing{Claim: h.releaseClaim(), name: l.name, mode: l.opts.mode}
 	if r != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestRelease_ManyKeys is about hazard 11. Some hundred timers of one moment of virtual time
-// crash the race detector (https://go.dev/issue/78156), so many is 61.
+// TestRelease_ManyKeys is about hazard 11. The number is 61 because some hundred timers
+// of one moment of virtual time crash the race detector (https://go.dev/issue/78156).
 func TestRelease_ManyKeys(t *testing.T) {
 	t.Parallel()
 	keys := func(n int) (names []string) {
@@ -87,20 +87,22 @@ func TestRelease_ManyKeys(t *testing.T) {
 // TestRelease is about hazards 11, 47 and 50 of PROOF.md.
 func TestRelease(t *testing.T) {
 	t.Parallel()
-	sim(t, "a release frees the key and ends the context", func(t *testing.T) {
+	// A release frees the key and cancels the context.
+	sim(t, "key and context", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 		if err := context.Cause(lease.Context()); err != context.Canceled {
-			t.Errorf("the context ended with %v, want context.Canceled", err)
+			t.Errorf("got cause %v, want context.Canceled", err)
 		}
 		if lease.Deadline().After(time.Now()) {
 			t.Error("the deadline of a released lease is still to come")
 		}
 	})
-	sim(t, "a second release, and one at the same time, give the answer of the first", func(t *testing.T) {
+	// They return the result of the first.
+	sim(t, "second and concurrent releases", func(t *testing.T) {
 		for name, f := range map[string]fault{"": slow(time.Second, 0), "refused": refuse, "lost": func(context.Context, int, func() error) error {
 			return core.ErrLost
 		}} {
@@ -129,7 +131,7 @@ func TestRelease(t *testing.T) {
 			store.set(nil, opRelease)
 		}
 	})
-	sim(t, "a release works on a context that has ended", func(t *testing.T) {
+	sim(t, "canceled context", func(t *testing.T) {
 		l, store := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		lease := acquire(t, ctx, l, "order:1")
@@ -140,22 +142,23 @@ func TestRelease(t *testing.T) {
 		wantFree(t, store.inner, "order:1")
 	})
 	for name, f := range map[string]fault{"lost": loseReply, "hanging": hangAfter} {
-		sim(t, "a "+name+" reply to a release is no error, and the key is free", func(t *testing.T) {
+		sim(t, name+" reply", func(t *testing.T) {
 			seen := &recorder{}
 			l, store := setup(t, core.WithObserver(seen))
 			lease := acquire(t, t.Context(), l, "order:1")
 			store.set(first(1, f), opRelease)
 			release(t, lease)
 			wantFree(t, store.inner, "order:1")
-			if told := seen.all(core.Released); len(told) != 1 || told[0].Err != nil {
-				t.Errorf("told %+v, want one release without error", told)
+			if events := seen.all(core.Released); len(events) != 1 || events[0].Err != nil {
+				t.Errorf("got %+v, want one release without error", events)
 			}
 			if n := store.count(opRelease); n != 2 {
 				t.Errorf("%d releases, want 2", n)
 			}
 		})
 	}
-	sim(t, "a release that the store refused in passing and then does not know is a loss", func(t *testing.T) {
+	// A release that the store refused in passing and then does not know is a loss.
+	sim(t, "refused, then unknown", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(func(ctx context.Context, n int, do func() error) error {
@@ -166,7 +169,8 @@ func TestRelease(t *testing.T) {
 		}, opRelease)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "a release of what the store no longer has is a loss", func(t *testing.T) {
+	// A release of a hold that the store no longer has is a loss.
+	sim(t, "forgotten by the store", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		claim := store.sent(opAcquire)[0].claims[0]
@@ -177,7 +181,9 @@ func TestRelease(t *testing.T) {
 		wantErr(t, err, core.ErrLost)
 		wantNot(t, err, core.ErrUnavailable)
 	})
-	sim(t, "a release while the store hangs is bounded, ends the lease here, and is made up for", func(t *testing.T) {
+	// A release while the store hangs is bounded, releases the lease in this process,
+	// and is completed in the background.
+	sim(t, "hung store", func(t *testing.T) {
 		for _, keys := range [][]string{nil, {"order:2", "order:3", "order:4", "order:5"}} {
 			seen := &recorder{}
 			l, store := setup(t, core.WithObserver(seen))
@@ -185,7 +191,7 @@ func TestRelease(t *testing.T) {
 			store.setAll(hang)
 			time.AfterFunc(time.Millisecond, func() {
 				if lease.Context().Err() == nil {
-					t.Error("the lease goes on while it is being released")
+					t.Error("got a lease that is held while it is being released")
 				}
 			})
 			start := time.Now()
@@ -203,12 +209,14 @@ func TestRelease(t *testing.T) {
 			store.setAll(nil)
 			time.Sleep(2200 * time.Millisecond)
 			wantFree(t, store.inner, append(keys, "order:1")...)
-			if told := seen.all(core.CleanedUp); len(told) != len(keys)+1 {
-				t.Errorf("told of %d clean-ups, want %d", len(told), len(keys)+1)
+			if events := seen.all(core.CleanedUp); len(events) != len(keys)+1 {
+				t.Errorf("got %d clean-ups, want %d", len(events), len(keys)+1)
 			}
 		}
 	})
-	sim(t, "a lease that Extend made long is given back also when the store is away for longer than its TTL", func(t *testing.T) {
+	// A lease that Extend made long is released even if the store is away for longer
+	// than its TTL.
+	sim(t, "long Extend in an outage", func(t *testing.T) {
 		for _, f := range []fault{nil, loseReply} {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second), core.Also("order:2"))
@@ -226,7 +234,8 @@ func TestRelease(t *testing.T) {
 			wantFree(t, store.inner, "order:1", "order:2")
 		}
 	})
-	sim(t, "a waiter of this process can go on although the release hangs", func(t *testing.T) {
+	// A waiter of this process can go on although the release hangs.
+	sim(t, "waiter behind a hung release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(hangAfter, opRelease)
@@ -248,7 +257,8 @@ func TestRelease(t *testing.T) {
 			t.Errorf("the waiter was served after %v", d)
 		}
 	})
-	sim(t, "one lease's release does not touch the next lease of the key", func(t *testing.T) {
+	// A release does not touch it.
+	sim(t, "next lease of the key", func(t *testing.T) {
 		l, store := setup(t)
 		old := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(time.Second))
 		lossTime(t, old)
@@ -264,7 +274,8 @@ func TestRelease(t *testing.T) {
 
 func TestErrorText(t *testing.T) {
 	t.Parallel()
-	sim(t, "errors name the operation and the lock, and say unavailable once", func(t *testing.T) {
+	// Errors name the operation and the lock, and say unavailable once.
+	sim(t, "operation, lock and cause", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:secret", core.Name("pay"))
 		store.setAll(refuse)

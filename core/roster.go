@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// roster lists the acquires of a Locker that are under way and its leases that are not yet
+// roster lists the acquires of a Locker in flight and the leases that are not yet
 // released, until it is closed.
 type roster struct {
 	mu         order.Mutex[rosterRank]
-	closing    context.Context // ends when Close begins
+	closing    context.Context // done when Close begins
 	beginClose context.CancelFunc
-	active     count   // how many there are
+	active     count   // the number of these acquires and leases
 	tallies    tallies // the same ones, by name
 }
 
@@ -26,8 +26,8 @@ func (r *roster) init() {
 	r.tallies = make(tallies)
 }
 
-// close takes in no more acquires, and returns a channel that is closed when nothing is
-// listed.
+// close stops the roster from admitting acquires. It returns a channel that is closed
+// when nothing is listed.
 func (r *roster) close() (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *roster) countIn(l *Lease, at clock.Moment) bool {
 	return true
 }
 
-// countOut counts an acquire, or the lease that came of it, out.
+// countOut counts an acquire, or the lease that it made, out.
 func (r *roster) countOut(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,29 +105,29 @@ func (r *roster) heldLeases() (all []*Lease) {
 	return all
 }
 
-// each looks at all tallies. Look returns at how many names or leases it has looked.
-func (r *roster) each(look func(of tallyOf, t *tally) (looked int)) {
+// each visits all tallies. visit returns the number of entries that it visited.
+func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	looked := 0
+	visited := 0
 	for of, t := range r.tallies {
-		if looked += look(of, t); looked >= snapshotStep {
+		if visited += visit(of, t); visited >= snapshotStep {
 			r.mu.Unlock() // so that no caller waits for all of them
 			r.mu.Lock()
-			looked = 0
+			visited = 0
 		}
 	}
 }
 
-// snapshotStep is at how many names or leases is looked while the roster is locked.
+// snapshotStep is the number of entries that are visited while the roster is locked.
 const snapshotStep = 256
 
-// spareTallies is how many tallies of names that nothing is held of are kept, so that
-// the usual names need not be made anew each time.
+// spareTallies is the number of empty tallies that are kept for reuse, so that the
+// usual names need not be made anew each time.
 const spareTallies = 256
 
-// tallies are the leases of a Locker, and its acquires under way, by name and mode.
-// The mutex of the roster guards all of it.
+// tallies are the leases of a Locker, and its acquires in flight, by name and mode. The
+// mutex of the roster guards all of it.
 type tallies map[tallyOf]*tally
 
 type tallyOf struct {
@@ -135,16 +135,16 @@ type tallyOf struct {
 	mode Mode
 }
 
-// tally is the leases of one name and mode by their stage, in the order in which they
-// came to it.
+// tally is the leases of one name and mode by stage, in the order in which they reached
+// the stage.
 type tally [stages]fifo.Queue[Lease]
 
-// stage is how far a lease has come.
+// stage is the progress of a lease.
 type stage uint8
 
 const (
 	acquiring  stage = iota // it is being acquired
-	holding                 // it is its caller's
+	holding                 // its caller holds it
 	unreleased              // it was lost, and not yet released
 	stages
 )
@@ -155,31 +155,33 @@ func (t *tally) empty() bool {
 
 // listing is a lease's part of the roster.
 type listing struct {
-	in    *tally // nil before and after that
+	in    *tally // nil before and after it is listed
 	node  fifo.Node[Lease]
-	since clock.Moment // when it came to its stage
+	since clock.Moment // when it reached its stage
 	stage stage
 }
 
-// move lists l, whose listing it is, in a later stage, which it came to at this moment.
+// move lists l, the lease of this listing, in a later stage, which it reached at this
+// moment.
 func (g *listing) move(l *Lease, to stage, at clock.Moment) {
 	g.in[g.stage].Remove(&g.node)
 	g.stage, g.since = to, at
 	g.in[to].Push(&g.node, l)
 }
 
-// standing is a lease that is held or waited for, and for how long it has been.
+// standing is a lease that is held or waited for, with the time since then.
 type standing struct {
 	lease   *Lease
 	waiting bool
 	age     time.Duration
 }
 
-// longest returns what has been held or waited for since at least from, oldest first
-// and at most so many. It holds a mutex only for a short part of the work at a time.
+// longest returns the leases that have been held or waited for since at least from,
+// oldest first and no more of them than most. It holds a mutex only for a short part of
+// the work at a time.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
-	r.each(func(_ tallyOf, t *tally) (looked int) {
+	r.each(func(_ tallyOf, t *tally) (visited int) {
 		for _, s := range [...]stage{acquiring, holding} {
 			n := 0
 			for lease := t[s].First(); lease != nil && n < most; lease = lease.listing.node.Next() {
@@ -190,9 +192,9 @@ func (r *roster) longest(from time.Duration, most int, now clock.Moment) []stand
 				all = append(all, standing{lease, s == acquiring, age})
 				n++
 			}
-			looked += n + 1
+			visited += n + 1
 		}
-		return looked
+		return visited
 	})
 	slices.SortStableFunc(all, func(a, b standing) int { return cmp.Compare(b.age, a.age) })
 	return all[:min(most, len(all))]

@@ -10,37 +10,37 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// run is the part of a lease of Begin that other leases do not have.
+// run is the part of a lease that only leases of Begin have.
 type run struct {
-	found     store.Record  // what the store keeps of it
+	found     store.Record  // the store's record of the run
 	settling  sync.Once     // by the first Finish or Withdraw
-	withdrawn bool          // that was Withdraw
+	withdrawn bool          // by Withdraw
 	instead   *store.Record // of FinishLong, for its release
-	err       error         // its answer
+	err       error         // the answer of that call
 	committed bool          // Commit may have saved; under the mutex of the lease
 }
 
-// Begin is Acquire for a run whose answer the store keeps under the key. If a
-// finished record is kept there, that is what Begin returns, with a nil lease
-// and after one call to the store: nothing was claimed. Else the lease is held,
-// and the record tells the Attempt that this run is, 1 for the first, and the
-// Value that is kept: begin's own, or that of an earlier run that did not
-// finish. Of begin, Value and Retain count.
+// Begin acquires the lease of a run, like Acquire. The store keeps the run's answer
+// under the key. If the store has a finished record, Begin returns that record with a
+// nil lease, after one call to the store: nothing was claimed. Otherwise the lease is
+// held. The record then has the Attempt of this run, 1 for the first, and the stored
+// Value: begin's own, or that of an earlier run that did not finish. Of begin, only
+// Value and Retain count.
 //
-// The observer is told of the lease, and of a finished record nothing: the caller tells
-// its meaning by Report.
+// The observer is notified of the lease, but not of a finished record: the caller
+// reports its meaning by Report.
 //
-// The run ends with Finish. Release gives the lease back and leaves the record
-// unfinished, as a crash does; the run then counts as an attempt. It does not if
-// Begin fails: a run that the store may have begun is taken back, in the background
-// until the store answers. Nor does it after Withdraw.
+// The run ends with Finish. Release releases the lease and leaves the record
+// unfinished, as a crash does; the run then counts as an attempt. It does not count
+// after Withdraw. Nor does it count if Begin fails: a run that the store may have begun
+// is then taken back, in the background until the store answers.
 //
-// The lease is not found by LeaseFromContext or LeaseOf under its own context,
-// and never re-entered: a run that is begun again inside itself is busy.
+// LeaseFromContext and LeaseOf do not find the lease under its own context, and it is
+// never re-entered: a run that is begun again inside itself is busy.
 //
-// It fails like Acquire, with ErrUnsupported if the store keeps no records, and
-// with ErrInvalid also for Shared, Permits, Also and KeepFor, and if Retain is
-// not 1ms at least.
+// Begin fails like Acquire. It also fails with ErrUnsupported if the store keeps no
+// records, and with ErrInvalid for Shared, Permits, Also and KeepFor, and if Retain is
+// less than 1ms.
 func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts ...AcquireOption) (*Lease, store.Record, error) {
 	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
@@ -56,7 +56,7 @@ func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts
 	return lease, lease.run.found, nil
 }
 
-// checkRun is adapter.CheckRun.
+// checkRun implements adapter.CheckRun.
 func (l *Locker) checkRun(opts ...AcquireOption) (wait time.Duration, err error) {
 	r, err := l.runRequest("check", store.Record{Retain: minRetain}, opts)
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *Locker) checkRun(opts ...AcquireOption) (wait time.Duration, err error)
 	return r.wait, l.serves(r)
 }
 
-// runRequest is request for a run.
+// runRequest makes a request like request, for a run.
 func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption) (*request, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -78,7 +78,7 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 	return r, nil
 }
 
-// checkRun refuses what makes no sense for a run.
+// checkRun refuses options that make no sense for a run.
 func (r *request) checkRun() error {
 	switch {
 	case r.weight != store.All:
@@ -98,19 +98,20 @@ func checkRecord(r *store.Record) error {
 	return nil
 }
 
-// Commit has save save r in a transaction of the caller, in place of Finish. Save gets the store
-// of the run and a claim with r, and returns nil if r is saved and the claim given up as soon as
-// the transaction is committed. Until then it can be rolled back.
+// Commit calls save to save r in a transaction of the caller, in place of Finish. save
+// gets the store of the run and a claim with r. It returns nil if, once the transaction
+// is committed, r is saved and the claim is released. Until then the transaction can be
+// rolled back.
 //
-// From then on the database knows best whether the lease is held. So its context does not end
-// with ErrLost any more, and no loss is reported, until Finish. The lease is extended as
-// before, for a transaction that is rolled back. Finish has to follow, with a record
-// for a run that has not committed: it fails with store.ErrSaved if r is saved, and else it
-// saves its own record, or not, as without Commit.
+// From then on the database knows best whether the lease is held. So until Finish its
+// context is not done with ErrLost, and no loss is reported. The lease is extended as
+// before, for a transaction that is rolled back. Finish must follow, with a record for
+// a run that has not committed. It fails with store.ErrSaved if r is saved; otherwise
+// it saves its own record, or not, as without Commit.
 //
-// It fails with the error of save, after which the lease is as before; with ErrLost if the lease
-// was released; and with ErrInvalid for a lease that is not of Begin, and if Retain is not
-// 1ms at least.
+// Commit fails with the error of save, and the lease is then as before. It fails with
+// ErrLost if the lease was released, and with ErrInvalid for a lease that is not of
+// Begin, and if Retain is less than 1ms.
 func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx context.Context, s Store, c store.Claim) error) error {
 	switch {
 	case l.opts.record == nil:
@@ -136,8 +137,8 @@ func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx contex
 // The caller holds the mutex.
 func (l *Lease) isCommitted() bool { return l.run != nil && l.run.committed }
 
-// unsaved is err, the answer to the end of the lease, as the observer hears of it: nil if it
-// says that Commit has saved.
+// unsaved returns err, the answer to the end of the lease, as the observer gets it: nil
+// if it says that Commit has saved.
 func (l *Lease) unsaved(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,23 +148,23 @@ func (l *Lease) unsaved(err error) error {
 	return err
 }
 
-// Finish ends a run: in one step the store saves r with its Value, Attempt, Done
-// and Retain, and frees the key. It saves r if the lease is still held, and else
-// if no other run of the key has begun since and no other has saved: also after
-// the lease was lost, and after it was given back by Release or by Locker.Close.
-// It works on an ended ctx and is bounded like Release.
+// Finish ends a run. In one step the store saves r with its Value, Attempt, Done and
+// Retain, and frees the key. It saves r if the lease is still held. It also saves r
+// after the lease was lost, and after it was released by Release or by Locker.Close,
+// unless another run of the key has begun since or has saved. It is safe to call with a
+// canceled ctx, and is bounded like Release.
 //
-// It fails with ErrLost, and nothing was saved, if another run has begun or has
-// saved, if the record has ended, and after Withdraw. After ErrUnavailable r may
-// be saved or not; that is tried further in the background, unless the lease was
-// given back before. It fails with ErrInvalid, and does nothing, for a lease that
-// is not of Begin, and if Retain is not 1ms at least. A second call gives the
-// answer of the first.
+// It fails with ErrLost, and nothing was saved, if another run has begun or has saved,
+// if the record has expired, and after Withdraw. After ErrUnavailable r may be saved or
+// not. That is retried in the background, unless the lease was released before. It
+// fails with ErrInvalid, and does nothing, for a lease that is not of Begin, and if
+// Retain is less than 1ms. A second call returns the result of the first.
 func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 	return l.save(ctx, &r, nil)
 }
 
-// save is Finish for r. If its value is too long, instead is saved in its place.
+// save implements Finish for r. If the value of r is too long, it saves instead in
+// place of r.
 func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	if err := checkRecord(r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
@@ -171,32 +172,32 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	return l.settle(ctx, "finish", r, instead, false)
 }
 
-// FinishLong is Finish for a record whose value may be longer than the store takes. A server
-// can refuse one by closing the connection, which looks like an outage. So the store is sent
-// a value of more than 512 KiB once if it does not answer, and three times if it refuses
-// the call; a shorter value is sent until 8 MiB were sent in vain. Then instead is saved in
-// its place, and the error matches ErrUnavailable: the server may have stored r before,
-// which stays then.
+// FinishLong finishes a run like Finish, with a record whose value may be longer than
+// the store takes. A server can refuse a long value by closing the connection, which
+// looks like an outage. So a value of more than 512 KiB is sent once if the store does
+// not answer, and three times if it refuses the call. A shorter value is sent until 8
+// MiB were sent in vain. Then instead is saved in place of r, and the error matches
+// ErrUnavailable: the server may have stored r before, and r then stays.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
 
-// Withdraw is Release for a run whose work has not begun: in the same step the
-// store takes the run back, so that it does not count as an attempt and the
-// record is as Begin found it. It is bounded like Release. A second call gives the
-// answer of the first.
+// Withdraw releases the lease of a run whose work has not begun. In the same step the
+// store takes the run back, so that it does not count as an attempt and the record is
+// as Begin found it. It is bounded like Release. A second call returns the result of
+// the first.
 //
-// It fails like Release, and with ErrLost after Finish. If the lease was no longer
-// held the run is taken back all the same, unless another one has begun since.
-// After ErrUnavailable, and where only this process no longer trusts the lease,
-// that goes on in the background, unless the lease was given back before. It fails
-// with ErrInvalid, and does nothing, for a lease that is not of Begin.
+// It fails like Release, and with ErrLost after Finish. If the lease was no longer held
+// the run is taken back all the same, unless another run has begun since. After
+// ErrUnavailable, and where only this process no longer trusts the lease, that goes on
+// in the background, unless the lease was released before. It fails with ErrInvalid,
+// and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 
-// settle is Finish and Withdraw: the first call ends the lease, if nothing else
-// has, and the others have its answer.
+// settle implements Finish and Withdraw. The first call ends the lease if no other call
+// has, and later calls return its result.
 func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
@@ -216,8 +217,8 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 	return l.run.err
 }
 
-// settleLate settles a run whose lease was given back before. Nothing goes on in
-// the background after it, since its Locker may have been closed.
+// settleLate settles a run whose lease was released before. Nothing goes on in the
+// background after it, because its Locker may have been closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)
 	c.Undo = withdraw

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// begun and finished are the records of a run.
+// begun and finished return the records of a run.
 func begun() store.Record { return store.Record{Value: []byte("begun"), Retain: time.Hour} }
 
 func finished(value string, attempt int) store.Record {
@@ -42,7 +42,8 @@ func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.Ac
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	sim(t, "a run costs two calls, and its answer one", func(t *testing.T) {
+	// A run costs two calls, and its answer one.
+	sim(t, "two calls and one", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
 		lease := begin(t, l, "pay:1", 1)
@@ -61,7 +62,8 @@ func TestRun(t *testing.T) {
 		}
 		wantFree(t, store.inner, "pay:1")
 	})
-	sim(t, "a run in progress is busy, also inside itself, and its lease is not found", func(t *testing.T) {
+	// It is busy, even inside itself, and its lease is not found.
+	sim(t, "run in progress", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
 		lease, _, err := l.Begin(outer.Context(), "pay:1", begun())
@@ -83,7 +85,7 @@ func TestRun(t *testing.T) {
 		release(t, lease)
 		release(t, outer)
 	})
-	sim(t, "a caller that waits for a run gets its answer", func(t *testing.T) {
+	sim(t, "caller waits for the answer", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
 		lease := begin(t, l, "pay:1", 1)
@@ -98,7 +100,8 @@ func TestRun(t *testing.T) {
 		wg.Wait()
 		wantFree(t, store.inner, "pay:1")
 	})
-	sim(t, "a run that was given back, or failed, can be begun again and is counted", func(t *testing.T) {
+	// A run that was released, or failed, can be begun again and is counted.
+	sim(t, "begun again", func(t *testing.T) {
 		l, _ := setup(t)
 		release(t, begin(t, l, "pay:1", 1))
 		lease := begin(t, l, "pay:1", 2)
@@ -112,7 +115,8 @@ func TestRun(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a run that lost its lease saves nothing over its successor's answer", func(t *testing.T) {
+	// A run that lost its lease saves nothing over it.
+	sim(t, "successor's answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.NoRenew(), core.TTL(time.Second))
 		time.Sleep(2 * time.Second)
@@ -125,7 +129,9 @@ func TestRun(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	sim(t, "a run whose lease this process no longer trusted is saved if the store still has it", func(t *testing.T) {
+	// A run whose lease this process no longer trusted is saved if the store still has
+	// it.
+	sim(t, "lost in this process only", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))
 		down := func(context.Context, int, func() error) error { return errBroken }
@@ -136,7 +142,8 @@ func TestRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	sim(t, "an answer that the store did not confirm is saved in the background", func(t *testing.T) {
+	// It is saved in the background.
+	sim(t, "unconfirmed answer", func(t *testing.T) {
 		l, store := setup(t)
 		for _, f := range []fault{loseRequest, hang} {
 			key := "pay:" + time.Now().String()
@@ -148,7 +155,8 @@ func TestRun(t *testing.T) {
 			wantAnswer(t, l, key, "receipt")
 		}
 	})
-	sim(t, "a lost reply to the begin is one attempt, and to the finish one answer", func(t *testing.T) {
+	// A lost reply to the begin is one attempt, and to the finish one answer.
+	sim(t, "lost replies", func(t *testing.T) {
 		for name, f := range map[string]fault{"broken": loseReply, "hanging": hangAfter} {
 			l, store := setup(t)
 			store.set(first(1, f), opAcquire)

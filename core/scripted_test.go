@@ -12,17 +12,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// scripted is a store between the engine and another one. It notes every call,
-// and where a test has set a fault, that decides how the call goes.
+// scripted is a store between the engine and another one. It records every call. Where
+// a test has set a fault, the fault decides how the call goes.
 type scripted struct {
 	inner core.Store
 
 	mu      sync.Mutex
 	calls   []call
 	faults  map[op]fault
-	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // in place of the inner one
-	running int                                                       // calls under way
-	most    int                                                       // of them at once
+	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // instead of the inner store's
+	running int                                                       // calls in flight
+	most    int                                                       // the greatest number of these
 }
 
 type op string
@@ -40,9 +40,9 @@ type call struct {
 	claims []store.Claim
 }
 
-// fault decides how one call goes: whether and when do, which asks the store,
-// is called, and what the engine is told. n counts the calls of the kind since
-// the fault was set, from 1.
+// fault decides how one call goes: whether and when do, which asks the store, is
+// called, and what it returns to the engine. n counts the calls of the kind since the
+// fault was set, from 1.
 type fault func(ctx context.Context, n int, do func() error) error
 
 var errBroken = errors.New("connection broken")
@@ -51,8 +51,8 @@ func newScripted(inner core.Store) *scripted {
 	return &scripted{inner: inner, faults: make(map[op]fault)}
 }
 
-// set makes calls of these kinds go as f says from now on, and as usual if f is
-// nil.
+// set makes calls of these kinds go as f decides from now on. With nil they go as
+// usual.
 func (s *scripted) set(f fault, ops ...op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *scripted) end() {
 	s.running--
 }
 
-// sent lists the calls of a kind so far.
+// sent returns the calls of a kind so far.
 func (s *scripted) sent(o op) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *scripted) count(ops ...op) int {
 	return n
 }
 
-// atMost is how many calls were running at once.
+// atMost returns the greatest number of calls that ran at once.
 func (s *scripted) atMost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,10 +203,10 @@ type blind struct{ core.Store }
 
 // The faults.
 
-// loseRequest: the store never sees it.
+// loseRequest: the request does not reach the store.
 func loseRequest(context.Context, int, func() error) error { return errBroken }
 
-// loseReply: the store does it, the engine does not hear of it.
+// loseReply: the store does it, and its reply is lost.
 func loseReply(_ context.Context, _ int, do func() error) error {
 	do()
 	return errBroken
@@ -217,20 +217,20 @@ func refuse(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: connection refused", core.ErrUnavailable)
 }
 
-// hang: the store never sees it, and the engine hears nothing. Like a careless
-// client, it answers with the cause of the context.
+// hang: the request does not reach the store, and no reply comes. Like a careless
+// client, it returns the cause of the context.
 func hang(ctx context.Context, _ int, _ func() error) error {
 	<-ctx.Done()
 	return fmt.Errorf("gave up waiting for the server: %w", context.Cause(ctx))
 }
 
-// hangAfter: the store does it, and the engine hears nothing.
+// hangAfter: the store does it, and no reply comes.
 func hangAfter(ctx context.Context, n int, do func() error) error {
 	do()
 	return hang(ctx, n, nil)
 }
 
-// late: the store does it d after the engine has stopped listening.
+// late: the store does it d after the engine has stopped waiting.
 func late(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		context.AfterFunc(ctx, func() {
@@ -241,8 +241,8 @@ func late(d time.Duration) fault {
 	}
 }
 
-// slow: the request takes so long, and then the reply, or the engine stops
-// listening before.
+// slow: the request takes so long, and then the reply, unless the engine stops waiting
+// before.
 func slow(request, reply time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if !pause(ctx, request) {

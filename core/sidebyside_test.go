@@ -17,7 +17,7 @@ import (
 // farTrip is a round trip to the store in the tests of this file.
 const farTrip = 15 * time.Millisecond
 
-// far has every call to the store take a trip.
+// far makes every call to the store take a round trip.
 func far(s *scripted) { s.setAll(slow(farTrip/2, farTrip-farTrip/2)) }
 
 // together acquires n leases of order:1 at the same time.
@@ -55,7 +55,7 @@ func TestSideBySide(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []core.AcquireOption
 		trips time.Duration
-		most  int // calls under way at once
+		most  int // calls in flight at once
 	}{
 		"readers":          {opts(core.Shared()), 3, 17},
 		"readers that try": {opts(core.Shared(), core.Wait(0)), 3, 17},
@@ -175,13 +175,14 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 		if len(served) != 21 || served[10] != 10 || slices.Max(served[:10]) != 9 {
 			t.Errorf("served in the order %v, want the writer, 10, after those before it and before those after it", served)
 		}
-		// The readers' first and the others, the writer, again readers; each 100 ms and some trips.
+		// The first readers and the others, the writer, then readers: each 100 ms and some trips.
 		if took := time.Since(start); took > 3*(100+6*15)*time.Millisecond {
-			t.Errorf("it took %v", took)
+			t.Errorf("got all after %v", took)
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	sim(t, "readers that come while others ask wait behind it", func(t *testing.T) {
+	// Readers that come while others ask wait behind it.
+	sim(t, "readers wait behind the writer", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		var wg sync.WaitGroup
@@ -280,13 +281,14 @@ func TestSideBySide_Busy(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "heavy head that was refused is not overtaken", func(t *testing.T) {
+	// It is not overtaken.
+	sim(t, "refused heavy head", func(t *testing.T) {
 		l, s := setup(t)
 		other := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", core.Permits(4, 10))
 		type first struct{}
 		s.set(func(ctx context.Context, _ int, do func() error) error {
-			// The heavy one is refused while the one behind it asks, and its next question
-			// lasts for longer than that.
+			// The heavy claim is refused while the waiter behind it asks, and its next
+			// question lasts for longer than that.
 			done, heavy := ctx.Value(first{}).(*atomic.Bool)
 			switch {
 			case !heavy:
@@ -328,7 +330,8 @@ func TestSideBySide_Busy(t *testing.T) {
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	sim(t, "those that come back keep their places in a full queue", func(t *testing.T) {
+	// Waiters that step back keep their places in a full queue.
+	sim(t, "own places in a full queue", func(t *testing.T) {
 		_, s := setup(t)
 		l := newLocker(t, s, core.WithMaxWaiting(2, 0))
 		held := acquire(t, t.Context(), l, "order:1", core.Shared())
@@ -378,7 +381,8 @@ func TestSideBySide_Busy(t *testing.T) {
 	})
 }
 
-// pollTime is the time after which a head asks again without being woken, and up to a tenth more.
+// pollTime is the time after which a head asks again without being woken. It takes up to
+// a tenth more.
 const pollTime = 2 * time.Second
 
 // hungCall marks the context of the caller whose calls hang.
@@ -386,7 +390,8 @@ type hungCall struct{}
 
 func TestSideBySide_Faults(t *testing.T) {
 	t.Parallel()
-	sim(t, "late grant of a canceled caller is released", func(t *testing.T) {
+	// It is released.
+	sim(t, "late grant after the cancel", func(t *testing.T) {
 		l, s := setup(t)
 		s.set(func(ctx context.Context, n int, do func() error) error {
 			if n > 1 && n < 8 {
@@ -495,7 +500,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			t.Errorf("free after %v", d)
 		}
 	})
-	sim(t, "outage seen beside the head refuses those behind", func(t *testing.T) {
+	// It refuses those behind.
+	sim(t, "outage seen beside the head", func(t *testing.T) {
 		l, s := setup(t)
 		type role struct{}
 		s.set(func(ctx context.Context, n int, do func() error) error {
@@ -544,7 +550,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "places in the store's list are the head's", func(t *testing.T) {
+	// Only the head has a place in the store's list.
+	sim(t, "places are the head's", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
 		leases := together(t, l, 32, core.Shared(), core.Fair())

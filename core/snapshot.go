@@ -7,39 +7,40 @@ import (
 	"time"
 )
 
-// Snapshot is the state of a Locker at one moment, for gauges: it is not counted from
-// events. It knows this process only.
+// Snapshot is the state of a Locker at one moment, for gauges. It is not counted from
+// events, and covers this process only.
 type Snapshot struct {
-	// Locks has one entry for each name and mode of which something is held, waited for,
-	// or lost and not yet given back, in this order.
+	// Locks has one entry for each name and mode with a lease that is held, waited for,
+	// or lost and not yet released. The entries are sorted by name, then by mode.
 	Locks []LockCount
-	// CleanUps is how many claims are being given back in the background. Those of
-	// unknown outcome stay until the store has answered, or their time is over.
+	// CleanUps is the number of claims that are being released in the background.
+	// Claims of unknown outcome stay until the store has answered, or their time has
+	// passed.
 	CleanUps int
 }
 
-// LockCount is the part of one name and mode.
+// LockCount is the part of a Snapshot for one name and mode.
 type LockCount struct {
 	Name string
 	Mode Mode
-	// Held is how many leases there are, from when they are acquired until they are
-	// lost, or their Release has the store's answer; each nested one counts.
+	// Held is the number of leases from their acquire until they are lost, or their
+	// Release has the store's answer. Each nested lease counts.
 	Held int
-	// Lost is how many leases were lost and not yet given back, by Release, Finish,
-	// Withdraw or Close: their work may still be running. One that is never given back
-	// counts for as long as the Locker is used.
+	// Lost is the number of leases that were lost and not yet released by Release,
+	// Finish, Withdraw or Close: their work may still be running. A lease that is never
+	// released counts for as long as the Locker is used.
 	Lost int
-	// Waiting is how many acquires are under way: for the store's answer, for the
-	// key, or in the queue of this process.
+	// Waiting is the number of acquires in flight: waiting for the store's answer, for
+	// the key, or in the queue of this process.
 	Waiting int
-	// OldestHeld is how long the lease that was acquired first has been held, 0 if
-	// there is none, and OldestWaiting for how long the first acquire has waited.
+	// OldestHeld is the time for which the oldest lease has been held, 0 if there is
+	// none. OldestWaiting is the time for which the oldest acquire has waited.
 	OldestHeld, OldestWaiting time.Duration
 }
 
-// Snapshot tells the numbers of leases and waiters. Its work is constant for each name,
-// however many leases there are. It does not block, asks the store nothing, and is
-// safe for concurrent use; a closed Locker has one too.
+// Snapshot returns the numbers of leases and waiters. Its work is constant for each
+// name, however many leases there are. It does not block, asks the store nothing, and
+// is safe for concurrent use. It works on a closed Locker too.
 func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
 	s := Snapshot{Locks: []LockCount{}, CleanUps: l.cleanup.size()}
@@ -49,7 +50,7 @@ func (l *Locker) Snapshot() Snapshot {
 		}
 		return max(0, now.Since(lease.listing.since))
 	}
-	l.roster.each(func(of tallyOf, t *tally) (looked int) {
+	l.roster.each(func(of tallyOf, t *tally) (visited int) {
 		if !t.empty() {
 			s.Locks = append(s.Locks, LockCount{
 				Name: of.name, Mode: of.mode,
@@ -63,7 +64,7 @@ func (l *Locker) Snapshot() Snapshot {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Mode, b.Mode))
 	}
 	slices.SortStableFunc(s.Locks, compare)
-	// A name that went and came back meanwhile may have been met twice.
+	// A name that went and came back in the meantime may have been visited twice.
 	s.Locks = slices.CompactFunc(s.Locks, func(a, b LockCount) bool { return compare(a, b) == 0 })
 	return s
 }

@@ -25,7 +25,9 @@ func wantSnapshot(t *testing.T, l *core.Locker, cleanUps int, want ...core.LockC
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	sim(t, "it tells what is held and waited for by name and mode, and for how long", func(t *testing.T) {
+	// It counts the leases held and waited for by name and mode, and how long they have
+	// been.
+	sim(t, "leases by name and mode", func(t *testing.T) {
 		l, _ := setup(t)
 		wantSnapshot(t, l, 0)
 		a := acquire(t, t.Context(), l, "order:1")
@@ -61,7 +63,8 @@ func TestSnapshot(t *testing.T) {
 		release(t, <-got)
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "what was lost is not held, and counts as lost until it is given back", func(t *testing.T) {
+	// A lost lease is not held, and counts as lost until it is released.
+	sim(t, "lost until released", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
 		reader := acquire(t, t.Context(), l, "order:2", core.NoRenew(), core.Shared())
@@ -80,7 +83,8 @@ func TestSnapshot(t *testing.T) {
 		synctest.Wait()
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "a run that was lost counts as lost until its answer is saved", func(t *testing.T) {
+	// It counts as lost until its answer is saved.
+	sim(t, "lost run", func(t *testing.T) {
 		l, s := setup(t)
 		run := begin(t, l, "pay:1", 1, core.NoRenew())
 		lossTime(t, run)
@@ -92,7 +96,8 @@ func TestSnapshot(t *testing.T) {
 		wantErr(t, <-saved, nil)
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "a caller waits from when it has called, also for a store that does not answer", func(t *testing.T) {
+	// A caller waits from its call on, even for a store that does not answer.
+	sim(t, "waiting since the call", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opAcquire)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -105,7 +110,8 @@ func TestSnapshot(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "claims that are given back in the background count until the store has answered", func(t *testing.T) {
+	// Claims that are released in the background count until the store has answered.
+	sim(t, "clean-ups", func(t *testing.T) {
 		l, store := setup(t)
 		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
 		store.set(loseRequest, opRelease)
@@ -118,7 +124,7 @@ func TestSnapshot(t *testing.T) {
 		time.Sleep(time.Second)
 		wantSnapshot(t, l, 0)
 	})
-	sim(t, "a closed Locker has nothing", func(t *testing.T) {
+	sim(t, "closed Locker", func(t *testing.T) {
 		l, _ := setup(t)
 		lossTime(t, acquire(t, t.Context(), l, "order:1", core.NoRenew()))
 		acquire(t, t.Context(), l, "order:1")
@@ -132,7 +138,8 @@ func TestSnapshot(t *testing.T) {
 
 func TestSnapshotOfManyNames(t *testing.T) {
 	t.Parallel()
-	t.Run("names that are gone leave nothing behind, and a snapshot may be taken at any time", func(t *testing.T) {
+	// They leave nothing behind, and a snapshot may be taken at any time.
+	t.Run("names that are gone", func(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, memstore.New())
 		stop := make(chan struct{})
@@ -176,9 +183,10 @@ func TestSnapshotOfManyNames(t *testing.T) {
 	})
 }
 
-// It is alone, since allocations are those of all.
+// TestSnapshotIsConstant is alone, because it counts the allocations of all.
 func TestSnapshotIsConstant(t *testing.T) {
-	t.Run("it costs the same for one lease of a name and for thousands", func(t *testing.T) {
+	// A snapshot costs the same for one lease of a name and for thousands.
+	t.Run("same cost for thousands", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		var leases []*core.Lease
 		cost := func(n int) float64 {
@@ -216,8 +224,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkCycle is what a lock costs the engine, with a snapshot each millisecond or
-// none.
+// BenchmarkCycle measures the cost of a lock in the engine, with a snapshot each
+// millisecond or none.
 func BenchmarkCycle(b *testing.B) {
 	for _, snapshots := range []bool{false, true} {
 		b.Run(fmt.Sprintf("snapshots %v", snapshots), func(b *testing.B) {

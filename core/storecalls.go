@@ -13,10 +13,11 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// storeCalls is the store of a Locker, with the limits and repetitions of extensions and releases.
+// storeCalls is the store of a Locker, with the limits and repetitions of extensions
+// and releases.
 type storeCalls struct {
 	store Store
-	limit time.Duration // that one takes at most, 0 if unknown
+	limit time.Duration // of one call, by the store itself; 0 if unknown
 	clock clock.Clock
 }
 
@@ -30,7 +31,8 @@ func newStoreCalls(s Store, c clock.Clock) storeCalls {
 
 func (cs *storeCalls) now() clock.Moment { return cs.clock() }
 
-// bounded bounds a call to the store, for a claim of ttl, by d. The store may do it itself.
+// bounded bounds a call to the store, for a claim of ttl, by d. It adds no bound if the
+// store keeps within d itself.
 func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
 	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
@@ -38,7 +40,7 @@ func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (contex
 	return context.WithTimeoutCause(ctx, d, &lateError{d, ttl})
 }
 
-// lateError is the cause of the context of a call that has taken longer than limit. It
+// lateError is the cause of the context of a call that took longer than limit. It
 // matches context.DeadlineExceeded.
 type lateError struct{ limit, ttl time.Duration }
 
@@ -52,19 +54,19 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the answer to callers that wait for a call that has panicked.
-var errNoEnd = errors.New("the call did not come to its end")
+// errNoEnd is the error for callers that wait for a call that has panicked.
+var errNoEnd = errors.New("store call panicked")
 
 // errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once, for limit at most, to extend claims. It returns the beginning
-// of the call, and the answer for each claim; Valid is set in it.
+// extend asks the store once, for at most limit, to extend claims. It returns the
+// beginning of the call, and the answer for each claim with Valid set.
 func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start = cs.now()
-	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // where the store gives none
+	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // where the store gives no answer
 	copy(answers, cs.store.Extend(ctx, claims))
 	for i, c := range claims {
 		answers[i].Valid = cmp.Or(answers[i].Valid, c.TTL)
@@ -80,16 +82,16 @@ type releasing struct {
 	mode    Mode
 }
 
-// save has the release save r, or instead if r is too long.
+// save makes the release save r, or instead if r is too long.
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
-// release releases c at the store. Assumed is set if the store no longer had it, which is
-// put down to an earlier attempt without an answer.
+// release releases c at the store. It sets assumed if the store no longer had c after
+// an attempt without an answer, which is assumed to have released it.
 //
-// A store can refuse a long value by closing the connection, so a long one without an answer
-// is not sent again. The record instead takes its place, if there is one, in c too. If the
-// store has that one, or has one already, the claim is settled, and the error gives the
-// reason why the value may not be stored.
+// A store can refuse a long value by closing the connection, so a long value without an
+// answer is not sent again. The record instead takes its place, if there is one, in c
+// too. If the store has that record, or has one already, the claim is settled. The
+// error then has the reason why the value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // why the record was replaced
@@ -97,7 +99,7 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 		err := cs.store.Release(ctx, c.Claim)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
-			assumed = true // by the earlier attempt
+			assumed = true // that the earlier attempt released it
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
@@ -119,13 +121,13 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 	return assumed, settled, err
 }
 
-// longValue is the length above which a value is not sent again, see FinishLong. Redis'
-// least limit (proto-max-bulk-len) is 1 MiB.
+// longValue is the length above which a value is not sent again, see FinishLong. The
+// least limit of Redis (proto-max-bulk-len) is 1 MiB.
 const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
-// shorten replaces the record by the one to save instead, and reports whether there is one.
+// shorten replaces the record by instead, and reports whether there is one.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
 		return false
@@ -134,8 +136,8 @@ func (c *releasing) shorten() bool {
 	return true
 }
 
-// persist repeats call until the store answers, at the pace of retry.Hiccup and no later
-// than until. Each call has the budget of ttl.
+// persist repeats call until the store answers, at the pace of retry.Hiccup and no
+// later than until. Each call has the budget of ttl.
 func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
@@ -149,19 +151,20 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 	return err
 }
 
-// says is errors.Is for the error of a call to a store under ctx. A store may return the
-// cause of ctx's end. That can be any error, even one of this package: errgroup ends the
-// context of its other functions with the error of the first. It is no answer then.
+// says reports whether err, the error of a call to a store under ctx, matches sentinel
+// as an answer of the store. A store may return the cause of a done ctx, which is no
+// answer. That cause can be any error, even one of this package: errgroup cancels the
+// context of its other functions with the error of the first.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }
 
-// answered reports whether err is an answer of the store: the outcome is known.
+// answered reports whether err is an answer of the store, so that the outcome is known.
 func answered(ctx context.Context, err error) bool {
 	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
 }
 
-// unavailable is the error of an operation that the store did not answer.
+// unavailable returns the error of an operation that the store did not answer.
 func unavailable(op, name string, err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return fmt.Errorf("%s %s: %w", op, name, err)

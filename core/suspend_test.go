@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// laptop is a Locker on a machine that can be suspended: its monotonic clock
+// laptop returns a Locker on a machine that can be suspended: its monotonic clock
 // stands still then, the store's does not.
 func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, suspend func(time.Duration)) {
 	t.Helper()
@@ -29,20 +29,19 @@ func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, su
 	return l, store, func(d time.Duration) { asleep.Add(int64(d)) }
 }
 
-// hazard 4
 // TestSuspension is about hazard 4 of PROOF.md.
 func TestSuspension(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string][]core.AcquireOption{
-		"a lease":                    nil,
-		"a lease without renewal":    opts(core.NoRenew()),
-		"a reader's lease":           opts(core.Shared()),
-		"a lease that has overrun":   opts(core.MaxHold(time.Millisecond)),
-		"a lease of several keys":    opts(core.Also("order:2", "order:3")),
-		"a lease as short as can be": opts(core.TTL(100 * time.Millisecond)),
-		"a lease of ten minutes":     opts(core.TTL(10 * time.Minute)),
+		"a lease":      nil,
+		"NoRenew":      opts(core.NoRenew()),
+		"Shared":       opts(core.Shared()),
+		"overrun":      opts(core.MaxHold(time.Millisecond)),
+		"several keys": opts(core.Also("order:2", "order:3")),
+		"shortest TTL": opts(core.TTL(100 * time.Millisecond)),
+		"ten minutes":  opts(core.TTL(10 * time.Minute)),
 	} {
-		sim(t, name+" is lost at the first look after the machine was suspended", func(t *testing.T) {
+		sim(t, name+", first check", func(t *testing.T) {
 			l, store, suspend := laptop(t)
 			lease := acquire(t, t.Context(), l, "order:1", o...)
 			time.Sleep(50 * time.Millisecond)
@@ -58,7 +57,7 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Extend(t.Context(), time.Hour), core.ErrLost)
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		})
-		sim(t, name+" ends within a second of the monotonic clock, without a look at it", func(t *testing.T) {
+		sim(t, name+", without a check", func(t *testing.T) {
 			l, _, suspend := laptop(t)
 			lease := acquire(t, t.Context(), l, "order:1", o...)
 			time.Sleep(40 * time.Millisecond)
@@ -66,12 +65,12 @@ func TestSuspension(t *testing.T) {
 			start := time.Now()
 			lossTime(t, lease)
 			if d := time.Since(start); d > time.Second {
-				t.Errorf("it ended %v after the machine ran again", d)
+				t.Errorf("got the loss %v after the machine ran again", d)
 			}
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		})
 	}
-	sim(t, "the context itself looks at the clocks", func(t *testing.T) {
+	sim(t, "Err reads the clocks", func(t *testing.T) {
 		l, _, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		suspend(10 * time.Minute)
@@ -98,7 +97,8 @@ func TestSuspension(t *testing.T) {
 		wantErr(t, context.Cause(child), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "a lease ends within a second of resuming also while its extension hangs", func(t *testing.T) {
+	// The lease is lost within a second of resuming.
+	sim(t, "extension hangs", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(hang, opExtend)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(time.Minute))
@@ -109,11 +109,12 @@ func TestSuspension(t *testing.T) {
 		start := time.Now()
 		lossTime(t, lease)
 		if d := time.Since(start); d > time.Second {
-			t.Errorf("it ended %v after the machine ran again", d)
+			t.Errorf("got the loss %v after the machine ran again", d)
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "an extension that was under way while the machine was suspended revives nothing", func(t *testing.T) {
+	// The extension revives nothing.
+	sim(t, "suspended during an extension", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(func(_ context.Context, _ int, do func() error) error {
@@ -127,7 +128,8 @@ func TestSuspension(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "a grant that was under way while the machine was suspended is asked for again", func(t *testing.T) {
+	// The grant is asked for again.
+	sim(t, "suspended during a grant", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
 			err := do()
@@ -141,7 +143,8 @@ func TestSuspension(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a nap shorter than the lease shortens it by as much, until it is extended", func(t *testing.T) {
+	// A nap shorter than the lease shortens it by as much, until it is extended.
+	sim(t, "nap", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		before := lease.Deadline()
@@ -156,7 +159,8 @@ func TestSuspension(t *testing.T) {
 			t.Errorf("%d extensions in an hour", n)
 		}
 	})
-	sim(t, "naps shorter than the lease do not put off its end", func(t *testing.T) {
+	// Naps shorter than the lease do not delay its end.
+	sim(t, "many naps", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{opts(core.NoRenew()), opts(core.Also("order:2"))} {
 			l, store, suspend := laptop(t)
 			store.set(hang, opExtend)
@@ -167,12 +171,13 @@ func TestSuspension(t *testing.T) {
 				suspend(4 * time.Second)
 			}
 			if d := lossTime(t, lease).Sub(start); d != core.Trust(30*time.Second)-12*time.Second {
-				t.Errorf("it ended after %v, want 12s earlier than %v", d, core.Trust(30*time.Second))
+				t.Errorf("got the loss after %v, want 12s earlier than %v", d, core.Trust(30*time.Second))
 			}
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	sim(t, "noise between the clocks never makes a lease longer, and stops no timer", func(t *testing.T) {
+	// It never makes a lease longer, and stops no timer.
+	sim(t, "noise between the clocks", func(t *testing.T) {
 		for _, noise := range []time.Duration{time.Millisecond, 9 * time.Millisecond, 100 * time.Millisecond} {
 			for range 200 {
 				l, store := setup(t)
@@ -189,7 +194,8 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	})
-	t.Run("on this machine and in real time a lease is held", func(t *testing.T) {
+	// A lease is held.
+	t.Run("this machine in real time", func(t *testing.T) {
 		t.Parallel()
 		extended := make(chan struct{})
 		var once sync.Once
@@ -212,14 +218,14 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// wallClock are the selectors that read the wall clock or strip the monotonic
-// reading from a time, which would make a lease follow a clock that is set.
+// wallClock has the selectors that read the wall clock or strip the monotonic reading
+// from a time. They would make a lease follow a clock that is set.
 var wallClock = []string{
 	"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "AddDate", "Date",
 	"Parse", "Format", "MarshalText", "MarshalJSON", "MarshalBinary", "GobEncode", "GobDecode",
 }
 
-// strips lists the uses of wallClock in a source.
+// strips returns the uses of wallClock in a source.
 func strips(t *testing.T, name string, source any) (found []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
@@ -239,11 +245,11 @@ func strips(t *testing.T, name string, source any) (found []string) {
 	return found
 }
 
-// hazard 3
 // TestMonotonicTime is about hazard 3 of PROOF.md.
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
-	t.Run("the engine never strips the monotonic reading from a time", func(t *testing.T) {
+	// It never strips the monotonic reading from a time.
+	t.Run("engine", func(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob("*.go")
 		inner, _ := filepath.Glob("internal/*/*.go")
@@ -254,7 +260,7 @@ func TestMonotonicTime(t *testing.T) {
 		for _, f := range files {
 			forStores := slices.Contains([]string{"keystate", "dialect"}, filepath.Base(filepath.Dir(f)))
 			if strings.HasSuffix(f, "_test.go") || forStores {
-				continue // a store decides by the time of the place where it keeps its locks
+				continue // a store decides by the time of the place of its locks
 			}
 			source, err := os.ReadFile(f)
 			if err != nil {
@@ -272,7 +278,7 @@ func TestMonotonicTime(t *testing.T) {
 		}
 	})
 	for _, use := range []string{"time.Now().UTC()", "t.Round(0)", "time.Unix(0, n)", "t.UnixNano()", "time.Date(y, m, d)", "t.In(z)"} {
-		t.Run("the search finds "+use, func(t *testing.T) {
+		t.Run(use, func(t *testing.T) {
 			t.Parallel()
 			if len(strips(t, "a.go", "package a; var x = "+use)) == 0 {
 				t.Error("it does not")

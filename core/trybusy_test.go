@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// try is one TryAcquire of order:1 at a time of its test, and how it has to end.
+// try is one TryAcquire of order:1 at a time of its test, with its expected result.
 type try struct {
 	at      time.Duration
 	opts    []core.AcquireOption
 	granted bool
 }
 
-// TestTryAcquire_Busy is about answers that several callers of a process have together. A
+// TestTryAcquire_Busy is about answers that several callers of a process share. A
 // question takes two milliseconds, and the store decides in the middle.
 func TestTryAcquire_Busy(t *testing.T) {
 	t.Parallel()
@@ -31,11 +31,12 @@ func TestTryAcquire_Busy(t *testing.T) {
 		tries     []try
 		questions int
 	}{
-		"crowd has the answer to one question after the first": {
+		"crowd shares the next answer": {
 			exclusive, time.Second,
 			append([]try{{0, exclusive, false}}, slices.Repeat([]try{{ms, exclusive, false}}, 50)...), 2,
 		},
-		"those that come while it is asked have the next answer": {
+		// Those that come while the store is asked get the next answer.
+		"callers during the question": {
 			exclusive, time.Second,
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3 * ms, exclusive, false}, {3 * ms, exclusive, false}}, 3,
 		},

@@ -34,7 +34,7 @@ func newHotKey() *hotKey {
 	return k
 }
 
-// granted notes the grants of one process.
+// granted records the grants of one process.
 type granted struct {
 	*hotKey
 	process int
@@ -50,7 +50,7 @@ func (g granted) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 	return grant, err
 }
 
-// join starts another process. The channel is closed when it has had its first lease.
+// join starts another process. The channel is closed after its first lease.
 func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	t.Helper()
 	k.mu.Lock()
@@ -85,7 +85,7 @@ func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	return had
 }
 
-// count lets d pass, and returns the leases of each process and the share of the grants
+// count lets d pass. It returns the leases of each process, and the share of the grants
 // that did not go to the process of the grant before.
 func (k *hotKey) count(d time.Duration) (turns []int, changes float64) {
 	k.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnbegunRun is about runs that the store began and no caller was told of
-// (hazards 8 and 9): they are no attempts.
+// TestUnbegunRun is about runs that the store began and no caller got (hazards 8 and
+// 9). They are no attempts.
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
 	// unheard begins a run that the caller does not get.
@@ -44,9 +44,9 @@ func TestUnbegunRun(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]fault{
-		"an error": loseReply, "a hanging call": hangAfter, "requests that are late": late(7 * time.Second),
+		"error": loseReply, "hanging call": hangAfter, "late requests": late(7 * time.Second),
 	} {
-		sim(t, "after "+name+" a begin that failed is no attempt", func(t *testing.T) {
+		sim(t, "failed begin, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			failedOnce(t, l, "pay:2")
 			store.set(f, opAcquire)
@@ -58,7 +58,7 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, l, "pay:1", "next", 1)
 			wantNext(t, l, "pay:2", "failed", 2)
 		})
-		sim(t, "after "+name+" a begin whose ctx ended is no attempt", func(t *testing.T) {
+		sim(t, "canceled begin, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			failedOnce(t, l, "pay:2")
 			store.set(f, opAcquire)
@@ -73,7 +73,9 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, l, "pay:2", "failed", 2)
 		})
 	}
-	sim(t, "a begin that failed is no attempt even if the store answers only after its hold has expired", func(t *testing.T) {
+	// A begin that failed is no attempt even if the store answers only after its hold
+	// has expired.
+	sim(t, "store answers after the expiry", func(t *testing.T) {
 		for _, outage := range []time.Duration{45 * time.Second, 9 * time.Minute} {
 			seen := &recorder{}
 			l, store := setup(t, core.WithObserver(seen))
@@ -91,12 +93,13 @@ func TestUnbegunRun(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			wantNext(t, l, "pay:1", "next", 1)
 			wantNext(t, l, "pay:2", "failed", 2)
-			if told := seen.all(core.CleanedUp); len(told) != 2 || told[0].Err != nil || told[1].Err != nil {
-				t.Errorf("after %v: told of clean-ups %+v, want two without error", outage, told)
+			if events := seen.all(core.CleanedUp); len(events) != 2 || events[0].Err != nil || events[1].Err != nil {
+				t.Errorf("after %v: got clean-ups %+v, want two without error", outage, events)
 			}
 		}
 	})
-	sim(t, "a run that another process has begun by then is not undone", func(t *testing.T) {
+	// A run that another process has begun by then is not undone.
+	sim(t, "another process has begun", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
 		store.set(hang, opRelease)
@@ -110,7 +113,8 @@ func TestUnbegunRun(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	sim(t, "a begin that is asked again after its hold has expired is one attempt", func(t *testing.T) {
+	// A begin that is asked again after its hold has expired is one attempt.
+	sim(t, "asked again after the expiry", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
 			do()
@@ -123,8 +127,9 @@ func TestUnbegunRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	sim(t, "a run that is granted while the Locker closes is no attempt", func(t *testing.T) {
-		for name, reply := range map[string]fault{"in time": slow(0, time.Second), "and not heard of": loseReply} {
+	// The run is no attempt.
+	sim(t, "granted during Close", func(t *testing.T) {
+		for name, reply := range map[string]fault{"in time": slow(0, time.Second), "reply lost": loseReply} {
 			store := newScripted(memStore())
 			l, err := core.New(store)
 			if err != nil {
@@ -144,7 +149,8 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, newLocker(t, store.inner), "pay:1", "next", 1)
 		}
 	})
-	sim(t, "a run that a caller was given counts, whatever befalls its release", func(t *testing.T) {
+	// A run that a caller got counts, whatever happens to its release.
+	sim(t, "run of a caller counts", func(t *testing.T) {
 		for name, f := range map[string]fault{"nothing": nil, "a lost reply": first(1, loseReply), "a lost request": loseRequest, "silence": hang} {
 			l, store := setup(t)
 			lease := begin(t, l, "pay:1", 1)
@@ -177,7 +183,8 @@ func TestUnbegunRun(t *testing.T) {
 
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
-	sim(t, "a run that is withdrawn is no attempt, and its key is free", func(t *testing.T) {
+	// A run that is withdrawn is no attempt, and its key is free.
+	sim(t, "no attempt", func(t *testing.T) {
 		l, store := setup(t)
 		for range 3 {
 			lease := begin(t, l, "pay:1", 1)
@@ -189,7 +196,7 @@ func TestWithdraw(t *testing.T) {
 				t.Errorf("it cost %d calls, want 1", n)
 			}
 			if cause := context.Cause(lease.Context()); !errors.Is(cause, context.Canceled) {
-				t.Errorf("the lease's context ended with %v", cause)
+				t.Errorf("got cause %v", cause)
 			}
 			for _, err := range []error{lease.Withdraw(t.Context()), lease.Release(t.Context())} {
 				if err != nil {
@@ -203,7 +210,9 @@ func TestWithdraw(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	sim(t, "it works on an ended ctx, and after what the store did not confirm", func(t *testing.T) {
+	// Withdraw works on a canceled ctx, and after a call that the store did not
+	// confirm.
+	sim(t, "canceled context and lost replies", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		for name, f := range map[string]fault{"nothing": nil, "a lost reply": first(1, loseReply), "a hanging reply": first(1, hangAfter)} {
@@ -219,7 +228,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, "pay:1", 2).Release(t.Context())
 		}
 	})
-	sim(t, "while the store is cut off it fails, and the run is taken back afterwards", func(t *testing.T) {
+	// Withdraw fails, and the run is taken back afterwards.
+	sim(t, "store cut off", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, hang, refuse} {
 			l, store := setup(t)
 			lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
@@ -231,7 +241,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, "pay:1", 1).Release(t.Context())
 		}
 	})
-	sim(t, "a lease that was lost is withdrawn in the background, unless another run has begun", func(t *testing.T) {
+	// It is withdrawn in the background, unless another run has begun.
+	sim(t, "lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		for _, key := range []string{"pay:1", "pay:2"} {
 			lease := begin(t, l, key, 1, core.NoRenew(), core.TTL(time.Second))
@@ -247,7 +258,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, key, want).Release(t.Context())
 		}
 	})
-	sim(t, "a run that is begun again under stragglers is taken back with them", func(t *testing.T) {
+	// A run that is begun again under stragglers is taken back with them.
+	sim(t, "stragglers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, late(2*time.Second)), opAcquire)
 		lease := begin(t, l, "pay:1", 1)
@@ -258,7 +270,8 @@ func TestWithdraw(t *testing.T) {
 		wantFree(t, store.inner, "pay:1")
 		begin(t, l, "pay:1", 1).Release(t.Context())
 	})
-	sim(t, "it is not for a lease that is no run", func(t *testing.T) {
+	// Withdraw refuses it.
+	sim(t, "lease without a run", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		wantErr(t, lease.Withdraw(t.Context()), core.ErrInvalid)

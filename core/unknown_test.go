@@ -12,15 +12,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hazards 7, 8 and 9
 // TestUnknownOutcome is about hazards 7, 8 and 9 of PROOF.md.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
-		"an error": loseReply, "a hanging call": hangAfter, "a request that is lost": loseRequest,
-		"a request that is late": late(7 * time.Second),
+		"error": loseReply, "hanging call": hangAfter, "lost request": loseRequest,
+		"late request": late(7 * time.Second),
 	} {
-		sim(t, "after "+name+" the same claim is asked again, held once and released for good", func(t *testing.T) {
+		sim(t, "asked again, "+name, func(t *testing.T) {
 			l, store := setup(t)
 			for faults := range 3 {
 				store.forget()
@@ -42,7 +41,8 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a caller whose ctx ends while the store hangs returns at that moment, and the claim goes soon after", func(t *testing.T) {
+	// The caller returns at once, and its claim is gone soon after.
+	sim(t, "canceled while the store hangs", func(t *testing.T) {
 		for name, f := range map[string]fault{"hang": hang, "hang after": hangAfter, "late": late(50 * time.Millisecond)} {
 			for range 50 {
 				seen := &recorder{}
@@ -54,13 +54,13 @@ func TestUnknownOutcome(t *testing.T) {
 				wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
 				wantNot(t, err, core.ErrBusy)
 				if d := time.Since(until); d != 0 {
-					t.Fatalf("%s: it returned %v late", name, d)
+					t.Fatalf("%s: got a return %v late", name, d)
 				}
 				cancel()
 				time.Sleep(200 * time.Millisecond)
 				wantFree(t, store.inner, "order:1")
-				if told := seen.all(core.CleanedUp); len(told) != 1 || told[0].Err != nil || told[0].Name != "order" {
-					t.Fatalf("%s: told of clean-ups %+v, want one without error", name, told)
+				if events := seen.all(core.CleanedUp); len(events) != 1 || events[0].Err != nil || events[0].Name != "order" {
+					t.Fatalf("%s: got clean-ups %+v, want one without error", name, events)
 				}
 			}
 		}
@@ -69,7 +69,7 @@ func TestUnknownOutcome(t *testing.T) {
 		"busy": &core.BusyError{Name: "other"}, "lost": core.ErrLost, "invalid": core.ErrInvalid,
 		"unsupported": core.ErrUnsupported, "unavailable": core.ErrUnavailable, "closed": core.ErrClosed,
 	} {
-		sim(t, "a ctx that ended because something else was "+name+" is not taken for the store's answer", func(t *testing.T) {
+		sim(t, "cause of ctx: "+name, func(t *testing.T) {
 			l, store := setup(t)
 			store.set(hangAfter, opAcquire) // and passes on the cause
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -80,7 +80,8 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	sim(t, "the claim goes soon after the store answers again", func(t *testing.T) {
+	// The claim is gone soon after.
+	sim(t, "store answers again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
 			for range 50 {
 				l, store := setup(t)
@@ -100,7 +101,8 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "thousands of claims go soon after the store answers again", func(t *testing.T) {
+	// They are gone soon after the store answers again.
+	sim(t, "thousands of claims", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
 		store.set(hang, opRelease)
@@ -121,7 +123,9 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, fmt.Sprint("order:", i))
 		}
 	})
-	sim(t, "the clean-up goes on for the TTL and at least a minute, at a modest pace, and then says that it gave up", func(t *testing.T) {
+	// The clean-up goes on for the TTL and at least a minute, at a modest pace, and
+	// then reports that it gave up.
+	sim(t, "gives up after a minute", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, refuse, hang} {
 			seen := &recorder{}
 			l, store := setup(t, core.WithObserver(seen))
@@ -132,19 +136,19 @@ func TestUnknownOutcome(t *testing.T) {
 			wantErr(t, err, core.ErrUnavailable)
 			cancel()
 			time.Sleep(59 * time.Second)
-			if told := seen.all(core.CleanedUp); len(told) != 0 {
-				t.Fatalf("told %+v before the minute was over", told)
+			if events := seen.all(core.CleanedUp); len(events) != 0 {
+				t.Fatalf("got %+v before the minute had passed", events)
 			}
 			before := store.count(opRelease)
 			if before < 27 || before > 601 {
 				t.Errorf("%d attempts in 59 seconds", before)
 			}
 			time.Sleep(5 * time.Second)
-			told := seen.all(core.CleanedUp)
-			if len(told) != 1 || told[0].Err == nil {
-				t.Fatalf("told %+v, want one with an error", told)
+			events := seen.all(core.CleanedUp)
+			if len(events) != 1 || events[0].Err == nil {
+				t.Fatalf("got %+v, want one with an error", events)
 			}
-			wantNot(t, told[0].Err, core.ErrLost)
+			wantNot(t, events[0].Err, core.ErrLost)
 			n := store.count(opRelease)
 			time.Sleep(time.Minute)
 			if store.count(opRelease) != n || l.Left() != "" {
@@ -154,7 +158,8 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	sim(t, "when the store says that nothing was done there is nothing to clean up", func(t *testing.T) {
+	// If the store answers that nothing was done, there is nothing to clean up.
+	sim(t, "nothing was done", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opAcquire)
 		start := time.Now()
@@ -172,12 +177,12 @@ func TestUnknownOutcome(t *testing.T) {
 	for name, answer := range map[string]error{
 		"busy": core.ErrBusy, "unsupported": core.ErrUnsupported, "invalid": core.ErrInvalid, "lost": core.ErrLost,
 	} {
-		sim(t, "an answer of "+name+" is final and needs no clean-up", func(t *testing.T) {
+		sim(t, "final answer: "+name, func(t *testing.T) {
 			l, store := setup(t)
 			store.set(func(context.Context, int, func() error) error { return answer }, opAcquire)
 			_, err := l.TryAcquire(t.Context(), "order:1")
 			if want := answer; answer == core.ErrLost {
-				// Nothing was held that can be lost.
+				// No hold was granted that can be lost.
 				wantErr(t, err, core.ErrUnavailable)
 				wantNot(t, err, want)
 			} else {
@@ -189,7 +194,9 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "attempts that arrive after the release of their lease are refused, whenever they come", func(t *testing.T) {
+	// Attempts that arrive after the release of their lease are refused, whenever they
+	// come.
+	sim(t, "attempts after the release", func(t *testing.T) {
 		for i := range 300 {
 			l, store := setup(t)
 			store.set(func(ctx context.Context, n int, do func() error) error {
@@ -209,7 +216,9 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "attempts that arrive after the clean-up of their claim are refused, whenever they come", func(t *testing.T) {
+	// Attempts that arrive after the clean-up of their claim are refused, whenever they
+	// come.
+	sim(t, "attempts after the clean-up", func(t *testing.T) {
 		for i := range 300 {
 			l, store := setup(t)
 			store.set(late(rand.N(3*time.Second)), opAcquire)

@@ -27,7 +27,7 @@ func TestWait(t *testing.T) {
 			return l.Acquire(ctx, "order:1", core.Retry(retry.None))
 		},
 	} {
-		sim(t, name+" does not wait for a held key", func(t *testing.T) {
+		sim(t, name, func(t *testing.T) {
 			store := newScripted(blind{memstore.New()})
 			l := newLocker(t, store)
 			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -48,7 +48,8 @@ func TestWait(t *testing.T) {
 			release(t, holder)
 		})
 	}
-	sim(t, "Wait bounds the waiting, of the head and of those behind it, and leaves no place", func(t *testing.T) {
+	// Wait limits the waiting of the head and of those behind it, and leaves no place.
+	sim(t, "head and others", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		start := time.Now()
@@ -68,7 +69,8 @@ func TestWait(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "a caller that waited in vain is told what the holder has left", func(t *testing.T) {
+	// A caller that waited in vain gets the time that the holder has left.
+	sim(t, "time of the holder", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
 		time.Sleep(time.Second)
@@ -80,7 +82,8 @@ func TestWait(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	sim(t, "Wait has nothing to do with the lease", func(t *testing.T) {
+	// Wait does not affect the lease.
+	sim(t, "apart from the lease", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.Wait(time.Second))
 		time.Sleep(time.Hour)
@@ -92,7 +95,8 @@ func TestWait(t *testing.T) {
 func TestWaitingContext(t *testing.T) {
 	t.Parallel()
 	errBored := errors.New("bored")
-	sim(t, "when ctx ends the wait, the error matches ErrBusy, the cause and ctx.Err", func(t *testing.T) {
+	// The error matches ErrBusy, the cause and ctx.Err.
+	sim(t, "ctx done while waiting", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		start := time.Now()
@@ -129,14 +133,14 @@ func TestWaitingContext(t *testing.T) {
 		wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
 	})
 	for name, cause := range map[string]error{
-		"":                                 nil,
-		" because of something":            errBored,
-		" because another lease was lost":  core.ErrLost,
-		" because another acquire failed":  core.ErrUnavailable,
-		" because another key was busy":    &core.BusyError{Name: "other"},
-		" because another Locker was shut": core.ErrClosed,
+		"":                 nil,
+		": a reason":       errBored,
+		": lost lease":     core.ErrLost,
+		": failed acquire": core.ErrUnavailable,
+		": busy key":       &core.BusyError{Name: "other"},
+		": closed Locker":  core.ErrClosed,
 	} {
-		sim(t, "under a context that has ended"+name+" nothing is sent", func(t *testing.T) {
+		sim(t, "done context"+name, func(t *testing.T) {
 			l, store := setup(t)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(cause)
@@ -221,14 +225,14 @@ func unreached(t *testing.T) func(context.Context) error {
 	}
 }
 
-// every100ms is a pace without chance.
+// every100ms is a pace without randomness.
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// hazard 40
 // TestPolling is about hazard 40 of PROOF.md.
 func TestPolling(t *testing.T) {
 	t.Parallel()
-	sim(t, "where the store cannot wake, Retry sets the pace", func(t *testing.T) {
+	// It does so where the store cannot wake.
+	sim(t, "Retry sets the pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -249,7 +253,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	sim(t, "when its attempts are used up the acquire gives up", func(t *testing.T) {
+	// The acquire gives up.
+	sim(t, "attempts used up", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -266,7 +271,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	sim(t, "by default a store that cannot wake is asked about once a second in the long run", func(t *testing.T) {
+	// A store that cannot wake is asked about once a second in the long run.
+	sim(t, "default pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -277,7 +283,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	sim(t, "when the holder dies, the waiter has the key as soon as it expires", func(t *testing.T) {
+	// The waiter has the key as soon as the holder's expires.
+	sim(t, "holder dies", func(t *testing.T) {
 		for i := range 100 {
 			l, store := setup(t)
 			dead := stranger("order:1")
@@ -293,7 +300,8 @@ func TestPolling(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	sim(t, "passing errors do not end the waiting", func(t *testing.T) {
+	// They do not end the waiting.
+	sim(t, "passing errors", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		time.AfterFunc(10*time.Second, func() { holder.Release(t.Context()) })

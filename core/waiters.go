@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// The states of a waiter, and the methods that lead from one to the next. The head before it
-// has left where that is leave:
+// The states of a waiter, and the methods that lead from one to the next. Where the
+// method is leave, it is the departure of the head before the waiter:
 //
 //	enter ──→ behind ←───────── stepBack ───────── beside ←── enter
 //	           │ │ └─────────── advance ────────────↑
@@ -29,28 +29,29 @@ import (
 //	           │ └── asleep(nil) ── asleep
 //	           └──── asleep(busy) ────↑
 //
-//	behind   waits in its queue, without a question to the store
+//	behind   waits in its queue, and asks nothing
 //	beside   asks the store once, beside the head: there is probably room
 //	asks     is the head, and asks the store
 //	asleep   is the head, was answered busy, and waits for a wake-up or a pause
 //	parked   is the head, and waits for a hold of this process instead of asking
 //	given    is the head, and a hold of this process was passed on to it
 //
-// From each state a waiter leaves, by leave: its acquire has a hold or was refused, or its caller
-// gives up. Enter refuses a caller whose queue is full, and one that does not wait while the head
-// does. Those behind are refused by refuse: the ones that do not wait when the head is parked, was
-// answered busy or had no answer, and all of them when the server is known to be down. A step from
-// behind or from parked, and a refusal, close waiter.ready. If a waiter leaves without the hold
-// that it was given, that goes to the next one.
+// From each state a waiter leaves the queue by leave: its acquire has a hold or was
+// refused, or its caller gives up. Enter refuses a caller whose queue is full, and one
+// that does not wait while the head does. Method refuse refuses waiters that are
+// behind. It refuses those that do not wait when the head is parked, was answered busy
+// or had no answer, and all of them when the server is known to be down. A step from
+// behind or from parked, and a refusal, close waiter.ready. If a waiter leaves without
+// the hold that was passed on to it, the hold goes to the next waiter.
 
-// queues are used again, each when it has become empty.
+// queues are reused, each when it has become empty.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// waiters are the queues of this process: one for each key that a caller is
-// acquiring, or whose hold can be passed on. The head of a queue talks to the store, and
-// beside it those that the store has probably room for.
+// waiters are the queues of this process: one for each key that a caller is acquiring,
+// or whose hold can be passed on. The head of a queue talks to the store, and so do
+// those beside it for which the store probably has room.
 type waiters struct {
-	perKey, total int // bounds of the waiters behind the first of a queue; 0 for none
+	perKey, total int // bounds of the waiters behind the first of a queue; 0: none
 	now           clock.Clock
 	closing       context.Context // of the Locker
 
@@ -60,30 +61,30 @@ type waiters struct {
 	of     map[string]*queue
 	behind int // waiters that are not in front
 
-	// contended are some keys whose last lone caller had to wait. The next lone caller
-	// opens its watch before it asks.
+	// contended is a bounded cache of keys whose last lone caller had to wait. The next
+	// lone caller opens its watch before it asks.
 	contended map[string]bool
 	turns     turns
 }
 
-// mostContended is how many keys contended and turns have at most.
+// mostContended bounds the number of keys in contended and in turns.
 const mostContended = 1024
 
 // queue is the callers that want a key, in order of arrival.
 type queue struct {
 	line     fifo.Queue[waiter]
-	tries    int // how many of them are tryOnly
-	arrivals int // how many have come
+	tries    int // the number of these that are tryOnly
+	arrivals int // the number of callers that have come
 
 	// Those in front: the head, and those that ask the store beside it.
 	front  int
-	weight int64 // of all in front
-	beside int   // how many may ask beside the head: grants add to it, any other answer ends it
+	weight int64 // the sum for all in front
+	beside int   // the number that may ask beside the head: grants add to it, any other answer ends it
 
-	// hold is one of this process that has the key and can be passed on.
+	// hold is the hold of this process that has the key and can be passed on, or nil.
 	hold *hold
-	// asleep is the busy answer after which the head waits; nil while it asks the
-	// store. While it is set, it is the answer to a caller that does not wait.
+	// asleep is the busy answer after which the head waits, or nil while the head asks
+	// the store. While it is set, it is the answer to a caller that does not wait.
 	asleep *BusyError
 	timed  bool // a timer calls unpark for the hold
 	parked bool // the head does not ask the store: it waits for the hold
@@ -98,19 +99,21 @@ type waiter struct {
 	wide      bool              // a grant to it says that there is room for many
 	contended bool              // found the queue empty, but the key will probably be busy
 	refused   bool              // is the head, or does not wait, and the store answered busy
-	slept     bool              // since then
+	slept     bool              // has waited since then
 	number    int               // of its arrival in the queue
 	asked     int               // its question began after this arrival
 	node      fifo.Node[waiter] // in its queue
-	// ready is closed when it may ask, was given a hold, or was refused. It is nil if the
-	// waiter asks the store at once, as the head of a queue that was empty or beside the head.
+	// ready is closed when the waiter may ask, was passed a hold, or was refused. It is
+	// nil if the waiter asks the store at once, as the head of a queue that was empty
+	// or beside the head.
 	ready  chan struct{}
-	answer error // why it was refused; set before ready is closed
+	answer error // the reason of a refusal; set before ready is closed
 
 	// Waiters of one limit ask side by side while their weights fit into it.
 	weight, limit int64
 
-	// Also of its claim: what a busy answer says of other claims depends on it.
+	// The claim's weight too: the meaning of a busy answer for other claims depends on
+	// it.
 	claimed   int64 // the weight
 	fair, run bool
 
@@ -120,8 +123,8 @@ type waiter struct {
 	minToken uint64        // and at least this token
 	given    *hold         // passed on to it, and not yet taken; set before ready is closed
 	pause    time.Duration // before it asks: other processes poll, and have the key first
-	// placed is made when it is woken to ask the store, and closed when it has a place in
-	// the store's list, or leaves.
+	// placed is made when the waiter is woken to ask the store. It is closed when the
+	// waiter has a place in the store's list, or leaves.
 	placed chan struct{}
 }
 
@@ -154,7 +157,7 @@ func (ws *waiters) remove(q *queue, w *waiter) {
 	}
 }
 
-// toFront has w ask the store, as the head or beside it.
+// toFront makes w ask the store, as the head or beside it.
 func (ws *waiters) toFront(q *queue, w *waiter) {
 	w.front, w.asked = true, q.arrivals
 	q.front++
@@ -162,7 +165,7 @@ func (ws *waiters) toFront(q *queue, w *waiter) {
 	ws.behind--
 }
 
-// toBack is the opposite of toFront.
+// toBack reverses toFront.
 func (ws *waiters) toBack(q *queue, w *waiter) {
 	w.front = false
 	q.front--
@@ -175,8 +178,8 @@ func (ws *waiters) full(q *queue) bool {
 	return ws.perKey > 0 && q.line.Len()-q.front >= ws.perKey || ws.total > 0 && ws.behind >= ws.total
 }
 
-// admits reports whether w may ask beside those in front: nothing of their answers speaks
-// against it, and it is admitted together with them. No one asks beside a head that was
+// admits reports whether w may ask beside those in front: none of their answers speaks
+// against it, and w is admitted together with them. No one asks beside a head that was
 // refused or waits for a hold.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
@@ -184,9 +187,10 @@ func (q *queue) admits(w *waiter) bool {
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
-// noteOutcome notes how the asking of w, which has left, ended. A grant lets others ask
-// beside the head: many if the next is admitted for certain, as a reader mostly is, else
-// one more, so that the questions are at most twice the grants.
+// noteOutcome records the result of the question of w, which has left. A grant lets
+// others ask beside the head. Many may ask if the next one is certain to be admitted,
+// as a reader usually is; otherwise one more, so that the questions are at most twice
+// the grants.
 func (q *queue) noteOutcome(w *waiter, granted bool) {
 	head := q.head()
 	switch {
@@ -201,7 +205,7 @@ func (q *queue) noteOutcome(w *waiter, granted bool) {
 	}
 }
 
-// advance has those behind the front ask who may.
+// advance makes those waiters ask that are behind the front and may ask.
 func (ws *waiters) advance(q *queue) {
 	for w := q.head(); w != nil && q.front < q.line.Len(); w = w.node.Next() {
 		if w.front {
@@ -216,8 +220,9 @@ func (ws *waiters) advance(q *queue) {
 	}
 }
 
-// noteRefused notes that the store answered w busy. Those behind w that do not wait get that
-// answer where it is one to them. If w has asked beside the head and waits, it steps back.
+// noteRefused records that the store answered w busy. Waiters behind w that do not wait
+// get that answer where it applies to them. If w asked beside the head and waits, it
+// steps back.
 func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -235,16 +240,17 @@ func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	w.refused = true
 }
 
-// answers reports whether a busy answer to w's last question is one to b too. The question
-// began when b was in the queue, so the key was busy after b had come. The claim of b is of
-// the same kind and no lighter, so the store would have refused it as well.
+// answers reports whether a busy answer to w's last question applies to b too. It does
+// if the question began when b was in the queue, so that the key was busy after b had
+// come. The claim of b must also be of the same kind and no lighter, so that the store
+// would have refused it as well.
 func (w *waiter) answers(b *waiter) bool {
 	return b.number <= w.asked && b.limit == w.limit && b.claimed >= w.claimed &&
 		b.fair == w.fair && b.run == w.run && b.minToken == w.minToken
 }
 
-// stepBack has w, which was refused when it asked beside the head, wait again at its place.
-// That is its own even if the queue is full: it was let in before.
+// stepBack makes w, which was refused when it asked beside the head, wait again at its
+// own place. It keeps that place even if the queue is full: it was let in before.
 func (ws *waiters) stepBack(q *queue, w *waiter) {
 	w.beside = false
 	w.ready = make(chan struct{})
@@ -302,7 +308,7 @@ func (ws *waiters) dropEmpty(key string, q *queue) {
 	queues.Put(q)
 }
 
-// queueOf returns the queue whose hold h is, nil if there is none.
+// queueOf returns the queue whose hold is h, or nil.
 func (ws *waiters) queueOf(h *hold) *queue {
 	if q := ws.of[h.key]; q != nil && q.hold == h {
 		return q
@@ -318,7 +324,7 @@ func (q *queue) wakeToAsk() {
 	close(w.ready)
 }
 
-// noteContention notes whether a lone caller had to wait.
+// noteContention records whether a lone caller had to wait.
 func (ws *waiters) noteContention(w *waiter) {
 	if !w.refused {
 		delete(ws.contended, w.key)
@@ -330,16 +336,16 @@ func (ws *waiters) noteContention(w *waiter) {
 	ws.contended[w.key] = true
 }
 
-// rest is how long w, the head, leaves its key to other processes before it asks, where
-// they cannot be woken either.
+// rest returns how long w, the head, leaves its key to other processes before it asks,
+// where they cannot be woken either.
 func (ws *waiters) rest(w *waiter, step time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return max(w.pause, ws.turns.rest(w.key, step))
 }
 
-// refusal is the answer to a caller that does not wait, while the head waits; nil while
-// the head asks the store.
+// refusal returns the answer to a caller that does not wait while the head waits, or
+// nil while the head asks the store.
 func (q *queue) refusal() error {
 	switch {
 	case q.asleep != nil:
@@ -350,8 +356,8 @@ func (q *queue) refusal() error {
 	return nil
 }
 
-// asleep notes that w, the head, was answered busy and waits; nil: it asks again. Those
-// behind it that do not wait get that answer.
+// asleep records the busy answer after which w, the head, waits; nil means that it asks
+// again. Waiters behind it that do not wait get that answer.
 func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -370,7 +376,7 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	}
 }
 
-// takeGiven returns the hold that was passed on to w, which takes it; nil if there is none.
+// takeGiven returns the hold that was passed on to w, which takes it, or nil.
 func (w *waiter) takeGiven() *hold {
 	h := w.given
 	w.given = nil
@@ -385,8 +391,8 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// behind yields those behind w that do not ask: all, or those that do not wait. The loop may
-// refuse them.
+// behind yields the waiters behind w that do not ask: all of them, or those that do not
+// wait. The loop may refuse them.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
@@ -399,24 +405,24 @@ func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	}
 }
 
-// refuse has w, which does not ask, leave its queue with the answer.
+// refuse makes w, which does not ask, leave its queue with the answer.
 func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 	ws.remove(q, w)
 	w.answer = answer
 	close(w.ready)
 }
 
-// leave takes w, which was granted its claim or was not, out of its queue. If w was the
-// head, the next waiter is:
+// leave takes w, whose claim was granted or not, out of its queue. If w was the head,
+// the next waiter becomes the head:
 //   - w has a lease now, whose hold h can be passed on: the new head is parked for it, if
 //     it can be (h is nil if there is none),
 //   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
 //     returned for release,
 //   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
 //
-// If the store did not answer w, but failed, those behind w that do not wait get that error
-// too. If the server is known to be down all of them do: one after the other, they would
-// wait for the same time-outs.
+// If the store did not answer w, but failed, those behind w that do not wait get that
+// error too. If the server is known to be down all of them get it. Otherwise they would
+// wait for the same time-outs, one after the other.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -446,7 +452,7 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	q.asleep, q.parked = nil, false
 	if h != nil && h.remaining(ws.now()) > 0 {
 		q.timed = q.timed && q.hold == h
-		q.hold = h // else it was lost before the queue knew of it
+		q.hold = h // otherwise it was lost before the queue had it
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
@@ -455,8 +461,9 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		ws.toFront(q, next)
 	}
 	switch {
-	// Only next can have it: nobody else is in front. A hold goes to waiters that it fits,
-	// which are exclusive, and nobody asks beside such a head, nor beside a parked one.
+	// Only next can have it: nobody else is in front. A hold goes to waiters that it
+	// fits, which are exclusive. Nobody asks beside such a head, nor beside a parked
+	// one.
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
 		next.given = given
 		close(next.ready)

@@ -12,7 +12,7 @@ import (
 type watch struct {
 	wakeUps <-chan struct{} // nil while closed
 	cancel  context.CancelFunc
-	reopen  time.Time // it is not opened before
+	reopen  time.Time // it is not opened before this time
 }
 
 func (w *watch) live() bool { return w.wakeUps != nil }
@@ -37,8 +37,8 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	return true
 }
 
-// failed closes a watch that did not open in time, or that the store has ended. It is not
-// opened again at once, since it may fail each time.
+// failed closes a watch that did not open in time, or that the store has closed. The
+// watch is not reopened at once, because it may fail each time.
 func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
@@ -47,7 +47,7 @@ func (w *watch) failed(a *attempt) {
 	}
 }
 
-// retry lets it be opened at once again after a failure.
+// retry allows the watch to be reopened at once after a failure.
 func (w *watch) retry() { w.reopen = time.Time{} }
 
 func (w *watch) close() {
@@ -57,9 +57,9 @@ func (w *watch) close() {
 	w.wakeUps, w.cancel = nil, nil
 }
 
-// wakeUpWait is how long to wait for a wake-up before asking again. What the holder has
-// left bounds it, since a hold that expires wakes no waiter. Of many waiters a few ask
-// then, and the one that was woken to learn that time.
+// wakeUpWait returns how long to wait for a wake-up before asking again. The time that
+// the holder has left bounds it, because a hold that expires wakes no waiter. Of many
+// waiters only a few ask then, and the one that was woken to learn that time.
 func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// served acquires order:1 while another process holds it for ten seconds, and
-// says how long after the release that took.
+// served acquires order:1 while another process holds it for ten seconds. It returns
+// how long after the release that took.
 func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOption) time.Duration {
 	t.Helper()
 	holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -26,35 +26,34 @@ func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOpti
 	return took - 10*time.Second
 }
 
-// hazard 39
 // TestBrokenWatch is about hazard 39 of PROOF.md.
 func TestBrokenWatch(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
 	close(closed)
 	for name, watch := range map[string]func(ctx context.Context, n int) (<-chan struct{}, error){
-		"breaks as soon as it is opened": func(context.Context, int) (<-chan struct{}, error) {
+		"breaks at once": func(context.Context, int) (<-chan struct{}, error) {
 			return closed, nil
 		},
-		"cannot be opened": func(context.Context, int) (<-chan struct{}, error) {
+		"not opened": func(context.Context, int) (<-chan struct{}, error) {
 			return nil, errors.New("subscription refused")
 		},
-		"is not supported for the claim": func(context.Context, int) (<-chan struct{}, error) {
+		"not supported": func(context.Context, int) (<-chan struct{}, error) {
 			return nil, core.ErrUnsupported
 		},
-		"hangs while it is opened": func(ctx context.Context, _ int) (<-chan struct{}, error) {
+		"hangs at opening": func(ctx context.Context, _ int) (<-chan struct{}, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		"hangs while it is opened, and says nothing of it": func(ctx context.Context, _ int) (<-chan struct{}, error) {
+		"hangs silently": func(ctx context.Context, _ int) (<-chan struct{}, error) {
 			<-ctx.Done()
 			return make(chan struct{}), nil
 		},
-		"loses every wake-up": func(context.Context, int) (<-chan struct{}, error) {
+		"loses wake-ups": func(context.Context, int) (<-chan struct{}, error) {
 			return make(chan struct{}), nil
 		},
 	} {
-		sim(t, "with a watch that "+name+" a waiter polls, is served and asks no more than three times a second", func(t *testing.T) {
+		sim(t, name, func(t *testing.T) {
 			l, store := setup(t)
 			store.setWatch(watch)
 			wait := served(t, l, store)
@@ -70,7 +69,8 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "a swallowed wake-up costs one poll at most", func(t *testing.T) {
+	// It costs at most one poll.
+	sim(t, "swallowed wake-up", func(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
 			store.setWatch(func(context.Context, int) (<-chan struct{}, error) { return make(chan struct{}), nil })
@@ -82,7 +82,8 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a watch that breaks is opened again, and wakes again", func(t *testing.T) {
+	// A watch that breaks is opened again, and wakes again.
+	sim(t, "reopened", func(t *testing.T) {
 		l, s := setup(t)
 		inner := s.inner.(store.Watcher)
 		s.setWatch(func(ctx context.Context, n int) (<-chan struct{}, error) {
@@ -101,7 +102,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("the watch was opened %d times, want 2", n)
 		}
 	})
-	sim(t, "a watch ends with the waiting", func(t *testing.T) {
+	// A watch is closed when the waiting stops.
+	sim(t, "closed after the waiting", func(t *testing.T) {
 		l, s := setup(t)
 		var watching context.Context
 		inner := s.inner.(store.Watcher)
@@ -114,14 +116,16 @@ func TestBrokenWatch(t *testing.T) {
 			t.Error("the watch is still on after the lease was granted")
 		}
 	})
-	sim(t, "a lone caller that finds the key free opens no watch", func(t *testing.T) {
+	// It opens no watch.
+	sim(t, "lone caller, free key", func(t *testing.T) {
 		l, store := setup(t)
 		release(t, acquire(t, t.Context(), l, "order:1"))
 		if got, want := store.count(), 2; got != want || store.count(opWatch) != 0 {
 			t.Errorf("%d calls, want one acquire and one release", got)
 		}
 	})
-	sim(t, "a lone caller after one that had to wait opens the watch first, and asks once", func(t *testing.T) {
+	// After one that had to wait it opens the watch first, and asks once.
+	sim(t, "lone caller after another", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
 		asked := func() (acquires, watches int) { return store.count(opAcquire), store.count(opWatch) }
@@ -140,7 +144,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions and %d watches, want 2 and 1", n, w)
 		}
 	})
-	sim(t, "a watch that failed keeps no lone caller from asking", func(t *testing.T) {
+	// The failed watch keeps no lone caller from asking.
+	sim(t, "lone caller, failed watch", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
 		store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
@@ -151,10 +156,11 @@ func TestBrokenWatch(t *testing.T) {
 		start := time.Now()
 		release(t, acquire(t, t.Context(), l, "order:1"))
 		if took := time.Since(start); took != 0 {
-			t.Errorf("it took %v to get a free key", took)
+			t.Errorf("got a free key after %v", took)
 		}
 	})
-	sim(t, "a watch that hangs keeps no lone caller from a free key, whatever time it has", func(t *testing.T) {
+	// It keeps no lone caller from a free key, whatever its time.
+	sim(t, "lone caller, hanging watch", func(t *testing.T) {
 		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
 			l, store := setup(t)
 			for range 10 {
@@ -175,7 +181,8 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "when a holder dies, a few of many waiters ask at once", func(t *testing.T) {
+	// A few of the waiters ask at once.
+	sim(t, "holder of many waiters dies", func(t *testing.T) {
 		const waiting, holder = 60, 2 * time.Second
 		var asked atomic.Int32
 		var all sync.WaitGroup
@@ -194,10 +201,10 @@ func TestBrokenWatch(t *testing.T) {
 		}
 		all.Wait()
 		if n := asked.Load(); n < 2 || n > waiting/2+10 {
-			t.Errorf("%d of %d ask when the holder's time is over, want a few", n, waiting)
+			t.Errorf("%d of %d ask when the holder has died, want a few", n, waiting)
 		}
 	})
-	sim(t, "many waiters ask seldom", func(t *testing.T) {
+	sim(t, "many waiters", func(t *testing.T) {
 		l, store := setup(t)
 		const waiting = 1000
 		store.set(func(_ context.Context, n int, _ func() error) error {
@@ -216,7 +223,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%v does not say how many wait", err)
 		}
 	})
-	sim(t, "a release between the first question and the watch is not missed", func(t *testing.T) {
+	// A release between the first question and the watch is not missed.
+	sim(t, "release before the watch", func(t *testing.T) {
 		l, s := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, s.inner), "order:1")
 		inner := s.inner.(store.Watcher)
@@ -231,7 +239,8 @@ func TestBrokenWatch(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	sim(t, "a waiter with a lease shorter than a poll keeps its place and is woken", func(t *testing.T) {
+	// Its waiter keeps its place and is woken.
+	sim(t, "lease shorter than a poll", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair())} {
 			l, store := setup(t)
 			if wait := served(t, l, store, append(o, core.TTL(150*time.Millisecond))...); wait != 0 {

@@ -13,22 +13,22 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// batch is how many holds travel in one Extend.
+// batch bounds the number of holds in one Extend.
 const batch = 512
 
-// firstCalls is how many calls run side by side at first for the holds that are due.
+// firstCalls is the initial number of calls side by side for the holds that are due.
 const firstCalls = 8
 
-// watchdog extends the holds of a Locker. It has one timer for a queue by due time. Holds
-// that are due together are extended in batches, in several calls side by side, so that a
-// call that hangs delays the others little. Meanwhile a hold is in the queue for the end of
-// the trust in it, which waits for no call.
+// watchdog extends the holds of a Locker. It has one timer for a queue by due time.
+// Holds that are due together are extended in batches, in several calls side by side,
+// so that a call that hangs delays the others little. In the meantime a hold is in the
+// queue for the end of its trust, which waits for no call.
 type watchdog struct {
 	keeper *keeper
 
 	mu       order.Mutex[watchdogRank]
 	queue    due.Queue[hold]
-	epoch    time.Time // what its times count from
+	epoch    time.Time // the origin of its times
 	timer    *time.Timer
 	at       time.Duration // when timer fires, 0 if not at all
 	inFlight count         // goroutines that extend holds
@@ -40,7 +40,7 @@ type watchdog struct {
 
 // alarm is the watchdog's part of a hold.
 type alarm struct {
-	early time.Duration    // how much before it is due the watchdog may look at it
+	early time.Duration    // how much before it is due the watchdog may check it
 	entry *due.Entry[hold] // nil if it is not in the queue
 }
 
@@ -49,8 +49,8 @@ func (w *watchdog) init(k *keeper) {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
-// schedule has the watchdog look at h at the given time, or up to early before that. The
-// caller holds the mutex of h.
+// schedule schedules the watchdog's check of h at the given time, or up to early before
+// that. The caller holds the mutex of h.
 func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +60,8 @@ func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.set()
 }
 
-// remove takes h out of the queue. The timer stays as it is: to fire once for nothing
-// costs less than to be set with every lease.
+// remove takes h out of the queue. The timer stays as it is: firing once for nothing
+// costs less than setting it with every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,8 +69,8 @@ func (w *watchdog) remove(h *hold) {
 	h.alarm.entry = nil
 }
 
-// set sets the timer to the due time of the first hold, or to the next look for a
-// suspension if that is sooner. The caller holds the mutex.
+// set sets the timer to the due time of the first hold, or to the next check for a
+// suspension if that is earlier. The caller holds the mutex.
 func (w *watchdog) set() {
 	at, h := w.queue.First()
 	if h == nil || w.at > 0 && w.at <= at {
@@ -86,7 +86,8 @@ func (w *watchdog) set() {
 	}
 }
 
-// fire extends what is due, and ends the trust in a hold that was not extended in time.
+// fire extends the holds that are due, and ends the trust in a hold that was not
+// extended in time.
 func (w *watchdog) fire() {
 	w.afterSuspension()
 	var holds []*hold
@@ -107,14 +108,14 @@ func (w *watchdog) fire() {
 	w.set()
 	w.mu.Unlock()
 
-	now := w.keeper.now() // not before: what was due at the end of its trust is not trusted now
+	now := w.keeper.now() // read here: a hold that was due at the end of its trust is not trusted now
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
-// extendAll begins to extend holds in batches, with firstCalls calls side by side. As long
-// as batches are left, the number of calls doubles after each pause: a store that answers
-// soon is asked by few goroutines, and calls that hang do not delay the other batches for
-// long.
+// extendAll begins to extend holds in batches, with firstCalls calls side by side. As
+// long as batches are left, the number of calls doubles after each pause. So a store
+// that answers soon is asked by few goroutines, and calls that hang do not delay the
+// other batches for long.
 func (w *watchdog) extendAll(holds []*hold) {
 	if len(holds) == 0 {
 		return
@@ -149,7 +150,7 @@ func (w *watchdog) extendAll(holds []*hold) {
 	raise(0, firstCalls)
 }
 
-// extend extends a batch in one call, bounded by the hold that has least left.
+// extend extends a batch in one call, bounded by the hold that has the least time left.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.keeper.now()
 	limit := budget(maxTTL)
@@ -176,8 +177,9 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	return lease == nil || lease.extends(now) // without one, the next lease is about to have it
 }
 
-// answered handles the answer to an extension of h that began at start, and schedules the
-// next one. It notifies no lease if the trust in h is over, or its lease has released it.
+// answered handles the answer to an extension of h that began at start, and schedules
+// the next extension. It notifies no lease if h is not trusted any more, or the lease
+// has released h.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()
@@ -186,8 +188,8 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	pause := h.toRetry
 	if x.Err == nil {
 		pause = func(now clock.Moment) time.Duration {
-			// After Lease.Extend with a longer TTL h is due by that TTL, unless that is in
-			// the past.
+			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
+			// time is in the past.
 			if d := h.toExtend(now); d > 0 {
 				return d
 			}
@@ -209,8 +211,8 @@ func (w *watchdog) callEnded() {
 	w.inFlight.add(-1)
 }
 
-// stop ends the calls under way, whose answers are not needed any more. It returns true
-// when they have ended, and false if ctx ends before that.
+// stop ends the calls in flight, whose answers are not needed any more. It reports
+// whether they returned before ctx was done.
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
@@ -223,8 +225,8 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	return done(ctx, landed)
 }
 
-// afterSuspension has every hold extended, or lost, if the machine was suspended since the
-// last look: timers stand still then.
+// afterSuspension makes every hold extended or lost if the machine was suspended since
+// the last check: timers stand still during a suspension.
 func (w *watchdog) afterSuspension() {
 	now := w.keeper.now()
 	w.mu.Lock()

@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hazards 45 and 46
 // TestWatchdog is about hazards 45 and 46 of PROOF.md.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
-	sim(t, "a lease is extended every third of its TTL, for 24 hours", func(t *testing.T) {
+	// A lease is extended every third of its TTL, for 24 hours.
+	sim(t, "extended for a day", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		last, end := time.Now(), time.Now().Add(24*time.Hour)
@@ -39,7 +39,8 @@ func TestWatchdog(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "an extension that hangs holds up neither the others nor their end", func(t *testing.T) {
+	// It holds up neither the other leases nor their loss.
+	sim(t, "hanging extension", func(t *testing.T) {
 		l, store := setup(t)
 		long := acquire(t, t.Context(), l, "order:long")
 		time.Sleep(8 * time.Second)
@@ -51,7 +52,7 @@ func TestWatchdog(t *testing.T) {
 		start := time.Now()
 		lossTime(t, short)
 		if took := time.Since(start); took > time.Second {
-			t.Errorf("the short lease ended %v after the store began to hang", took)
+			t.Errorf("got the loss of the short lease %v after the store began to hang", took)
 		}
 		wantHeldLease(t, long)
 		store.set(nil, opExtend)
@@ -60,20 +61,22 @@ func TestWatchdog(t *testing.T) {
 		release(t, long)
 		wantErr(t, short.Release(t.Context()), core.ErrLost)
 	})
-	sim(t, "extending goes on after the ctx of Acquire has ended, until Release", func(t *testing.T) {
+	// The lease is extended until Release.
+	sim(t, "ctx of Acquire is done", func(t *testing.T) {
 		l, store := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		lease := acquire(t, ctx, l, "order:1")
 		cancel()
 		if err := context.Cause(lease.Context()); err != context.Canceled {
-			t.Errorf("the lease's context ended with %v", err)
+			t.Errorf("got cause %v", err)
 		}
 		time.Sleep(time.Hour)
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	sim(t, "nothing is extended after Release has returned", func(t *testing.T) {
+	// Nothing is extended after Release has returned.
+	sim(t, "released", func(t *testing.T) {
 		l, store := setup(t)
 		released := make(map[string]time.Time)
 		for i := range 1000 {
@@ -97,16 +100,17 @@ func TestWatchdog(t *testing.T) {
 			}
 		}
 		if n < 100 {
-			t.Errorf("only %d extensions: the releases came too early to tell", n)
+			t.Errorf("only %d extensions: the releases came too early", n)
 		}
 	})
-	sim(t, "Release ends the lease before it tells the store", func(t *testing.T) {
+	// It ends the lease before it asks the store.
+	sim(t, "Release ends the lease first", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		time.Sleep(9500 * time.Millisecond)
 		store.set(func(_ context.Context, _ int, do func() error) error {
 			if context.Cause(lease.Context()) != context.Canceled || lease.Deadline().After(time.Now()) {
-				t.Error("the lease is still good while it is being released")
+				t.Error("got a lease that is held while it is being released")
 			}
 			store.forget()
 			time.Sleep(1500 * time.Millisecond)
@@ -117,7 +121,8 @@ func TestWatchdog(t *testing.T) {
 		}, opRelease)
 		release(t, lease)
 	})
-	sim(t, "a lease is extended by what the store granted, if that is less than was asked", func(t *testing.T) {
+	// A lease is extended by the granted time, if that is less than the TTL.
+	sim(t, "short grant", func(t *testing.T) {
 		for _, part := range []time.Duration{2, 15} {
 			store := newScripted(nil)
 			inner := &stingy{memStore(), 30 * time.Second / part}
@@ -146,7 +151,9 @@ func TestWatchdog(t *testing.T) {
 
 func TestMaxHold(t *testing.T) {
 	t.Parallel()
-	sim(t, "after MaxHold a lease is not extended, ends within its TTL, and the observer is told once", func(t *testing.T) {
+	// After MaxHold the lease is not extended and expires within its TTL, and the
+	// observer is notified once.
+	sim(t, "extended until MaxHold", func(t *testing.T) {
 		for _, limit := range []time.Duration{time.Second, 15 * time.Second, 95 * time.Second, time.Hour} {
 			seen := &recorder{}
 			l, store := setup(t, core.WithObserver(seen))
@@ -154,7 +161,7 @@ func TestMaxHold(t *testing.T) {
 			lease := acquire(t, t.Context(), l, "order:1", core.MaxHold(limit))
 			end := lossTime(t, lease).Sub(start)
 			if end > limit+30*time.Second || limit > 30*time.Second && end < limit {
-				t.Errorf("MaxHold(%v): the lease ended after %v", limit, end)
+				t.Errorf("MaxHold(%v): got the loss after %v", limit, end)
 			}
 			for _, c := range store.sent(opExtend) {
 				if at := c.at.Sub(start); at > limit {
@@ -162,14 +169,15 @@ func TestMaxHold(t *testing.T) {
 				}
 			}
 			if over := seen.all(core.Overrun); len(over) != 1 || over[0].Held < limit || over[0].Name != "order" {
-				t.Errorf("MaxHold(%v): told of overruns %+v", limit, over)
+				t.Errorf("MaxHold(%v): got overruns %+v", limit, over)
 			}
 			time.Sleep(2 * time.Second)
 			wantFree(t, store.inner, "order:1")
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	sim(t, "a lease that is released in time does not overrun", func(t *testing.T) {
+	// The lease does not overrun.
+	sim(t, "released in time", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
 		lease := acquire(t, t.Context(), l, "order:1", core.MaxHold(time.Minute))
@@ -178,10 +186,11 @@ func TestMaxHold(t *testing.T) {
 		release(t, lease)
 		time.Sleep(time.Minute)
 		if kinds := seen.kinds(); strings.Contains(kinds, "overrun") {
-			t.Errorf("told %s", kinds)
+			t.Errorf("got %s", kinds)
 		}
 	})
-	sim(t, "without renewal a lease ends when its time is over, and Extend prolongs it", func(t *testing.T) {
+	// Without renewal a lease expires after its time, and Extend prolongs it.
+	sim(t, "NoRenew and Extend", func(t *testing.T) {
 		l, store := setup(t)
 		start := time.Now()
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(10*time.Second))

@@ -13,7 +13,8 @@ import (
 // styleBegins is the commit after which new lines follow the style of CONTRIBUTING.md.
 const styleBegins = "141aa89"
 
-// goneWords are words that the style replaces, and textFiles the files whose lines are read.
+// goneWords are words that the style replaces. textFiles are the files whose lines are
+// read.
 var (
 	goneWords = regexp.MustCompile(`(?i)\b(tells?|told|whoever|(has|have|had) ended|but for|giv(e|es|en|ing) back|gave back)([^\w(]|$)`)
 	textFiles = []string{"*.go", "*.lua", "*.sql", "*.md", "*.proto", "*.html"}
@@ -28,8 +29,8 @@ func goneIn(file, line string) string {
 	return strings.TrimRight(goneWords.FindString(line), " \t.,;:!?)\"`'*_]}|")
 }
 
-// ageless returns what of a line counts for its age: no spaces, and no packages of names
-// that have moved from one to another.
+// ageless returns the part of a line that counts for its age: no spaces, and no
+// packages of names that have moved from one to another.
 func ageless(line string) string {
 	return strings.NewReplacer(" ", "", "\t", "", "core.", "", "store.", "", "adapter.", "").Replace(line)
 }

@@ -25,15 +25,15 @@ var (
 	runs   = hooks.Once.(hooks.Runs[*once.Once, *core.Locker, core.AcquireOption])
 )
 
-// Check reports whether an acquire with opts, on top of the defaults of l, is allowed, and
-// how long it may wait: 0 for one attempt, negative if only its ctx ends it. It sends
-// nothing. It fails with core.ErrInvalid, and with core.ErrUnsupported for what the store
-// does not serve if the store is a store.Checker.
+// Check reports whether an acquire with opts, on top of the defaults of l, is allowed,
+// and returns how long it may wait: 0 for one attempt, negative if only its ctx limits
+// it. It sends nothing. It fails with core.ErrInvalid, and with core.ErrUnsupported for
+// options that the store does not serve, if the store is a store.Checker.
 func Check(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, err error) {
 	return engine.Check(l, opts...)
 }
 
-// CheckRun is Check for Locker.Begin, which package once uses.
+// CheckRun checks options like Check, for Locker.Begin, which package once uses.
 func CheckRun(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, err error) {
 	return engine.CheckRun(l, opts...)
 }
@@ -86,12 +86,12 @@ func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 // answer passes the mark on, by once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
 
-// Committed reports whether the work of the run of ctx has called once.Commit. If so, the
-// database decides what its answer is, and Do returns that: what the work returns is not to be
-// sent.
+// Committed reports whether the work of the run of ctx has called once.Commit. If so,
+// the database decides about its answer, and Do returns that answer: the result of the
+// work must not be sent.
 func Committed(ctx context.Context) bool { return runs.Committed(ctx) }
 
-// Withdrawn reports whether once.Withdraw has marked err, the error of a handler: it has
-// done nothing. The adapter returns err from its run, whatever else it would keep. What
-// was marked is for the caller.
+// Withdrawn reports whether once.Withdraw has marked err, the error of a handler that
+// has done nothing, and returns the marked error for the caller. The adapter returns
+// err from its run, even if it would store another result.
 func Withdrawn(err error) (marked error, ok bool) { return runs.Withdrawn(err) }

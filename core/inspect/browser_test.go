@@ -65,7 +65,7 @@ func (s *site) calm(name string) {
 		name          string
 		width, height int
 		phone, dark   bool
-	}{{"desktop", 1280, 900, false, false}, {"phone", 390, 844, true, false}, {"phone-dark", 390, 844, true, true}, {"desktop-dark", 1280, 900, false, true}} {
+	}{{"desktop", 1280, 640, false, false}, {"phone", 390, 844, true, false}, {"phone-dark", 390, 844, true, true}, {"desktop-dark", 1280, 640, false, true}} {
 		s.Screen(v.width, v.height, v.phone, v.dark)
 		if wide := s.Run("return document.documentElement.scrollWidth").(float64); int(wide) > v.width {
 			s.t.Errorf("%s on a %s of %d is %v wide", name, v.name, v.width, wide)

@@ -13,15 +13,14 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// soonest is how long a process that has resigned waits before it looks for the first
-// time whether another process leads.
+// soonest limits how early a process that has resigned first checks whether another
+// process leads.
 const soonest = 50 * time.Millisecond
 
-// errResigned is the cause with which the context of a term ends by Resign.
+// errResigned is the cause of the context of a term that Resign ended.
 var errResigned = errors.New("leader resigned")
 
-// Elector takes part in an election. It is safe for concurrent use, and holds
-// nothing that would have to be closed.
+// Elector takes part in an election. It is safe for concurrent use, and needs no Close.
 type Elector struct {
 	config
 	locker *core.Locker
@@ -30,16 +29,16 @@ type Elector struct {
 	ttl    time.Duration
 
 	mu     sync.Mutex
-	lease  *core.Lease // of the term that goes on, nil if none does
+	lease  *core.Lease // of the current term, or nil
 	resign context.CancelCauseFunc
 }
 
-// New makes an Elector for the election of key: all that have the same store and
+// New makes an Elector for the election of key. All Electors with the same store and
 // key take part in one election. It sends nothing.
 //
-// It fails with core.ErrInvalid if l or an option is nil or an option is not
-// allowed, and with core.ErrUnsupported if the store tells that it cannot give
-// tokens; of a store that does not tell, Run says it.
+// New fails with core.ErrInvalid if l or an option is nil or an option is not allowed,
+// and with core.ErrUnsupported if the store reports that it cannot give tokens. If the
+// store does not report it, Run fails instead.
 func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if l == nil {
 		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)
@@ -71,7 +70,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	return e, err
 }
 
-// Run is New and Elector.Run for work that is not nil.
+// Run makes an Elector with New and calls its Run. The work must not be nil.
 func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.Context) error, opts ...Option) error {
 	if lead == nil {
 		return fmt.Errorf("lead: the work is nil: %w", core.ErrInvalid)
@@ -83,26 +82,27 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 	return e.Run(ctx, lead)
 }
 
-// Run campaigns, leads and campaigns again until ctx ends or the work is done. It
-// blocks all that time. lead is called for each term, under its lease's context,
-// which ends with cause core.ErrLost when the lease is lost, and when ctx ends, the
-// Locker is closed, or by Resign. It has to return soon then: until it has, this
-// process does not campaign. If lead is nil, a term has no work but to last.
+// Run campaigns, leads and campaigns again until ctx is done or the work is done. It
+// blocks all that time. For each term it calls lead under the lease's context, which is
+// done with cause core.ErrLost when the lease is lost. The context is also done when
+// ctx is done, when the Locker is closed, or by Resign. lead must return soon then:
+// until it has, this process does not campaign. If lead is nil, a term has no work and
+// just lasts.
 //
-//   - lead returns nil while the term goes on: the work is done, and Run returns nil.
-//   - lead returns an error while the term goes on: others have their turn, and Run
+//   - If lead returns nil during the term, the work is done, and Run returns nil.
+//   - If lead returns an error during the term, others have their turn, and Run
 //     campaigns after a pause.
-//   - the term has ended before lead returns: what it returns does not count, and Run
+//   - If the term ends before lead returns, the result of lead does not count, and Run
 //     campaigns again.
-//   - lead panics: the key is given back, and Run panics.
+//   - If lead panics, the key is released, and Run panics.
 //
-// When ctx ends, Run fails with an error that matches ctx's cause, and what lead
-// returned. It fails with core.ErrClosed when the Locker is closed, with
-// core.ErrUnsupported where the store cannot give tokens, and with core.ErrInvalid
-// for a key that is not allowed, or if ctx carries a lease of the key: a leader does
-// not re-enter. A busy key, or a store that does not answer, ends nothing. If Run is
-// called while another Run of this key and Locker goes on, it waits until that does
-// not lead or campaign.
+// When ctx is done, Run fails with an error that matches ctx's cause and the error of
+// lead. It fails with core.ErrClosed when the Locker is closed, with
+// core.ErrUnsupported where the store cannot give tokens, and with core.ErrInvalid for
+// a key that is not allowed, or if ctx carries a lease of the key: a leader does not
+// re-enter. A busy key, or a store that does not answer, ends nothing. If another Run
+// of this key and Locker is in progress, Run waits until that one neither leads nor
+// campaigns.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if _, ok := core.LeaseOf(ctx, e.key); ok {
 		return fmt.Errorf("lead %s: under a lease of the same key: %w", e.name, core.ErrInvalid)
@@ -113,7 +113,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 			return nil
 		}
 	}
-	// Nor does it join an owner that ctx tells of.
+	// Nor does it join an owner in ctx.
 	campaign := core.ContextWithOwner(ctx, "")
 	failed, refused := e.pause.Delays(), retry.LockWait.Delays()
 	for {
@@ -146,26 +146,27 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	}
 }
 
-// end is how a campaign and its term ended.
+// end is the result of a campaign and its term.
 type end int
 
 const (
 	unelected end = iota // the key is busy, or the store does not answer
-	final                // there is no use in another campaign
-	done                 // the work is
-	failure              // of the work
+	final                // another campaign is useless
+	done                 // the work is done
+	failure              // the work has failed
 	resigned
 	lost
 )
 
 type term struct {
 	end    end
-	err    error // why, or what the work has returned
+	err    error // the reason, or the error of the work
 	lasted time.Duration
 }
 
-// terms keep a process at one campaign or term of an election at a time: another
-// one, of another Elector, could be elected while the work of a lost term still runs.
+// terms restrict a process to one campaign or term of an election at a time. Otherwise
+// another Elector of the process could be elected while the work of a lost term still
+// runs.
 var terms keyed.Mutexes[election]
 
 type election struct {
@@ -173,8 +174,8 @@ type election struct {
 	key    string
 }
 
-// term campaigns, and leads if it is elected. When it returns the work has returned,
-// and the key was given back.
+// term campaigns, and leads if it is elected. When it returns, the work has returned
+// and the key is released.
 func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) term {
 	self := election{e.locker, e.key}
 	if err := terms.Lock(ctx, self); err != nil {
@@ -209,7 +210,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	return t
 }
 
-// endOf is how a term ended whose context has ended with cause.
+// endOf returns the result of a term whose context is done with cause.
 func endOf(cause error) end {
 	switch {
 	case errors.Is(cause, errResigned):
@@ -235,9 +236,9 @@ func (e *Elector) lead(lease *core.Lease, resign context.CancelCauseFunc, work f
 	return work(lease.Context())
 }
 
-// IsLeader returns nil if this process leads, by the clock of its lease, and else an
-// error that matches core.ErrBusy. It asks no store, and does not block. While the
-// work of a term that has ended still runs, it does not lead.
+// IsLeader returns nil if this process leads, by the clock of its lease. Otherwise it
+// returns an error that matches core.ErrBusy. It asks no store, and does not block.
+// While the work of an earlier term still runs, the process does not lead.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	lease := e.lease
@@ -248,11 +249,11 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("lead %s: another process may lead: %w", e.name, core.ErrBusy)
 }
 
-// Resign ends the term, if this process leads, so that another one can lead. When the
-// work has returned and the key was given back, this process does not campaign for a
-// TTL, unless it sees that another one leads. It looks by asking for the key as a
-// reader, of the name leader-look. Resign returns at once, and does nothing if this
-// process does not lead.
+// Resign ends the term, if this process leads, so that another process can lead. When
+// the work has returned and the key is released, this process does not campaign for a
+// TTL, unless it sees that another process leads. It checks that by asking for the key
+// as a reader, with the name leader-look. Resign returns at once, and does nothing if
+// this process does not lead.
 func (e *Elector) Resign() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -261,8 +262,8 @@ func (e *Elector) Resign() {
 	}
 }
 
-// yield waits for a TTL, or until another process leads. It looks often at first, since
-// that may be soon and not for long.
+// yield waits for a TTL, or until another process leads. It checks often at first,
+// because that may be soon and not for long.
 func (e *Elector) yield(ctx context.Context) {
 	end := time.Now().Add(e.ttl)
 	next := retry.Policy{Initial: soonest, Max: max(e.ttl/10, soonest), Multiplier: 2, Jitter: 0.5}.Delays()
@@ -275,8 +276,8 @@ func (e *Elector) yield(ctx context.Context) {
 	}
 }
 
-// led tells whether the key is held: a reader is refused then. A reader that is admitted
-// gives the key back before it can keep others waiting.
+// led reports whether the key is held: a reader is refused then. A reader that is
+// admitted releases the key before it can keep others waiting.
 func (e *Elector) led(ctx context.Context) bool {
 	lease, err := e.locker.TryAcquire(core.ContextWithOwner(ctx, ""), e.key,
 		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.Name("leader-look"))
@@ -286,7 +287,7 @@ func (e *Elector) led(ctx context.Context) bool {
 	return errors.Is(err, core.ErrBusy) && ctx.Err() == nil
 }
 
-// ended is the error of a Run whose ctx has ended; last is what happened before.
+// ended returns the error of a Run whose ctx is done; last is the error before that.
 func (e *Elector) ended(ctx context.Context, last error) error {
 	cause := context.Cause(ctx)
 	err := fmt.Errorf("lead %s: %w", e.name, cause)
@@ -299,7 +300,7 @@ func (e *Elector) ended(ctx context.Context, last error) error {
 	return err
 }
 
-// sleep returns false if ctx ends before d is over.
+// sleep waits for d, and returns false if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -24,7 +24,8 @@ var errWork = errors.New("the work failed")
 
 func TestTerms(t *testing.T) {
 	t.Parallel()
-	sim(t, "one of three leads, and when it stops the next one does at once", func(t *testing.T) {
+	// One of three leads, and when it stops the next one leads at once.
+	sim(t, "next of three leads", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		all := map[string]*process{}
 		for _, name := range []string{"a", "b", "c"} {
@@ -50,7 +51,9 @@ func TestTerms(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a process that is cut off stops to lead before another one begins, and campaigns when its work has returned", func(t *testing.T) {
+	// A process that is cut off stops leading before another one begins, and campaigns
+	// when its work has returned.
+	sim(t, "partitioned leader steps down first", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Hour)
 		after(time.Minute)
@@ -72,7 +75,8 @@ func TestTerms(t *testing.T) {
 		}
 		b.want(t, 2, "second")
 	})
-	sim(t, "two electors of one process do not work at once, even when a lease is lost", func(t *testing.T) {
+	// They do not work at once, even when a lease is lost.
+	sim(t, "two electors of one process", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "process", time.Hour)
 		synctest.Wait()
@@ -94,7 +98,8 @@ func TestTerms(t *testing.T) {
 		first.stop(nil)
 		wantErr(t, <-ended, context.Canceled)
 	})
-	sim(t, "work that returns nil when its term is lost is not done", func(t *testing.T) {
+	// Work that returns nil when its term is lost is not done.
+	sim(t, "nil after the loss", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := start(t, store, b, "only", 0)
 		after(time.Minute)
@@ -107,7 +112,8 @@ func TestTerms(t *testing.T) {
 		after(2 * ttl)
 		b.want(t, 2, "only")
 	})
-	sim(t, "a process campaigns for as long as the store is down", func(t *testing.T) {
+	// A process campaigns all that time.
+	sim(t, "store is down", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := candidate(t, store, b, "only")
 		p.link.set(true)
@@ -121,7 +127,8 @@ func TestTerms(t *testing.T) {
 		after(5 * time.Second)
 		b.want(t, 1, "only")
 	})
-	sim(t, "a bound on waiting ends an attempt, and not the campaign", func(t *testing.T) {
+	// It ends an attempt, and not the campaign.
+	sim(t, "limit on waiting", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)
 		after(time.Second)
@@ -136,7 +143,8 @@ func TestTerms(t *testing.T) {
 
 func TestWork(t *testing.T) {
 	t.Parallel()
-	sim(t, "nil ends Run, and the key is free", func(t *testing.T) {
+	// Run returns, and the key is free.
+	sim(t, "nil", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		if err := p.elector.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
@@ -144,14 +152,15 @@ func TestWork(t *testing.T) {
 		wantFree(t, p)
 		p.close()
 	})
-	sim(t, "after a failure others lead, and the process pauses by its policy", func(t *testing.T) {
+	// Others lead, and the process pauses by its policy.
+	sim(t, "failure", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.Policy{Initial: time.Second, Multiplier: 2, Max: 4 * time.Second}))
 		begun, runs := time.Now(), []time.Duration{}
 		err := p.elector.Run(t.Context(), func(context.Context) error {
 			runs = append(runs, time.Since(begun))
 			switch len(runs) {
 			case 5:
-				time.Sleep(2 * ttl) // longer than a TTL: the pauses begin anew
+				time.Sleep(2 * ttl) // longer than a TTL: the pauses start over
 			case 7:
 				return nil
 			}
@@ -167,12 +176,14 @@ func TestWork(t *testing.T) {
 		}
 		p.close()
 	})
-	sim(t, "when the attempts are used up Run returns the failure", func(t *testing.T) {
+	// Run returns the failure.
+	sim(t, "attempts used up", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.None))
 		wantErr(t, p.elector.Run(t.Context(), func(context.Context) error { return errWork }), errWork)
 		p.close()
 	})
-	sim(t, "when ctx ends, Run waits for the work, gives the key back and returns, in this order", func(t *testing.T) {
+	// Run waits for the work, releases the key and returns, in this order.
+	sim(t, "ctx is done", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p, cause := start(t, store, b, "only", time.Hour), errors.New("shutdown")
 		after(time.Second)
@@ -193,11 +204,12 @@ func TestWork(t *testing.T) {
 		wantErr(t, err, cause, context.Canceled)
 		wantFree(t, other)
 		if e := b.want(t, 1, "only"); !errors.Is(e.cause, cause) || time.Since(e.done) != 0 {
-			t.Errorf("it ended with %v, %v before Run", e.cause, time.Since(e.done))
+			t.Errorf("got cause %v, %v before Run returned", e.cause, time.Since(e.done))
 		}
 		other.close()
 	})
-	sim(t, "what the work returns at the end of ctx is said", func(t *testing.T) {
+	// The error of Run has the error that the work returned when ctx was done.
+	sim(t, "error of the work", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -207,9 +219,10 @@ func TestWork(t *testing.T) {
 		}), errWork, context.DeadlineExceeded)
 		p.close()
 	})
-	sim(t, "a panic gives the key back, and goes on", func(t *testing.T) {
-		var told []bool
-		p := candidate(t, memstore.New(), nil, "only", leader.OnTerm(func(_ uint64, leading bool) { told = append(told, leading) }))
+	// It goes on, and the key is released.
+	sim(t, "panic", func(t *testing.T) {
+		var calls []bool
+		p := candidate(t, memstore.New(), nil, "only", leader.OnTerm(func(_ uint64, leading bool) { calls = append(calls, leading) }))
 		func() {
 			defer func() {
 				if r := recover(); r != errWork {
@@ -219,8 +232,8 @@ func TestWork(t *testing.T) {
 			_ = p.elector.Run(t.Context(), func(context.Context) error { panic(errWork) })
 		}()
 		wantFree(t, p)
-		if p.leads() || fmt.Sprint(told) != "[true false]" {
-			t.Errorf("it was told %v", told)
+		if p.leads() || fmt.Sprint(calls) != "[true false]" {
+			t.Errorf("got calls of OnTerm with %v", calls)
 		}
 		// Nor is the process's place in the election taken.
 		if err := p.elector.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
@@ -228,7 +241,8 @@ func TestWork(t *testing.T) {
 		}
 		p.close()
 	})
-	sim(t, "a Locker that is closed ends Run", func(t *testing.T) {
+	// Run returns.
+	sim(t, "closed Locker", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		p.run(nil)
 		after(time.Minute)
@@ -237,10 +251,11 @@ func TestWork(t *testing.T) {
 		wantErr(t, p.locker.Close(ctx), context.DeadlineExceeded)
 		wantErr(t, <-p.result, core.ErrClosed)
 	})
-	sim(t, "OnTerm is called around each term with its token", func(t *testing.T) {
-		var told []string
+	// It is called around each term with its token.
+	sim(t, "OnTerm", func(t *testing.T) {
+		var calls []string
 		p := candidate(t, memstore.New(), nil, "only", steady, leader.OnTerm(func(token uint64, leading bool) {
-			told = append(told, fmt.Sprint(token, leading))
+			calls = append(calls, fmt.Sprint(token, leading))
 		}))
 		var want []string
 		_ = p.elector.Run(t.Context(), func(ctx context.Context) error {
@@ -251,8 +266,8 @@ func TestWork(t *testing.T) {
 			}
 			return nil
 		})
-		if len(want) != 6 || fmt.Sprint(told) != fmt.Sprint(want) {
-			t.Errorf("told %v, want %v", told, want)
+		if len(want) != 6 || fmt.Sprint(calls) != fmt.Sprint(want) {
+			t.Errorf("got %v, want %v", calls, want)
 		}
 		p.close()
 	})
@@ -260,7 +275,8 @@ func TestWork(t *testing.T) {
 
 func TestResign(t *testing.T) {
 	t.Parallel()
-	sim(t, "a leader that resigns ends its term, and another one leads", func(t *testing.T) {
+	// A leader that resigns ends its term, and another process leads.
+	sim(t, "term ends", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Second)
 		after(time.Second)
@@ -272,13 +288,15 @@ func TestResign(t *testing.T) {
 		}
 		after(2 * time.Second)
 		b.want(t, 2, "second")
-		// Its own turn comes again: it campaigns, since it has seen that second leads.
+		// Its own turn comes again: it campaigns, because it has seen that second
+		// leads.
 		after(ttl / 2)
 		second.stop(nil)
 		after(time.Second)
 		b.want(t, 3, "first")
 	})
-	sim(t, "a leader without rivals that resigns does not campaign for a TTL, and then leads again", func(t *testing.T) {
+	// A leader that resigns does not campaign for a TTL, and then leads again.
+	sim(t, "no rivals", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := start(t, store, b, "only", 0)
 		after(time.Minute)
@@ -293,7 +311,8 @@ func TestResign(t *testing.T) {
 		after(2 * time.Second)
 		b.want(t, 2, "only")
 	})
-	sim(t, "a process that does not lead has nothing to resign", func(t *testing.T) {
+	// A process that does not lead has nothing to resign.
+	sim(t, "not leading", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)
 		after(time.Second)
@@ -305,10 +324,11 @@ func TestResign(t *testing.T) {
 		after(time.Second)
 		b.want(t, 2, "second")
 		if !second.leads() {
-			t.Error("an early Resign has ended a later term")
+			t.Error("got the end of a later term by an early Resign")
 		}
 	})
-	sim(t, "work that goes on after Resign keeps others out", func(t *testing.T) {
+	// Work that goes on after Resign keeps others out.
+	sim(t, "work goes on", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Hour)
 		after(time.Second)
@@ -323,7 +343,8 @@ func TestResign(t *testing.T) {
 
 func TestIsLeader(t *testing.T) {
 	t.Parallel()
-	sim(t, "it ends with the trust in the lease, also while the work goes on", func(t *testing.T) {
+	// It is false when the lease is not trusted any more, even while the work goes on.
+	sim(t, "lease expires", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := candidate(t, store, b, "only")
 		wantErr(t, p.elector.IsLeader(t.Context()), core.ErrBusy)
@@ -343,7 +364,7 @@ func TestIsLeader(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context) error { return nil }
-	sim(t, "what is not allowed is refused before anything is sent", func(t *testing.T) {
+	sim(t, "refused before anything is sent", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		for name, opts := range map[string][]leader.Option{
 			"a nil option": {nil}, "a nil OnTerm": {leader.OnTerm(nil)}, "a bad pause": {leader.Pause(retry.Policy{Initial: -1})},
@@ -361,14 +382,16 @@ func TestRefusals(t *testing.T) {
 		}
 		p.close()
 	})
-	sim(t, "a store without tokens is refused, also if it does not tell before", func(t *testing.T) {
+	// It is refused, even if the store does not report that before.
+	sim(t, "store without tokens", func(t *testing.T) {
 		l, err := core.New(tokenless{memstore.New()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, leader.Run(t.Context(), l, election, nothing), core.ErrUnsupported)
 	})
-	t.Run("plain keys and a majority without fencing are refused before anything is sent", func(t *testing.T) {
+	// Plain keys and a majority without fencing are refused before anything is sent.
+	t.Run("plain keys and quorums", func(t *testing.T) {
 		t.Parallel()
 		client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 			t.Error("it connects")
@@ -394,7 +417,8 @@ func TestRefusals(t *testing.T) {
 			wantErr(t, leader.Run(t.Context(), l, election, nothing), core.ErrUnsupported)
 		}
 	})
-	sim(t, "a leader neither re-enters nor joins", func(t *testing.T) {
+	// A leader neither re-enters nor joins.
+	sim(t, "lease or owner of the key", func(t *testing.T) {
 		store := memstore.New()
 		leads, other := candidate(t, store, nil, "leads"), candidate(t, store, newBook(t), "other")
 		lease, err := leads.locker.Acquire(t.Context(), election)
@@ -414,7 +438,8 @@ func TestRefusals(t *testing.T) {
 		leads.close()
 		other.close()
 	})
-	sim(t, "the name of an election is its key, or the part that is no data", func(t *testing.T) {
+	// It is the key, or the part of the key that is no data.
+	sim(t, "name of an election", func(t *testing.T) {
 		for key, want := range map[string]string{election: election, "shard:of-a-customer": "shard", "no label!": "lock"} {
 			names := map[string]bool{}
 			l, err := core.New(memstore.New(), core.WithObserver(namer(names)))

@@ -37,7 +37,7 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// link is a process's way to a store that others use too.
+// link is a process's connection to a store that others use too.
 type link struct {
 	*memstore.Store
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func (s *link) set(cut bool) {
 	s.cut = cut
 }
 
-// campaigns is how often the process has asked for the key.
+// campaigns returns how often the process has asked for the key.
 func (s *link) campaigns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *link) Release(ctx context.Context, c store.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// process is one that takes part in the election.
+// process is a process that takes part in the election.
 type process struct {
 	t       *testing.T
 	name    string
@@ -113,7 +113,7 @@ type process struct {
 	works   sync.WaitGroup
 }
 
-// start has a process take part. Its work lasts as long as its term, and linger.
+// start makes a process take part. Its work lasts as long as its term, and linger.
 func start(t *testing.T, store *memstore.Store, b *book, name string, linger time.Duration, opts ...leader.Option) *process {
 	t.Helper()
 	p := candidate(t, store, b, name, opts...)
@@ -122,7 +122,7 @@ func start(t *testing.T, store *memstore.Store, b *book, name string, linger tim
 	return p
 }
 
-// candidate is a process that does not take part yet.
+// candidate returns a process that does not take part yet.
 func candidate(t *testing.T, store *memstore.Store, b *book, name string, opts ...leader.Option) *process {
 	t.Helper()
 	p := &process{t: t, name: name, link: &link{Store: store}, book: b, result: make(chan error, 1)}
@@ -136,7 +136,7 @@ func candidate(t *testing.T, store *memstore.Store, b *book, name string, opts .
 	return p
 }
 
-// run runs the elector until the test ends.
+// run runs the elector until the end of the test.
 func (p *process) run(work func(ctx context.Context) error) {
 	ctx, stop := context.WithCancelCause(context.Background())
 	p.stop = stop
@@ -148,7 +148,7 @@ func (p *process) run(work func(ctx context.Context) error) {
 	p.t.Cleanup(func() {
 		stop(nil)
 		<-ended
-		p.works.Wait() // also those that an Elector has left
+		p.works.Wait() // also the work that an Elector has left
 		p.close()
 	})
 }
@@ -170,7 +170,7 @@ func (p *process) work(ctx context.Context) error {
 	return nil
 }
 
-// leads tells whether the process says that it leads.
+// leads reports whether the process leads by its Elector.
 func (p *process) leads() bool { return p.elector.IsLeader(p.t.Context()) == nil }
 
 // book has all terms, by all processes.
@@ -185,7 +185,7 @@ type entry struct {
 	name       string
 	token      uint64
 	begun      time.Time
-	over, done time.Time // the context's end, and the work's
+	over, done time.Time // the times when the context and the work were done
 	cause      error
 }
 
@@ -211,7 +211,7 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-// begin notes a term under ctx; the returned function notes the end of its work.
+// begin records a term under ctx; the returned function records the end of its work.
 func (b *book) begin(name string, ctx context.Context) (end func()) {
 	lease, ok := core.LeaseFromContext(ctx)
 	b.mu.Lock()
@@ -238,7 +238,7 @@ func (b *book) begin(name string, ctx context.Context) (end func()) {
 	}
 }
 
-// last is the latest term, and how many there were.
+// last returns the latest term, and the number of terms.
 func (b *book) last() (entry, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -258,7 +258,7 @@ func (b *book) want(t *testing.T, n int, name string) entry {
 	return e
 }
 
-// after lets d go by, and everything that is to happen by then happen.
+// after lets d pass, and everything that has to happen by then happen.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -1,6 +1,6 @@
 package memstore
 
-// Size returns of how many keys and watched claims s knows.
+// Size returns the number of keys and of watched claims in s.
 func (s *Store) Size() (keys, watches int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ func claim(key, lease string) store.Claim {
 	}
 }
 
-// inBubble runs fn where time is virtual, with an empty store.
+// inBubble runs fn in virtual time, with an empty store.
 func inBubble(t *testing.T, fn func(t *testing.T, s *memstore.Store)) {
 	t.Helper()
 	t.Parallel()
@@ -37,7 +37,7 @@ func acquire(t *testing.T, s *memstore.Store, c store.Claim) store.Grant {
 
 func TestStoreForgets(t *testing.T) {
 	t.Parallel()
-	t.Run("a key that was released", func(t *testing.T) {
+	t.Run("released key", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			c := claim("key", "a")
 			acquire(t, s, c)
@@ -50,7 +50,7 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("keys that are not asked for again", func(t *testing.T) {
+	t.Run("keys left alone", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			most := 0
 			for i := range 20_000 {
@@ -64,7 +64,8 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("keys that were refused, extended or released for nothing", func(t *testing.T) {
+	// Keys that were refused, extended or released for nothing.
+	t.Run("keys without a hold", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			for i := range 2_000 {
 				c := claim(fmt.Sprint("key ", i), "a")
@@ -82,7 +83,8 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a token that is ahead of the clock only after the clock has passed it", func(t *testing.T) {
+	// It is forgotten only after the clock has passed it.
+	t.Run("token ahead of the clock", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			c := claim("key", "a")
 			c.MinToken = uint64(time.Now().Add(time.Hour).UnixMicro())
@@ -100,7 +102,7 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	t.Run("watches that have ended", func(t *testing.T) {
+	t.Run("watches that are done", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			for i := range 100 {
@@ -122,7 +124,7 @@ func TestStoreForgets(t *testing.T) {
 	})
 }
 
-func TestStoreRefusesWhatNoLockerSends(t *testing.T) {
+func TestStore_InvalidClaims(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	for name, change := range map[string]func(c *store.Claim){
@@ -153,7 +155,7 @@ func TestStoreRefusesWhatNoLockerSends(t *testing.T) {
 	}
 }
 
-func TestStoreChangesNothingAfterTheContextHasEnded(t *testing.T) {
+func TestStore_CanceledContext(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	held := claim("key", "held")

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// This is how a user's test lets leases expire without waiting for them.
+// TestLeaseExpiresInVirtualTime shows how a user's test lets leases expire without
+// waiting for them.
 func TestLeaseExpiresInVirtualTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,11 +1,11 @@
-// Package memstore keeps locks in the memory of one process. It is the reference
+// Package memstore has locks in the memory of one process. It is the reference
 // implementation of store.Store, and a store for tests of code that uses a core.Locker:
 //
 //	locker, err := core.New(memstore.New())
 //
-// It supports every kind of claim. It takes the time from time.Now and starts no goroutine,
-// so in a testing/synctest bubble a test of a day of leases takes a moment. Lockers that
-// share one Store behave like processes that share one server.
+// It supports every kind of claim. It takes the time from time.Now and starts no
+// goroutine, so in a testing/synctest bubble a test of a day of leases takes a moment.
+// Lockers that share one Store behave like processes that share one server.
 package memstore
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It is
-// safe for concurrent use, waits for nothing but its own mutex, and needs no Close. If
-// ctx is done, a call changes nothing and fails with store.ErrUnavailable.
+// Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It
+// is safe for concurrent use, waits for nothing except its own mutex, and needs no
+// Close. If ctx is done, a call changes nothing and fails with store.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
 	keys    map[string]*keystate.State
 	watches map[watched][]chan struct{}
-	sweepAt int             // number of keys at which sweep looks at all of them
+	sweepAt int             // number of keys at which sweep visits all of them
 	cards   map[string]card // by process
 }
 
@@ -90,8 +90,8 @@ func (s *Store) Release(ctx context.Context, c store.Claim) (err error) {
 	return err
 }
 
-// step runs fn on the state of key, and wakes the waiters that fn returns. It forgets the key
-// if its state is empty.
+// step runs fn on the state of key, and wakes the waiters that fn returns. It removes
+// the key if its state is empty.
 func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State, now time.Time) (wake []string)) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
@@ -118,8 +118,8 @@ func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State,
 	return nil
 }
 
-// sweep forgets empty states. It looks at all keys whenever their number has doubled, so the
-// cost for each new key is constant.
+// sweep removes empty states. It visits all keys whenever their number has doubled, so
+// the cost for each new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return
@@ -128,14 +128,14 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(minSweep, 2*len(s.keys))
 }
 
-// maxToken is the highest token that can be asked for. A key with a token just below 2^53
-// could not be granted any more.
+// maxToken is the highest token that a claim may require. A key with a token just below
+// 2^53 could not be granted any more.
 const maxToken = 1 << 52
 
 // CheckClaim implements store.Checker.
 func (s *Store) CheckClaim(c store.Claim) error { return check(c) }
 
-// check refuses claims that no Locker sends.
+// check returns an error for claims that no Locker sends.
 func check(c store.Claim) error {
 	switch {
 	case c.Key == "" || c.Owner == "" || c.Lease == "":

@@ -11,9 +11,9 @@ import (
 // watched is the claim of a watch.
 type watched struct{ key, lease string }
 
-// Watch implements store.Watcher. The channel has room for one wake-up, further
-// ones fall together with it. It is never closed: the watch does not break, and
-// when ctx ends it only falls silent.
+// Watch implements store.Watcher. The channel has room for one wake-up, and further
+// ones are merged with it. It is never closed: the watch does not break, and when ctx
+// is done it receives nothing more.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("memstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))

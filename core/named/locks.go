@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/keyed"
 )
 
-// Locks takes and gives back locks by name. A name is free, or taken by one caller of
-// one process. In the process that took it, it is taken until Unlock, even if it is
-// lost meanwhile: so an Unlock never frees what another caller has. It is safe for
+// Locks takes and releases locks by name. A name is free, or taken by one caller of one
+// process. In the process that took it, it is taken until Unlock, even if it is lost in
+// the meantime: so an Unlock never frees another caller's name. Locks is safe for
 // concurrent use, and any goroutine may unlock.
 type Locks struct {
 	locker *core.Locker
@@ -28,9 +28,9 @@ type Locks struct {
 	leases map[string]*core.Lease
 }
 
-// New makes Locks on l. opts are those of each acquire: core.TTL is how long a name
-// stays taken after its process died, core.Wait bounds Lock. The key of a name is
-// core.Key("named", name). It sends nothing, and panics where l.Check fails with opts.
+// New makes Locks on l. opts are the options of each acquire: core.TTL is how long a
+// name stays taken after its process died, core.Wait limits Lock. The key of a name is
+// core.Key("named", name). New sends nothing, and panics where l.Check fails with opts.
 func New(l *core.Locker, opts ...core.AcquireOption) *Locks { return newLocks("named", l, opts) }
 
 func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
@@ -43,9 +43,9 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 	return &Locks{locker: l, opts: opts, kind: kind, leases: make(map[string]*core.Lease)}
 }
 
-// Lock takes the name, and waits for it until ctx ends. A second Lock of a name that
-// this process has waits for Unlock. The name stays taken when ctx ends later. It
-// fails as core.Locker.Acquire does, and has taken nothing then.
+// Lock takes the name, and waits for it until ctx is done. A second Lock of a name that
+// this process has waits for Unlock. The name stays taken when ctx is done later. Lock
+// fails as core.Locker.Acquire does, and has then taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
 		return fmt.Errorf("lock %s: %w: %w", l.kind, core.ErrBusy, err)
@@ -53,8 +53,8 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	return l.take(ctx, name, l.locker.Acquire)
 }
 
-// TryLock is Lock with one attempt. It returns false, and no error, if the name is
-// taken.
+// TryLock makes one attempt to take the name, like Lock. It returns false, and no
+// error, if the name is taken.
 func (l *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 	if !l.taken.TryLock(name) {
 		return false, nil
@@ -68,7 +68,8 @@ func (l *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 
 type acquire func(ctx context.Context, key string, opts ...core.AcquireOption) (*core.Lease, error)
 
-// take takes the name at the store too. If that fails, it is free in this process again.
+// take takes the name at the store too. If that fails, the name is free in this process
+// again.
 func (l *Locks) take(ctx context.Context, name string, acquire acquire) error {
 	held := false
 	defer func() {
@@ -86,11 +87,11 @@ func (l *Locks) take(ctx context.Context, name string, acquire acquire) error {
 	return nil
 }
 
-// Unlock gives the name back. It works on an ended ctx, and is bounded as
+// Unlock releases the name. It is safe to call with a canceled ctx, and is bounded as
 // core.Lease.Release is. It fails with core.ErrLost if the lock was lost before, and
-// with core.ErrUnavailable if the store did not answer; in both cases the name is not
-// taken by this process any more. It fails with core.ErrInvalid if this process has
-// not taken the name, and nothing is sent.
+// with core.ErrUnavailable if the store did not answer. In both cases the name is not
+// taken by this process any more. It fails with core.ErrInvalid if this process has not
+// taken the name, and nothing is sent.
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -103,9 +104,9 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return lease.Release(ctx)
 }
 
-// RenewLockLease tells whether the name is still taken: core.ErrLost if it was lost,
-// core.ErrInvalid if this process has not taken it. Locks are extended without being
-// asked to, so it sends nothing, and d does not count.
+// RenewLockLease reports whether the name is still taken. It returns core.ErrLost if
+// the name was lost, and core.ErrInvalid if this process has not taken it. Locks are
+// extended without being asked to, so it sends nothing and ignores d.
 func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -123,23 +124,23 @@ func (l *Locks) notTaken(op string) error {
 	return fmt.Errorf("%s %s: this process has not locked it: %w", op, l.kind, core.ErrInvalid)
 }
 
-// DB is one lock of Locks for users of database/sql, whose database it does not ask.
+// DB is one lock of Locks for users of database/sql. It does not use their database.
 type DB struct {
 	locks *Locks
 	name  string
 }
 
-// NewDB makes the lock of that name. Its key is core.Key("db", name). Of goose's
-// replicas that migrate one database all need the same store and name. It panics as
-// New does.
+// NewDB makes the lock of that name. Its key is core.Key("db", name). All replicas of
+// goose that migrate one database need the same store and name. NewDB panics as New
+// does.
 func NewDB(l *core.Locker, name string, opts ...core.AcquireOption) *DB {
 	return &DB{newLocks("db", l, opts), name}
 }
 
-// Lock is Locks.Lock.
+// Lock calls Locks.Lock.
 func (d *DB) Lock(ctx context.Context, _ *sql.DB) error { return d.locks.Lock(ctx, d.name) }
 
-// Unlock is Locks.Unlock.
+// Unlock calls Locks.Unlock.
 func (d *DB) Unlock(ctx context.Context, _ *sql.DB) error { return d.locks.Unlock(ctx, d.name) }
 
 // Plain is Locks without contexts.
@@ -148,10 +149,10 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain makes Locks whose Lock waits for most at the longest, since nothing else
-// ends it. Their keys are core.Key("plain", key): a stranger that chooses keys, as with
-// idempotency keys, cannot take names of Locks. It panics as New does, and if most is
-// not positive.
+// NewPlain makes Locks whose Lock waits no longer than most, because nothing else ends
+// the wait. Their keys are core.Key("plain", key): a stranger that chooses keys, as
+// with idempotency keys, cannot take names of Locks. NewPlain panics as New does, and
+// if most is not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {
 	if most <= 0 {
 		panic("named: a Plain waits for a positive time")
@@ -159,12 +160,12 @@ func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *P
 	return &Plain{newLocks("plain", l, opts), most}
 }
 
-// Lock is Locks.Lock, with core.ErrBusy if the key is not free in time.
+// Lock calls Locks.Lock, and fails with core.ErrBusy if the key is not free in time.
 func (p *Plain) Lock(key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.most)
 	defer cancel()
 	return p.locks.Lock(ctx, key)
 }
 
-// Unlock is Locks.Unlock.
+// Unlock calls Locks.Unlock.
 func (p *Plain) Unlock(key string) error { return p.locks.Unlock(context.Background(), key) }

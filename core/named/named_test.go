@@ -31,7 +31,7 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// link is a process's way to a store that others use too.
+// link is a process's connection to a store that others use too.
 type link struct {
 	*memstore.Store
 	cut atomic.Bool
@@ -57,7 +57,7 @@ func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 	return answers
 }
 
-// process is the Locker of a process of its own.
+// process returns the Locker of a process of its own.
 func process(t *testing.T, store *memstore.Store) (*core.Locker, *link) {
 	t.Helper()
 	s := &link{Store: store}
@@ -93,7 +93,7 @@ func want(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantTry fails the test unless TryLock says ok.
+// wantTry fails the test unless TryLock returns ok.
 func wantTry(t *testing.T, l *named.Locks, name string, ok bool) {
 	t.Helper()
 	if got, err := l.TryLock(t.Context(), name); got != ok || err != nil {
@@ -103,7 +103,7 @@ func wantTry(t *testing.T, l *named.Locks, name string, ok bool) {
 
 func TestLocks(t *testing.T) {
 	t.Parallel()
-	sim(t, "one caller of one process has a name", func(t *testing.T) {
+	sim(t, "one caller of one process", func(t *testing.T) {
 		store := memstore.New()
 		all := []*named.Locks{locks(t, store), locks(t, store), locks(t, store)}
 		var holders, most atomic.Int32
@@ -123,7 +123,8 @@ func TestLocks(t *testing.T) {
 			t.Errorf("%d had it at once", most.Load())
 		}
 	})
-	sim(t, "TryLock says no to a name that this or another process has", func(t *testing.T) {
+	// It returns false for a name that this or another process has.
+	sim(t, "TryLock of a taken name", func(t *testing.T) {
 		store := memstore.New()
 		one, other := locks(t, store), locks(t, store)
 		wantTry(t, one, name, true)
@@ -135,7 +136,8 @@ func TestLocks(t *testing.T) {
 		want(t, other.Unlock(t.Context(), name))
 		want(t, other.Unlock(t.Context(), "another name"))
 	})
-	sim(t, "a second Lock of a name waits for Unlock, or until its context ends", func(t *testing.T) {
+	// It waits for Unlock, or until its context is done.
+	sim(t, "second Lock", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
 		want(t, l.Lock(t.Context(), name))
@@ -155,7 +157,9 @@ func TestLocks(t *testing.T) {
 		wantTry(t, other, name, true)
 		want(t, other.Unlock(t.Context(), name))
 	})
-	sim(t, "a name stays taken when the context of Lock ends, and Unlock works on an ended one", func(t *testing.T) {
+	// A name stays taken when the context of Lock is done, and Unlock works on a
+	// canceled one.
+	sim(t, "canceled contexts", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +175,8 @@ func TestLocks(t *testing.T) {
 			t.Errorf("TryLock under an ended context: %v", err)
 		}
 	})
-	sim(t, "Unlock without Lock is invalid, and frees nothing that another process has", func(t *testing.T) {
+	// It is invalid, and frees nothing that another process has.
+	sim(t, "Unlock without Lock", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
 		want(t, l.Unlock(t.Context(), name), core.ErrInvalid)
@@ -183,7 +188,8 @@ func TestLocks(t *testing.T) {
 		want(t, other.Unlock(t.Context(), name))
 		want(t, other.Unlock(t.Context(), name), core.ErrInvalid)
 	})
-	sim(t, "a name that was lost is taken in its process until Unlock, which says so", func(t *testing.T) {
+	// It is taken in its process until Unlock, which returns the loss.
+	sim(t, "lost name", func(t *testing.T) {
 		store := memstore.New()
 		lk, link := process(t, store)
 		l, other := named.New(lk), locks(t, store)
@@ -198,14 +204,16 @@ func TestLocks(t *testing.T) {
 		go func() { next <- l.Lock(t.Context(), name) }()
 		synctest.Wait()
 		want(t, l.Unlock(t.Context(), name), core.ErrLost)
-		// It has freed neither the other's nor what the next one waits for.
+		// It has freed neither the other process's name nor the one for which the next
+		// caller waits.
 		synctest.Wait()
 		wantTry(t, locks(t, store), name, false)
 		want(t, other.Unlock(t.Context(), name))
 		want(t, <-next)
 		want(t, l.Unlock(t.Context(), name))
 	})
-	sim(t, "what cannot be taken leaves the name free in this process", func(t *testing.T) {
+	// It leaves the name free in this process.
+	sim(t, "failed Lock", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		l := named.New(lk)
 		link.cut.Store(true)
@@ -217,7 +225,8 @@ func TestLocks(t *testing.T) {
 		wantTry(t, l, name, true)
 		want(t, l.Unlock(t.Context(), name))
 	})
-	sim(t, "any text is a name, and no two are one", func(t *testing.T) {
+	// Any text is a name, and no two texts are one name.
+	sim(t, "any text", func(t *testing.T) {
 		l := locks(t, memstore.New())
 		names := []string{"", "a", "a:b", "a%3Ab", "{a}", "a\n", "\xff", "*", "päth/to"}
 		for _, n := range names {
@@ -227,7 +236,7 @@ func TestLocks(t *testing.T) {
 			want(t, l.Unlock(t.Context(), n))
 		}
 	})
-	sim(t, "what is not allowed panics", func(t *testing.T) {
+	sim(t, "panics", func(t *testing.T) {
 		lk, _ := process(t, memstore.New())
 		for what, make := range map[string]func(){
 			"no locker":        func() { named.New(nil) },
@@ -252,7 +261,8 @@ func TestLocks(t *testing.T) {
 
 func TestVariations(t *testing.T) {
 	t.Parallel()
-	sim(t, "DB is one lock for all processes", func(t *testing.T) {
+	// It is one lock for all processes.
+	sim(t, "DB", func(t *testing.T) {
 		store := memstore.New()
 		a, _ := process(t, store)
 		b, _ := process(t, store)
@@ -265,7 +275,8 @@ func TestVariations(t *testing.T) {
 		want(t, other.Lock(t.Context(), nil))
 		want(t, other.Unlock(t.Context(), nil))
 	})
-	sim(t, "Plain waits no longer than it may, and has keys of its own", func(t *testing.T) {
+	// It waits no longer than it may, and has keys of its own.
+	sim(t, "Plain", func(t *testing.T) {
 		store := memstore.New()
 		lk, _ := process(t, store)
 		p, l := named.NewPlain(lk, 10*time.Second), locks(t, store)
@@ -274,13 +285,14 @@ func TestVariations(t *testing.T) {
 		start := time.Now()
 		want(t, p.Lock("key"), core.ErrBusy)
 		if d := time.Since(start); d != 10*time.Second {
-			t.Errorf("it waited for %v", d)
+			t.Errorf("got a wait of %v", d)
 		}
 		want(t, p.Unlock("key"))
 		want(t, l.Unlock(t.Context(), "key"))
 		want(t, p.Unlock("key"), core.ErrInvalid)
 	})
-	sim(t, "Seen tells one of many that a key is new, and again when it has forgotten it", func(t *testing.T) {
+	// One of many callers gets that a key is new, and again when it is forgotten.
+	sim(t, "Seen", func(t *testing.T) {
 		store := memstore.New()
 		var fresh atomic.Int32
 		for round := range 3 {
@@ -300,12 +312,13 @@ func TestVariations(t *testing.T) {
 			}
 			done.Wait()
 			if n := fresh.Load(); n != int32(round)/2+1 {
-				t.Fatalf("round %d: it was new %d times", round, n)
+				t.Fatalf("round %d: got it new %d times", round, n)
 			}
 			time.Sleep(31 * time.Minute)
 		}
 	})
-	sim(t, "Seen says when it does not know", func(t *testing.T) {
+	// It returns an error when it does not know.
+	sim(t, "Seen without an answer", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		link.cut.Store(true)
 		_, err := named.NewSeen(lk, time.Hour).IsDuplicate(t.Context(), "key")

@@ -15,9 +15,9 @@ type Seen struct {
 	opts   []core.AcquireOption
 }
 
-// NewSeen makes a Seen that remembers a key for keep, up to 24 days, from when it was
-// first asked for. Its keys are core.Key("seen", key). It panics as New does, and if keep
-// is not allowed.
+// NewSeen makes a Seen that remembers a key for keep, at most 24 days, from the first
+// request for it. Its keys are core.Key("seen", key). NewSeen panics as New does, and
+// if keep is not allowed.
 func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Seen {
 	if l == nil {
 		panic("named: locker is nil")
@@ -33,9 +33,9 @@ func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Se
 }
 
 // IsDuplicate returns true if key is remembered, and remembers it from now on if not.
-// Of several that ask at once one is told false. After an error it may be remembered or
-// not. It does not say that the work of the first one was done: for that there is package
-// once.
+// If several callers ask at once, one of them gets false. After an error the key may be
+// remembered or not. IsDuplicate does not report whether the work of the first caller
+// was done: use package once for that.
 func (s *Seen) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	lease, err := s.locker.TryAcquire(ctx, core.Key("seen", key), s.opts...)
 	if err == nil {

@@ -17,28 +17,29 @@ const (
 	maxField = 512
 )
 
-// Call says what is asked for. Calls with the same Name, Scope and Key are the
+// Call identifies one request for work. Calls with the same Name, Scope and Key are the
 // same call.
 type Call struct {
 	// Name is the static label of the operation, "charge": 1 to 64 letters,
 	// digits, '.', '_' and '-'. It shows in messages and events.
 	Name string
 	// Scope identifies the caller by something that the caller cannot choose: the
-	// authenticated tenant or account, not a token that changes between retries. Calls of
-	// different scopes never share an answer. It may be empty where all callers
-	// are one; at most 512 bytes of UTF-8 without control characters.
+	// authenticated tenant or account, not a token that changes between retries. Calls
+	// of different scopes never share an answer. It has at most 512 bytes of UTF-8
+	// without control characters, and may be empty where all callers are one.
 	Scope string
-	// Key is the caller's own name for this one call, an idempotency key: 1 to
-	// 512 bytes of UTF-8 without control characters.
+	// Key is the caller's own name for this one call, an idempotency key: 1 to 512
+	// bytes of UTF-8 without control characters.
 	Key string
-	// Fingerprint tells other requests under the same key from repetitions: a
-	// digest of what is asked for, at most 512 bytes. It is kept and compared as
-	// it is, so use a keyed digest if the request could be guessed from it. Empty
+	// Fingerprint distinguishes other requests under the same key from duplicates. It
+	// is a digest of the request, at most 512 bytes. It is stored and compared
+	// unchanged, so use a keyed digest if the request could be guessed from it. Empty
 	// is a value like any other.
 	Fingerprint []byte
 }
 
-// check fails with core.ErrInvalid and shows nothing of the call.
+// check returns core.ErrInvalid for a call that is not allowed. The error shows nothing
+// of the call.
 func (c *Call) check() error {
 	err := c.flaw()
 	if err != nil {
@@ -79,10 +80,10 @@ func checkText(field, s string) error {
 	return nil
 }
 
-// storeKey is where the record of c is kept. Each part goes into the digest
-// with its length, so that no scope can be continued into another one's key.
+// storeKey returns the key of c's record. Each part goes into the digest with its
+// length, so that no scope can be continued into another one's key.
 func (c *Call) storeKey() string {
-	b := make([]byte, 0, 256) // mostly enough, and then not allocated
+	b := make([]byte, 0, 256) // usually enough, and then not allocated
 	for _, s := range [...]string{c.Name, c.Scope, c.Key} {
 		b = appendField(b, s)
 	}

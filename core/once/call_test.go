@@ -61,10 +61,11 @@ func TestCallRefusals(t *testing.T) {
 	}
 }
 
-// No two calls share a record, wherever a part ends and the next one begins.
+// TestScope shows that no two calls share a record, wherever a part ends and the next
+// one begins.
 func TestScope(t *testing.T) {
 	t.Parallel()
-	t.Run("no two of these calls have one place", func(t *testing.T) {
+	t.Run("one place per call", func(t *testing.T) {
 		t.Parallel()
 		parts := []string{"a", "b", "ab", "ba", "aa", "a1a", "1a", "a:b", "1"}
 		seen := make(map[string]once.Call)
@@ -81,7 +82,7 @@ func TestScope(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the place shows the name, and nothing else of the call", func(t *testing.T) {
+	t.Run("place shows only the name", func(t *testing.T) {
 		t.Parallel()
 		c := once.Call{Name: "charge", Scope: "tenant-9", Key: "hunter2", Fingerprint: []byte("10 EUR")}
 		at := once.StoreKey(c)
@@ -93,7 +94,8 @@ func TestScope(t *testing.T) {
 			t.Error("the fingerprint is part of the place: another request would not be noticed")
 		}
 	})
-	sim(t, "a record that lies in another call's place is no answer, and is not run over", func(t *testing.T) {
+	// A record in another call's place is no answer, and fn is not run.
+	sim(t, "record of another call", func(t *testing.T) {
 		mine, others := charge("1"), charge("1")
 		others.Scope = "somebody else"
 		for name, kept := range map[string]store.Record{
@@ -117,7 +119,8 @@ func TestScope(t *testing.T) {
 			wantKept(t, store, mine, kept)
 		}
 	})
-	sim(t, "errors and events show no key and no scope", func(t *testing.T) {
+	// They show no key and no scope.
+	sim(t, "errors and events without secrets", func(t *testing.T) {
 		c := once.Call{Name: "charge", Scope: "tenant-9", Key: "hunter2", Fingerprint: []byte("1")}
 		store := newFlaky()
 		strict := newOnce(t, store, once.AtMostOnce())
@@ -147,7 +150,7 @@ func TestScope(t *testing.T) {
 	})
 }
 
-// plant keeps a record in the place of c.
+// plant stores a record in the place of c.
 func plant(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	t.Helper()
 	lease, _, err := newLocker(t, s).Begin(t.Context(), once.StoreKey(c), store.Record{Retain: retained})

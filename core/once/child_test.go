@@ -24,9 +24,9 @@ import (
 // childEnv makes the test binary a process that runs calls; it holds a plan.
 const childEnv = "LOCKKIT_ONCE_CHILD"
 
-// plan is what a child does: it makes the calls of all keys, side by side or
-// one after the other. Each run charges at the server, and then goes on until it
-// is told to end, if it is to hold.
+// plan is the work of a child. It makes the calls of all keys, side by side or one
+// after the other. Each run charges at the server, and goes on until it is stopped, if
+// it is to hold.
 type plan struct {
 	Addr string
 	TTL  time.Duration
@@ -40,12 +40,12 @@ type report struct {
 	Kind  string // "charged" within a run, or "answered"
 	Key   string
 	Value string
-	Lost  bool // the error matches core.ErrLost; or the run's context ended with it
+	Lost  bool // the error matches core.ErrLost; or the run's context was done with it
 	Text  string
 }
 
-// charged is the hash that counts the effects of each key at the server;
-// absorbed has each but once, as a resource with idempotency keys of its own.
+// charged is the hash that counts the effects of each key at the server. absorbed has
+// each effect only once, as a resource with idempotency keys of its own.
 const charged, absorbed = "charged", "absorbed"
 
 func charging(ctx context.Context, db *redis.Client, key string) error {
@@ -56,7 +56,7 @@ func charging(ctx context.Context, db *redis.Client, key string) error {
 	return err
 }
 
-// childMain is the main of a child. It ends when its standard input does.
+// childMain is the main of a child. It returns when its standard input is closed.
 func childMain(text string) int {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -127,12 +127,12 @@ func childMain(text string) int {
 	return 0
 }
 
-// child is such a process. It ends with the test.
+// child is such a process. It stops with the test.
 type child struct {
 	t       *testing.T
 	process *testserver.Process
 	in      io.WriteCloser
-	reports chan report // closed when the process has ended
+	reports chan report // closed when the process has exited
 }
 
 func startChild(t *testing.T, p plan) *child {
@@ -142,7 +142,7 @@ func startChild(t *testing.T, p plan) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a program else waits a second before it ends, and
+	// With the race detector a program otherwise waits a second before it exits, and
 	// goes on after a race.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
@@ -203,7 +203,7 @@ func (c *child) kill() map[string]report {
 	return rest
 }
 
-// finish lets the runs of the child end.
+// finish lets the runs of the child return.
 func (c *child) finish() {
 	c.t.Helper()
 	if _, err := c.in.Write([]byte("f")); err != nil {

@@ -12,22 +12,24 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Saver is a transaction of the caller in which an answer can be saved. sqlstore.In returns one.
+// Saver is a transaction of the caller in which an answer can be saved. sqlstore.In
+// returns one.
 type Saver interface {
-	// SaveRun saves c.Record in the transaction, in place of the Release of c in s, the store
-	// of the run: on the condition that c's lease has begun the last run, and that nothing was
-	// saved since. The claim is given up in the same step.
+	// SaveRun saves c.Record in the transaction, in place of the Release of c in s, the
+	// store of the run. It does so only if c's lease has begun the last run, and
+	// nothing was saved since. The claim is released in the same step.
 	//
-	// It fails with store.ErrUnsupported if the answers of s are not in the database of the
-	// transaction, and with store.ErrInvalid if no transaction is open. Nothing was written then.
-	// It fails with store.ErrSaved if the lease has saved, and with store.ErrLost if another one
-	// has begun a run or has saved. After any other error the transaction is to be rolled back.
+	// It fails with store.ErrUnsupported if the answers of s are not in the database of
+	// the transaction, and with store.ErrInvalid if no transaction is open. Nothing was
+	// written then. It fails with store.ErrSaved if the lease has saved, and with
+	// store.ErrLost if another lease has begun a run or has saved. After any other
+	// error the transaction must be rolled back.
 	SaveRun(ctx context.Context, s store.Store, c store.Claim) error
 }
 
-// Commit saves a as the answer of the run of ctx, in the caller's own transaction tx: its
-// effect and its answer are committed together, or neither is. The work calls it as its last
-// statement, and then commits the transaction and returns.
+// Commit saves a as the answer of the run of ctx, in the caller's own transaction tx:
+// its effect and its answer are committed together, or neither is. The work calls
+// Commit as its last statement, and then commits the transaction and returns.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -39,31 +41,35 @@ type Saver interface {
 //
 // With pgx the saver is pgstore.In(tx).
 //
-// Commit saves only if no other run of the call has begun. So a holder that was paused, and
-// whose run was taken over, cannot commit. From Commit until the transaction ends the row of the
-// call is locked.
+// Commit saves only if no other run of the call has begun. So a holder that was paused,
+// and whose run was taken over, cannot commit. From Commit until the end of the
+// transaction the row of the call is locked.
 //
-// The database decides how the run ends, whatever fn returns. If the transaction was
-// committed, Do returns a, also where fn returned an error since the reply to its COMMIT
-// was lost. If it was rolled back, the run has failed, and Do returns an error where fn
-// returned none. While fn runs after Commit, its context does not end with core.ErrLost.
+// The database decides the result of the run, whatever fn returns. If the transaction
+// was committed, Do returns a, even where fn returned an error because the reply to its
+// COMMIT was lost. If it was rolled back, the run has failed, and Do returns an error
+// even where fn returned none. While fn runs after Commit, its context is not done with
+// core.ErrLost.
 //
-// Commit is for the outermost level of the transaction. To roll back to a savepoint, as a nested
-// transaction of gorm does, takes back the effect or the answer alone.
+// Commit is for the outermost level of the transaction. A rollback to a savepoint, as a
+// nested transaction of gorm makes, takes back the effect or the answer alone.
 //
-// After an error the transaction is to be rolled back, and may be repeated with another Commit.
-// If fn returns no error then, Do fails. After core.ErrUnsupported of the first Commit it does
-// not: it saves what fn returns, as without Commit.
+// After an error the transaction must be rolled back, and may be repeated with another
+// Commit. If fn returns no error then, Do fails. The exception is core.ErrUnsupported
+// of the first Commit: Do then saves the result of fn, as without Commit.
 //
-// Commit fails with core.ErrInvalid, before anything is written, if ctx is not that of a run
-// whose fn is running, if NotFinal has marked its answer, if tx is nil or no transaction is
-// open in it, if this run has saved in it already, and if a.Value is longer than 32 MiB or than
-// the database takes. It fails with core.ErrUnsupported, before anything is written, if the
-// store of the run does not keep answers in the database of tx. It fails with core.ErrLost if
-// another run has begun, and if this one has committed its answer in another transaction. Any
-// other error is the database's.
+// Commit fails before anything is written
+//   - with core.ErrInvalid if ctx is not that of a run whose fn is running, if NotFinal
+//     has marked its answer, if tx is nil or no transaction is open in it, if this run
+//     has saved in it already, or if a.Value is longer than 32 MiB or than the database
+//     takes,
+//   - with core.ErrUnsupported if the store of the run does not keep answers in the
+//     database of tx.
 //
-// Of runs inside of one another Commit is for the innermost one.
+// It fails with core.ErrLost if another run has begun, or if this run has committed its
+// answer in another transaction. Any other error is the database's.
+//
+// Of runs inside of one another Commit is for the innermost run.
 func Commit(ctx context.Context, tx Saver, a Answer) error {
 	r, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
@@ -75,19 +81,19 @@ func Commit(ctx context.Context, tx Saver, a Answer) error {
 	return nil
 }
 
-// commits are the Commits of an attempt.
+// commits are the calls of Commit in an attempt.
 type commits struct {
 	once  *Once
 	lease *core.Lease
 	call  *Call
 
 	mu     sync.Mutex
-	saver  Saver  // of the last one that has saved, nil if none has
-	answer Answer // that it has saved
+	saver  Saver  // of the last Commit that has saved, or nil
+	answer Answer // that this Commit has saved
 }
 
-// commit is Commit. Where it fails fn must not succeed, unless nothing was asked of tx since
-// the store of the run is another one.
+// commit implements Commit. If it fails, fn must not succeed. The exception is a store
+// of the run in another database: nothing was asked of tx then.
 func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	m := &r.commits
 	m.mu.Lock()
@@ -121,9 +127,9 @@ func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 // same reports whether a and b are the same transaction.
 func same(a, b Saver) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// committed returns what has become of a run that has called Commit, and whose work has
-// returned worked. Saving is whether its failure could be saved, which says that nothing was
-// committed.
+// committed returns the result of a run that has called Commit, and whose work has
+// returned worked. saving is the result of saving its failure: if the failure was
+// saved, nothing was committed.
 func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	m := &r.commits
 	m.mu.Lock()
@@ -138,9 +144,9 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 		return out, nil
 	case m.saver != nil && saving != nil && !errors.Is(saving, core.ErrLost):
 		out.Value, t.worked = m.answer.Value, nil
-		err := fmt.Errorf("once %s: whether the answer was committed is not known: %w", m.once.labelOf(m.call), saving)
+		err := fmt.Errorf("once %s: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
 		if worked != nil {
-			err = fmt.Errorf("%w (%v)", err, worked) // which says less
+			err = fmt.Errorf("%w (%v)", err, worked) // which has less detail
 		}
 		return out, err
 	case worked != nil:

@@ -123,7 +123,8 @@ func (x *transaction) rollback() error {
 	return nil
 }
 
-// committing commits value in a transaction that end ends, and returns what end does.
+// committing commits value in a transaction that end ends, and returns the result of
+// end.
 func (p *table) committing(value string, end func(*transaction) error) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		x, a := p.begin(), once.Answer{Value: []byte(value)}
@@ -278,8 +279,8 @@ func TestCommit(t *testing.T) {
 				return errors.Join(c.end(x), c.worked)
 			}))
 			wantErr(t, err, core.ErrUnavailable)
-			if err == nil || !strings.Contains(err.Error(), "not known") {
-				t.Errorf("got %v, want that it is not known", err)
+			if err == nil || !strings.Contains(err.Error(), "unknown whether") {
+				t.Errorf("got %v, want an unknown outcome", err)
 			}
 			p.set(false)
 			time.Sleep(time.Minute)
@@ -374,7 +375,7 @@ func TestCommit(t *testing.T) {
 			t.Errorf("got %+v and %v, want the answer", out, err)
 		}
 		replayed(t, newOnce(t, s), charge("1"), "receipt", 1)
-		time.Sleep(time.Minute) // the clean-up has done its part
+		time.Sleep(time.Minute) // the clean-up has run
 	})
 	sim(t, "refused", func(t *testing.T) {
 		p, s := newTable(t)

@@ -14,7 +14,8 @@ import (
 
 func TestContext(t *testing.T) {
 	t.Parallel()
-	sim(t, "fn runs under a lease that is extended, and that is not found", func(t *testing.T) {
+	// fn runs under a lease that is extended, and that is not found.
+	sim(t, "lease of the run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		type key struct{}
 		ctx := context.WithValue(t.Context(), key{}, "the caller's")
@@ -36,7 +37,8 @@ func TestContext(t *testing.T) {
 			t.Error("there is an attempt outside of a run")
 		}
 	})
-	sim(t, "a run inside a run has its own attempt, and leaves the outer one's alone", func(t *testing.T) {
+	// It has its own attempt, and does not change the outer run's.
+	sim(t, "run inside a run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
 		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -54,7 +56,8 @@ func TestContext(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sim(t, "the context of a run that loses its lease ends with that cause, and its answer is kept", func(t *testing.T) {
+	// Its context is done with that cause, and its answer is stored.
+	sim(t, "run that loses its lease", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second)))
 		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -68,7 +71,8 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, newOnce(t, store), charge("1"), "late", 1)
 	})
-	sim(t, "the answer of a run that lost its lease is not kept once another has begun", func(t *testing.T) {
+	// The answer of a run that lost its lease is not stored once another run has begun.
+	sim(t, "successor of a lost run", func(t *testing.T) {
 		store := memstore.New()
 		o, other := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second))), newOnce(t, store)
 		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -84,7 +88,8 @@ func TestContext(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
 	// hazard 47
-	sim(t, "the answer of a caller that is gone is kept", func(t *testing.T) {
+	// The answer is stored.
+	sim(t, "caller leaves during the run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		ctx, leave := context.WithCancelCause(t.Context())
 		gone := errors.New("the client went away")
@@ -99,7 +104,8 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "nothing is run or sent for a caller that was gone before", func(t *testing.T) {
+	// Nothing is run or sent.
+	sim(t, "caller that left before", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		gone := errors.New("the client went away")
@@ -117,7 +123,8 @@ func TestContext(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "nothing is run for a caller that leaves while the run is claimed, and it does not count as an attempt", func(t *testing.T) {
+	// Nothing is run, and the claim does not count as an attempt.
+	sim(t, "caller leaves during the claim", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store, once.AtMostOnce())
 		gone := errors.New("the client went away")
@@ -133,7 +140,8 @@ func TestContext(t *testing.T) {
 		store.granted = nil
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "a caller that leaves while it waits for another run gets its own reason, and nothing is run", func(t *testing.T) {
+	// It gets its own reason, and nothing is run.
+	sim(t, "caller leaves while it waits", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), wait(time.Hour))
 		gone := errors.New("the client went away")
 		ctx, leave := context.WithCancelCause(t.Context())

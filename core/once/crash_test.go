@@ -18,12 +18,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Processes that are killed between the effect and the saving of its answer, and
-// at any other moment. hazard 59
+// TestCrash kills processes between the effect and the saving of its answer, and at any
+// other moment. hazard 59
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	t.Run("of processes killed after the effect, the default runs again as attempt 2, and AtMostOnce never", func(t *testing.T) {
+	// The default runs again as attempt 2, and AtMostOnce never does.
+	t.Run("killed after the effect", func(t *testing.T) {
 		t.Parallel()
 		kills := tally.AllTrials(100)
 		server := testserver.StartRedis(t)
@@ -32,7 +33,7 @@ func TestCrash(t *testing.T) {
 			c := startChild(t, plan{Addr: server.Addr, TTL: 3 * time.Second, Hold: true, Keys: pair(i)})
 			c.await("charged", 2)
 			if rest := c.kill(); len(rest) != 0 {
-				t.Errorf("vacuous: %v", rest)
+				t.Errorf("test setup: got %v", rest)
 			}
 		})
 		wantCharges(t, db, kills, "", 1)
@@ -40,7 +41,7 @@ func TestCrash(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range kills {
 			all.Go(func() {
-				// That it is attempt 2 tells it to look whether it was charged.
+				// Attempt 2 is the reason to check whether it was charged.
 				out, err := o.Do(t.Context(), charge(pair(i)[0]), func(ctx context.Context) (once.Answer, error) {
 					if n, _ := once.AttemptFromContext(ctx); n != 2 {
 						return once.Answer{}, fmt.Errorf("it is attempt %d", n)
@@ -64,7 +65,8 @@ func TestCrash(t *testing.T) {
 			t.Errorf("a resource that knows the key has %d charges, want %d", n, 2*kills)
 		}
 	})
-	t.Run("of processes killed at any moment no answer is lost, and nothing done twice at most once", func(t *testing.T) {
+	// No answer is lost, and nothing is done twice with AtMostOnce.
+	t.Run("killed at any moment", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		db := testclient.Redis(t, server.Addr)
@@ -77,17 +79,18 @@ func TestCrash(t *testing.T) {
 				p.Keys = append(p.Keys, fmt.Sprintf("%s %d %d", []string{"key", "strict"}[n%2], i, n))
 			}
 			c := startChild(t, p)
-			told := c.await("answered", 1)
+			replies := c.await("answered", 1)
 			time.Sleep(rand.N(20 * time.Millisecond))
 			for key, r := range c.kill() {
-				told[key] = r
+				replies[key] = r
 			}
-			// What it told has an answer; what it was about is one of the next two.
-			for n, key := range p.Keys[:min(len(told)+2, len(p.Keys))] {
+			// A key that it reported has an answer; its last key is one of the next
+			// two.
+			for n, key := range p.Keys[:min(len(replies)+2, len(p.Keys))] {
 				who := []*once.Once{o, strict}[n%2]
 				r, out := settle(t, who, db, key)
 				charges, _ := strconv.Atoi(db.HGet(t.Context(), charged, key).Val())
-				switch before, ok := told[key]; {
+				switch before, ok := replies[key]; {
 				case ok && (r.n != 0 || string(out.Value) != before.Value):
 					t.Errorf("%s: answered %q, and then %q by %d more runs", key, before.Value, out.Value, r.n)
 				case charges > 1 && (out.Attempt < 2 || who == strict), charges == 0 && who == o:
@@ -100,12 +103,12 @@ func TestCrash(t *testing.T) {
 				mu.Unlock()
 			}
 			mu.Lock()
-			answered += len(told)
+			answered += len(replies)
 			mu.Unlock()
 		})
 		t.Logf("%d answers were given, %d runs interrupted", answered, interrupted)
 		if interrupted == 0 {
-			t.Error("vacuous: no run was interrupted")
+			t.Error("test setup: got no interrupted run")
 		}
 	})
 }
@@ -128,8 +131,8 @@ func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, on
 	return &r, out
 }
 
-// Processes that are stopped within a run for longer than their lease lasts, and
-// then complete it. hazard 58
+// TestPause stops processes within a run for longer than their lease, and then lets
+// them complete it. hazard 58
 func TestPause(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -149,7 +152,7 @@ func TestPause(t *testing.T) {
 		var successors, ready sync.WaitGroup
 		for n, key := range p.Keys {
 			if n%3 == 0 {
-				continue // nobody comes
+				continue // no other caller comes
 			}
 			ready.Add(1)
 			successors.Go(func() {
@@ -189,10 +192,10 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// pair are two keys, the second to be run at most once.
+// pair returns two keys, the second to be run at most once.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
-// trials plays a scene n times, a few at a time, and returns when all are over.
+// trials runs a scene n times, a few at a time, and returns when all have returned.
 func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -211,8 +214,8 @@ func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
 	all.Wait()
 }
 
-// wantCharges fails the test unless each key that begins with prefix was
-// charged so many times.
+// wantCharges fails the test unless each key that begins with prefix was charged so
+// many times.
 func wantCharges(t *testing.T, db *redis.Client, keys int, prefix string, times int) {
 	t.Helper()
 	all := db.HGetAll(t.Context(), charged).Val()

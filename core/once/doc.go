@@ -1,5 +1,5 @@
-// Package once gives work that is asked for more than once, by clients that
-// retry or queues that deliver again, one answer.
+// Package once gives one answer to all duplicates of a request for work, from clients
+// that retry or queues that deliver again.
 //
 //	runs, err := once.New(locks) // a *core.Locker; its store keeps the answers
 //	out, err := runs.Do(ctx, once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]},
@@ -8,17 +8,16 @@
 //			return once.Answer{Value: receipt}, err
 //		})
 //
-// A run is claimed and executed under a lease that is extended while it goes on.
-// One step saves its answer and gives the lease up, if no other run has begun or
-// has saved in the meantime. So a holder that was paused for too long never
-// overwrites its successor's answer, and if there is no successor its answer is
-// kept although the lease was lost. A first run costs two calls to the store, a
-// replay one.
+// A run is claimed and executed under a lease, which is extended during the run. One
+// step saves the run's answer and releases the lease, if no other run has begun or has
+// saved in the meantime. So a holder that was paused for too long never overwrites its
+// successor's answer. If there is no successor, its answer is stored although the lease
+// was lost. A first run costs two calls to the store, a replay one.
 //
-// # What is kept
+// # Records
 //
-// The record of a call holds its name, scope, key and fingerprint, its state,
-// the number of attempts, and the answer. What a call finds decides:
+// The record of a call holds its name, scope, key and fingerprint, its state, the
+// number of attempts, and the answer. The record that a call finds decides its result:
 //
 //	nothing          fn runs, as attempt 1
 //	in progress      ErrInProgress, or with Acquire(core.Wait(d)) the other's answer
@@ -28,28 +27,28 @@
 //	unreplayable     ErrUnreplayable
 //	indeterminate    ErrIndeterminate
 //
-// and ErrMismatch if the fingerprint is another one, except while a run is in
-// progress: its record is not read then, so a call with another fingerprint gets
-// ErrInProgress too, and ErrMismatch when the run is over. In progress lasts as long
-// as the lease: its TTL after the process died. How long an answer is kept is
-// apart from that, see Retain.
+// A call with another fingerprint gets ErrMismatch. The exception is a run in progress,
+// whose record is not read: such a call gets ErrInProgress too, and ErrMismatch once
+// the run has finished. A run is in progress for as long as its lease: for its TTL
+// after the process died. The time for which an answer is stored does not depend on
+// that, see Retain.
 //
-// # What it promises, and what not
+// # Guarantees and limits
 //
 // One answer is visible, to all callers and however often they ask. One execution is a
-// different matter: a process that dies between the effect of fn and the saving
-// of its answer leaves a run of which it is not known whether it took place, and no
-// lock can tell. By default such a run is run again, and AttemptFromContext
-// tells fn that it is not the first, so that it can ask the payment provider
-// before it charges again, or use the same idempotency key there. AtMostOnce
-// never runs it again. The same goes for a holder that was paused past its lease
-// inside fn: if another run has begun by then its answer is refused, but not its
-// effects. Only a resource that compares fencing tokens, or keys of its own, absorbs
-// those.
+// different matter. A process that dies between the effect of fn and the saving of its
+// answer leaves a run of which it is unknown whether it took place, and no lock can
+// find out. By default such a run is run again. AttemptFromContext reports to fn that
+// it is not the first attempt, so that fn can ask the payment provider before it
+// charges again, or use the same idempotency key there. AtMostOnce never runs it again.
 //
-// Where the effect is rows of the database that keeps the runs, the work can save its answer
-// in its own transaction, see [Commit]: then the effect is there if the answer is, and a
-// process that dies leaves both or neither.
+// The same applies to a holder that was paused past its lease inside fn: if another run
+// has begun by then its answer is refused, but not its effects. Only a resource that
+// compares fencing tokens, or keys of its own, absorbs those.
+//
+// Where the effect is rows of the database that keeps the runs, the work can save its
+// answer in its own transaction, see [Commit]. Then the effect is there if the answer
+// is, and a process that dies leaves both or neither.
 //
 // A store that loses writes in a failover can lose answers too.
 package once

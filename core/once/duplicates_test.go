@@ -14,12 +14,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// patienceOfRun is how long a run of a crowd goes on if the others are not over.
+// patienceOfRun is how long a run of a crowd waits for the other calls to return.
 const patienceOfRun = time.Second
 
-// crowd makes the same call n times at once, from several processes, and
-// returns the outcomes and errors. Each run goes on until enough of the calls
-// are over, or for a while.
+// crowd makes the same call n times at once, from several processes, and returns the
+// outcomes and errors. Each run waits until enough of the calls have returned, or for a
+// while.
 func crowd(t *testing.T, processes []*once.Once, r *runs, n, enough int) (outs []once.Outcome, errs []error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -72,7 +72,7 @@ func TestDuplicates(t *testing.T) {
 			}
 		}
 		if ran != 1 {
-			t.Errorf("%d callers were told that theirs is the run", ran)
+			t.Errorf("%d callers got a run of their own", ran)
 		}
 		for _, o := range processes {
 			replayed(t, o, charge("1"), "receipt 1", 1)
@@ -95,8 +95,8 @@ func TestDuplicates(t *testing.T) {
 			t.Errorf("%d replays, want %d", replays, n-1)
 		}
 	}
-	const atOnce = "of 50 calls in flight one is run, and 49 are refused or replayed"
-	const waiting = "of 50 calls that wait one is run, and 49 are its replays"
+	const atOnce = "50 calls at once"
+	const waiting = "50 calls that wait"
 	sim(t, atOnce, func(t *testing.T) { refusedAtOnce(t, processes(t, memstore.New())) })
 	sim(t, waiting, func(t *testing.T) { answered(t, processes(t, memstore.New(), wait(time.Hour))) })
 	t.Run("on Redis", func(t *testing.T) {
@@ -113,14 +113,15 @@ func TestDuplicates(t *testing.T) {
 		server.Do("FLUSHALL")
 		t.Run(waiting, func(t *testing.T) { answered(t, all(wait(patience))) })
 	})
-	sim(t, "a store that locks nothing is noticed", func(t *testing.T) {
+	sim(t, "store that locks nothing", func(t *testing.T) {
 		store := newFlaky()
 		store.unlimited = true
 		var r runs
 		crowd(t, processes(t, store), &r, n, n)
 		r.want(t, n)
 	})
-	sim(t, "a waiter does not get another caller's failure, but runs next", func(t *testing.T) {
+	// A waiter does not get another caller's failure, but runs next.
+	sim(t, "waiter behind a failure", func(t *testing.T) {
 		store, declined := memstore.New(), errors.New("declined")
 		var r runs
 		var all sync.WaitGroup
@@ -141,7 +142,8 @@ func TestDuplicates(t *testing.T) {
 		all.Wait()
 		r.want(t, 3)
 	})
-	sim(t, "a waiter is woken by the answer, and does not find it by asking again", func(t *testing.T) {
+	// The answer wakes a waiter, which does not find it by asking again.
+	sim(t, "waiter is woken", func(t *testing.T) {
 		store := memstore.New()
 		o, begun := newOnce(t, store, wait(time.Hour)), make(chan struct{})
 		const length = 37*time.Second + 123456789
@@ -168,7 +170,8 @@ func TestDuplicates(t *testing.T) {
 		}
 		all.Wait()
 	})
-	sim(t, "a waiter is told when it has waited for too long, and nothing is run", func(t *testing.T) {
+	// It gets an error, and nothing is run.
+	sim(t, "waiter that waited too long", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)
 		_, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
@@ -178,7 +181,7 @@ func TestDuplicates(t *testing.T) {
 				t.Errorf("%v does not say when to come again", err)
 			}
 			if d := time.Since(start); d != time.Minute {
-				t.Errorf("it waited %v", d)
+				t.Errorf("got a wait of %v", d)
 			}
 			return once.Answer{}, nil
 		})
@@ -188,7 +191,7 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// processes are three that share a store.
+// processes returns three processes that share a store.
 func processes(t *testing.T, store core.Store, opts ...once.Option) []*once.Once {
 	t.Helper()
 	all := make([]*once.Once, 3)

@@ -6,25 +6,25 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// What Do answers instead of running fn, beside the errors of core. All are
-// reached with errors.Is.
+// The errors of Do when it does not run fn, beside the errors of core. Use errors.Is to
+// find them.
 var (
-	// ErrInProgress says that a run of this call goes on elsewhere. The error is
-	// a *core.BusyError too, unless the context ended while waiting; then it
-	// matches that context's cause.
+	// ErrInProgress is returned when a run of this call is in progress elsewhere. The
+	// error is a *core.BusyError too, unless the context was done while waiting; then
+	// it matches the context's cause.
 	ErrInProgress = errors.New("run in progress")
-	// ErrMismatch says that the key was used before with another fingerprint. While a
-	// run is in progress ErrInProgress takes its place.
+	// ErrMismatch is returned when the key was used before with another fingerprint.
+	// While a run is in progress ErrInProgress takes its place.
 	ErrMismatch = errors.New("key was used with another request")
-	// ErrIndeterminate says that a run ended, that it is not known how far it
-	// came, and that it is not run again.
+	// ErrIndeterminate is returned when a run did not finish, its progress is unknown,
+	// and it is not run again.
 	ErrIndeterminate = errors.New("outcome of the run is unknown")
-	// ErrUnreplayable says that the work was done, but that its answer could not
-	// be kept.
+	// ErrUnreplayable is returned when the work was done, but its answer could not be
+	// stored.
 	ErrUnreplayable = errors.New("done before, and the answer was not kept")
 )
 
-// recordError says that what is kept under a key cannot be used. It matches
+// recordError is returned when the record under a key cannot be used. It matches
 // core.ErrUnsupported: no repetition helps, and nothing is run.
 type recordError string
 

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// hearing makes a Once, and a function that returns the events that its observer has seen of calls
-// since it was last asked.
+// hearing makes a Once. It also returns a function that returns the events of calls
+// since it was last called.
 func hearing(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
 	t.Helper()
 	events := make(chan core.Event, 1000)
@@ -50,22 +50,23 @@ func TestEvents(t *testing.T) {
 		return once.Answer{Value: []byte("receipt")}, nil
 	}
 	anything := errors.New("any error")
-	// one is the one event that there was, and has to be of this kind.
+	// one returns the only event, which must be of this kind.
 	one := func(t *testing.T, events []core.Event, kind core.Kind, attempt int, err error) core.Event {
 		t.Helper()
 		if len(events) != 1 {
-			t.Fatalf("told %d events: %+v", len(events), events)
+			t.Fatalf("got %d events: %+v", len(events), events)
 		}
 		e := events[0]
 		if e.Kind != kind || e.Attempt != attempt || e.Mode != core.ModeRun || e.Name != charge("1").Name || err != anything && !errors.Is(e.Err, err) || err == nil && e.Err != nil {
-			t.Errorf("told %v, attempt %d, %v %s: %v; want %v, attempt %d, %v", e.Kind, e.Attempt, e.Mode, e.Name, e.Err, kind, attempt, err)
+			t.Errorf("got %v, attempt %d, %v %s: %v; want %v, attempt %d, %v", e.Kind, e.Attempt, e.Mode, e.Name, e.Err, kind, attempt, err)
 		}
 		if errors.Is(e.Err, private) || e.Err != nil && strings.Contains(e.Err.Error(), "4711") {
-			t.Errorf("what the work said is told: %v", e.Err)
+			t.Errorf("got the error of the work: %v", e.Err)
 		}
 		return e
 	}
-	sim(t, "a call is told once: that it ran, was replayed or refused, and why", func(t *testing.T) {
+	// A call ran, was replayed or refused, and the event has the reason.
+	sim(t, "one event per call", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		o.Do(t.Context(), charge("1"), fails)
 		if e := one(t, events(), core.Ran, 1, anything); e.Err == nil {
@@ -73,7 +74,7 @@ func TestEvents(t *testing.T) {
 		}
 		o.Do(t.Context(), charge("1"), works)
 		if e := one(t, events(), core.Ran, 2, nil); e.Held != time.Second || e.Wait != 0 || len(e.Hold()) != 11 {
-			t.Errorf("told %+v", e)
+			t.Errorf("got %+v", e)
 		}
 		o.Do(t.Context(), charge("1"), works)
 		one(t, events(), core.Replayed, 2, nil)
@@ -87,13 +88,14 @@ func TestEvents(t *testing.T) {
 		one(t, events(), core.Refused, 1, once.ErrUnreplayable)
 		o.Do(t.Context(), charge("3"), func(context.Context) (once.Answer, error) { return once.Answer{}, once.Withdraw(private) })
 		if e := one(t, events(), core.Refused, 0, anything); e.Err == nil || e.Held != 0 {
-			t.Errorf("told %+v", e)
+			t.Errorf("got %+v", e)
 		}
 		if _, err := o.Do(t.Context(), once.Call{Name: "charge"}, works); !errors.Is(err, core.ErrInvalid) || len(events()) != 0 {
-			t.Error("a call that is not allowed was told")
+			t.Error("got an event of a call that is not allowed")
 		}
 	})
-	sim(t, "a run that panics, and one that is not run again", func(t *testing.T) {
+	// It is not run again.
+	sim(t, "run that panics", func(t *testing.T) {
 		o, events := hearing(t, memstore.New(), once.AtMostOnce())
 		func() {
 			defer func() { _ = recover() }()
@@ -105,7 +107,9 @@ func TestEvents(t *testing.T) {
 		o.Do(t.Context(), charge("1"), works)
 		one(t, events(), core.Refused, 1, once.ErrIndeterminate)
 	})
-	sim(t, "a caller that finds a run in progress is contended, refused or replayed, and no event has the key", func(t *testing.T) {
+	// A caller that finds a run in progress is contended, refused or replayed, and no
+	// event has the key.
+	sim(t, "run in progress", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		go o.Do(t.Context(), charge("1"), works)
 		synctest.Wait()
@@ -114,16 +118,17 @@ func TestEvents(t *testing.T) {
 		var busy *core.BusyError
 		ok := errors.As(e.Err, &busy)
 		if !e.Contended || !ok || busy.Key != "" || strings.Contains(fmt.Sprintf("%+v %#v", e, e), core.Key("once", charge("1").Name, "")) {
-			t.Errorf("told %#v", e)
+			t.Errorf("got %#v", e)
 		}
 		o.With(core.Wait(time.Minute)).Do(t.Context(), charge("1"), works)
 		for _, e := range events() {
 			if e.Kind == core.Replayed && (!e.Contended || e.Wait != time.Second || e.Attempt != 1) {
-				t.Errorf("told %+v", e)
+				t.Errorf("got %+v", e)
 			}
 		}
 	})
-	sim(t, "a store that is down, and an answer that is not saved", func(t *testing.T) {
+	// The event of an answer that is not saved has the reason.
+	sim(t, "store that is down", func(t *testing.T) {
 		store := newFlaky()
 		o, events := hearing(t, store)
 		o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {

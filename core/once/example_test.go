@@ -102,8 +102,8 @@ func ExampleAtMostOnce() {
 }
 
 func ExampleAcquire() {
-	// Duplicates wait up to 5s for the answer of the run that goes on, and give
-	// it; a process that dies keeps the call in progress for 10s at most.
+	// Duplicates wait up to 5s for the answer of the run in progress, and return it. A
+	// process that dies keeps the call in progress for at most 10s.
 	charges := newExample(once.Acquire(core.Wait(5*time.Second), core.TTL(10*time.Second)))
 	answers := make(chan string)
 	for range 3 {

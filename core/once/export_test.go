@@ -1,6 +1,6 @@
 package once
 
-// StoreKey is where the record of a call is kept.
+// StoreKey returns the key of a call's record.
 func StoreKey(c Call) string { return c.storeKey() }
 
 // The states of a record.
@@ -26,7 +26,7 @@ type Decoded struct {
 	again    []byte
 }
 
-// Again is the record, written anew.
+// Again returns the record, written again.
 func (d Decoded) Again() []byte { return d.again }
 
 // Decode reads a record.

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// Guard decorates fn: requests for which call gives the same Call have one
-// answer, kept as JSON. The decorated function fails with call's error, or with
-// those of Do.
+// Guard decorates fn: requests for which call returns the same Call have one answer,
+// stored as JSON. The decorated function fails with call's error, or with an error of
+// Do.
 //
-// The caller whose call runs fn gets what fn returned, as it is, together with an error
-// if that could not be saved. If it cannot be written as JSON, the run is kept as
-// unreplayable. After NotFinal it is neither written nor kept. If what is kept cannot be
-// read as a Resp, since that type has changed, the answer is an error, and fn is not run
-// again.
+// The caller whose call runs fn gets the result of fn unchanged, together with an error
+// if the result could not be saved. If the result cannot be written as JSON, the run is
+// stored as unreplayable. After NotFinal the result is neither written nor stored. If a
+// stored result cannot be read as a Resp, because that type has changed, the decorated
+// function fails, and fn is not run again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 	fn func(context.Context, Req) (Resp, error),
 ) func(context.Context, Req) (Resp, error) {

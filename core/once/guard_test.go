@@ -31,7 +31,8 @@ func TestGuard(t *testing.T) {
 		print, err := json.Marshal(p)
 		return once.Call{Name: "charge", Scope: "tenant", Key: p.Order, Fingerprint: print}, err
 	}
-	sim(t, "equal requests have one answer, and others are refused", func(t *testing.T) {
+	// They have one answer, and others are refused.
+	sim(t, "equal requests", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		pay := once.Guard(o, call, func(ctx context.Context, p payment) (receipt, error) {
 			n++
@@ -56,7 +57,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %v, want call's own error", err)
 		}
 	})
-	sim(t, "what fn returns with an error reaches the caller, and is not kept", func(t *testing.T) {
+	// It reaches the caller, and is not stored.
+	sim(t, "value with an error", func(t *testing.T) {
 		declined := errors.New("declined")
 		pay := once.Guard(newOnce(t, memstore.New()), call, func(ctx context.Context, p payment) (receipt, error) {
 			n, _ := once.AttemptFromContext(ctx)
@@ -68,7 +70,8 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "an answer that could not be saved comes with the error", func(t *testing.T) {
+	// It comes with the error.
+	sim(t, "unsaved answer", func(t *testing.T) {
 		store := newFlaky()
 		pay := once.Guard(newOnce(t, store), call, func(ctx context.Context, p payment) (receipt, error) {
 			store.set(true)
@@ -80,7 +83,8 @@ func TestGuard(t *testing.T) {
 		}
 		wantErr(t, err, core.ErrUnavailable)
 	})
-	sim(t, "an answer that is no JSON is done, told to its caller, and not run again", func(t *testing.T) {
+	// The work is done, its caller gets the answer, and it is not run again.
+	sim(t, "answer that is no JSON", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		open := once.Guard(o, call, func(context.Context, payment) (chan int, error) { n++; return make(chan int), nil })
 		got, err := open(t.Context(), payment{"42", 10})
@@ -98,7 +102,8 @@ func TestGuard(t *testing.T) {
 		}
 		wantErr(t, err, once.ErrUnreplayable)
 	})
-	sim(t, "an answer of another type is an error, and not run again", func(t *testing.T) {
+	// It is an error, and the work is not run again.
+	sim(t, "answer of another type", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		first := once.Guard(o, call, func(context.Context, payment) (receipt, error) { n++; return receipt{Number: 1}, nil })
 		then := once.Guard(o, call, func(context.Context, payment) ([]int, error) { n++; return nil, nil })

@@ -25,12 +25,12 @@ func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
-	logging.Disable()                              // clients tell of every server that a test has ended
+	logging.Disable()                              // clients log every server that a test has stopped
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that must come.
 const patience = 60 * time.Second
 
 // sim runs fn as a subtest in virtual time.
@@ -42,16 +42,16 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// flaky is a store in memory that counts its calls, and that can be down: then
-// nothing reaches it.
+// flaky is a store in memory that counts its calls, and that can be down: then nothing
+// reaches it.
 type flaky struct {
 	*memstore.Store
 	mu        sync.Mutex
 	down      bool
 	calls     int
 	keys      map[string]bool
-	unlimited bool   // grants whatever is asked for
-	granted   func() // called before a grant is heard of, if there is one
+	unlimited bool   // grants every request
+	granted   func() // called before a grant arrives, unless nil
 }
 
 var errDown = errors.New("the store is down")
@@ -64,7 +64,7 @@ func (s *flaky) set(down bool) {
 	s.down = down
 }
 
-// count is the number of calls so far.
+// count returns the number of calls so far.
 func (s *flaky) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,10 +116,10 @@ func (s *flaky) Release(ctx context.Context, c store.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// retained is how long tests keep what they keep themselves.
+// retained is how long the tests' own records are stored.
 const retained = time.Hour
 
-// newLocker is a locker like that of a process of its own.
+// newLocker returns a locker like that of a process of its own.
 func newLocker(t testing.TB, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)
@@ -136,7 +136,7 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 	return l
 }
 
-// newOnce is a Once of a process of its own on store.
+// newOnce returns a Once of a process of its own on store.
 func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	t.Helper()
 	o, err := once.New(newLocker(t, store), opts...)
@@ -157,7 +157,7 @@ func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	return newOnce(t, store, opts...)
 }
 
-// wait has duplicates wait for the answer.
+// wait makes duplicates wait for the answer.
 func wait(d time.Duration) once.Option { return once.Acquire(core.Wait(d)) }
 
 // lasting sets the TTL of the runs.
@@ -167,7 +167,7 @@ func charge(key string) once.Call {
 	return once.Call{Name: "charge", Scope: "tenant", Key: key, Fingerprint: []byte("10 EUR")}
 }
 
-// runs is a piece of work that counts how often it was run.
+// runs is work that counts its runs.
 type runs struct {
 	mu       sync.Mutex
 	n        int
@@ -180,7 +180,7 @@ func (r *runs) count() int {
 	return r.n
 }
 
-// note counts a run and returns which attempt it is.
+// note counts a run and returns its attempt.
 func (r *runs) note(ctx context.Context) int {
 	n, ok := once.AttemptFromContext(ctx)
 	r.mu.Lock()
@@ -213,7 +213,7 @@ func (r *runs) failing(err error) func(context.Context) (once.Answer, error) {
 func (r *runs) want(t testing.TB, n int) {
 	t.Helper()
 	if got := r.count(); got != n {
-		t.Errorf("it was run %d times, want %d", got, n)
+		t.Errorf("got %d runs, want %d", got, n)
 	}
 }
 
@@ -263,7 +263,7 @@ func wantErr(t testing.TB, err error, want ...error) {
 	}
 }
 
-// short is o for a message.
+// short returns o for a message.
 func short(o once.Outcome) once.Outcome {
 	o.Value = o.Value[:min(len(o.Value), 60)]
 	return o

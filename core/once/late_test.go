@@ -11,14 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// policies are options with which the same has to hold.
-var policies = map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}}
+// policies are options under which the results must be the same.
+var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}}
 
-// TestLateAnswer is about runs whose lease has ended before fn does. hazard 58
+// TestLateAnswer is about runs whose lease is released or lost before fn returns.
+// hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
-	// closing makes a Once and the fn of a run that goes on while its Locker is
-	// closed; then calls meanwhile, if there is one.
+	// closing makes a Once and the fn of a run that goes on while its Locker is closed.
+	// It then calls meanwhile, unless that is nil.
 	closing := func(t *testing.T, store core.Store, meanwhile func(), opts ...once.Option) (*once.Once, func(context.Context) (once.Answer, error)) {
 		t.Helper()
 		l, err := core.New(store)
@@ -41,7 +42,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 	for policy, opts := range policies {
-		sim(t, "the answer of a run that goes on after Close is kept"+policy, func(t *testing.T) {
+		// It is stored.
+		sim(t, "answer after Close"+policy, func(t *testing.T) {
 			store := memstore.New()
 			o, fn := closing(t, store, nil, opts...)
 			if out, err := o.Do(t.Context(), charge("1"), fn); err != nil || string(out.Value) != "receipt" {
@@ -49,7 +51,8 @@ func TestLateAnswer(t *testing.T) {
 			}
 			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
 		})
-		sim(t, "the answer of a run that goes on while the store is away for longer than the TTL is kept"+policy, func(t *testing.T) {
+		// It is stored although the store was away for longer than the TTL.
+		sim(t, "answer after a long outage"+policy, func(t *testing.T) {
 			store := newFlaky()
 			o := newOnce(t, store, append(opts, lasting(time.Second))...)
 			out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -65,7 +68,8 @@ func TestLateAnswer(t *testing.T) {
 			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
 		})
 	}
-	sim(t, "an answer after Close that the store does not confirm comes with an error", func(t *testing.T) {
+	// It comes with an error.
+	sim(t, "unconfirmed answer after Close", func(t *testing.T) {
 		store := newFlaky()
 		o, fn := closing(t, store, func() { store.set(true) })
 		out, err := o.Do(t.Context(), charge("1"), fn)
@@ -76,7 +80,9 @@ func TestLateAnswer(t *testing.T) {
 		store.set(false)
 		first(t, newOnce(t, store), charge("1"), "another", 2)
 	})
-	sim(t, "an answer after Close is not kept once another run has begun, and comes with an error", func(t *testing.T) {
+	// An answer after Close is not stored once another run has begun, and comes with an
+	// error.
+	sim(t, "successor after Close", func(t *testing.T) {
 		store := memstore.New()
 		other := newOnce(t, store)
 		o, fn := closing(t, store, func() { first(t, other, charge("1"), "another", 2) })
@@ -87,7 +93,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		replayed(t, other, charge("1"), "another", 2)
 	})
-	sim(t, "a run that fails after Close is no run that died", func(t *testing.T) {
+	// The run is not one that died.
+	sim(t, "failure after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil, once.AtMostOnce())
 		declined := errors.New("declined")
@@ -100,7 +107,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		first(t, newOnce(t, store, once.AtMostOnce()), charge("1"), "receipt", 2)
 	})
-	sim(t, "a run that is withdrawn after Close is no attempt", func(t *testing.T) {
+	// The run is no attempt.
+	sim(t, "withdrawn after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil)
 		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -112,11 +120,12 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// TestMismatchLeavesTheRecord is about calls that are refused for their
+// TestMismatchLeavesTheRecord is about calls that are refused because of their
 // fingerprint.
 func TestMismatchLeavesTheRecord(t *testing.T) {
 	t.Parallel()
-	sim(t, "a mismatch does not prolong the memory of a failed run", func(t *testing.T) {
+	// A mismatch does not prolong the retention of a failed run.
+	sim(t, "no longer retained", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Hour))
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
 		other := charge("1")
@@ -128,7 +137,7 @@ func TestMismatchLeavesTheRecord(t *testing.T) {
 		time.Sleep(15*time.Minute + time.Second)
 		first(t, o, other, "a new call", 1)
 	})
-	sim(t, "a mismatch leaves what is kept of a failed run", func(t *testing.T) {
+	sim(t, "record of a failed run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Hour))
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
 		other := charge("1")

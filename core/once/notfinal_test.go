@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// busy answers value, which says that the work was not done.
+// busy answers value, which means that the work was not done.
 func (r *runs) busy(value string) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		r.note(ctx)
@@ -132,7 +132,7 @@ func TestNotFinal(t *testing.T) {
 		replayed(t, o, charge("outer"), "by another channel", 1)
 		first(t, o, charge("inner"), "receipt", 2)
 	})
-	sim(t, "a failure that could not be noted", func(t *testing.T) {
+	sim(t, "unsaved failure", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		out, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -144,7 +144,7 @@ func TestNotFinal(t *testing.T) {
 			t.Errorf("got %+v, want the answer beside the error", short(out))
 		}
 	})
-	sim(t, "the observer hears of a failed run", func(t *testing.T) {
+	sim(t, "event of a failed run", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		unstored(t, o, charge("1"), 1)
 		if e := events(); len(e) != 1 || e[0].Kind != core.Ran || e[0].Attempt != 1 || e[0].Err == nil {
@@ -155,7 +155,7 @@ func TestNotFinal(t *testing.T) {
 
 func TestNotFinal_Guard(t *testing.T) {
 	t.Parallel()
-	sim(t, "an answer that JSON has no form for", func(t *testing.T) {
+	sim(t, "answer without a form in JSON", func(t *testing.T) {
 		runs := 0
 		pay := once.Guard(newOnce(t, memstore.New()), func(p payment) (once.Call, error) { return charge(p.Order), nil },
 			func(ctx context.Context, _ payment) (any, error) {

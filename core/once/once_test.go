@@ -17,7 +17,8 @@ import (
 
 func TestDo(t *testing.T) {
 	t.Parallel()
-	sim(t, "a first run costs two calls to the store, and each replay one", func(t *testing.T) {
+	// A first run costs two calls to the store, and each replay one.
+	sim(t, "two calls and one", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		first(t, o, charge("1"), "receipt", 1)
@@ -32,12 +33,12 @@ func TestDo(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "an empty answer is an answer", func(t *testing.T) {
+	sim(t, "empty answer", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		first(t, o, charge("1"), "", 1)
 		replayed(t, o, charge("1"), "", 1)
 	})
-	sim(t, "other keys, names and scopes are other calls", func(t *testing.T) {
+	sim(t, "other keys, names and scopes", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		first(t, o, charge("1"), "one", 1)
 		for i, c := range []once.Call{charge("2"), charge("1"), charge("1")} {
@@ -51,7 +52,8 @@ func TestDo(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "one", 1)
 	})
-	sim(t, "a failed run can be run again, and is told that it is the next attempt", func(t *testing.T) {
+	// It can be run again, and fn gets the number of the next attempt.
+	sim(t, "failed run", func(t *testing.T) {
 		o, declined := newOnce(t, memstore.New()), errors.New("declined")
 		for attempt := 1; attempt <= 3; attempt++ {
 			var r runs
@@ -64,7 +66,8 @@ func TestDo(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 4)
 	})
 	// hazard 60
-	sim(t, "another request under the same key is refused, finished or failed", func(t *testing.T) {
+	// It is refused, whether the run has finished or failed.
+	sim(t, "another request under the key", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		other := charge("1")
 		other.Fingerprint = []byte("1000 EUR")
@@ -80,7 +83,8 @@ func TestDo(t *testing.T) {
 		refused(t, o, none, once.ErrMismatch)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	sim(t, "an answer that is too long to be kept is done, and not run again", func(t *testing.T) {
+	// The work is done, and not run again.
+	sim(t, "answer above the limit", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		long := make([]byte, 32<<20+1)
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
@@ -91,7 +95,8 @@ func TestDo(t *testing.T) {
 		}
 		refused(t, o, charge("1"), once.ErrUnreplayable)
 	})
-	sim(t, "done without a replayable answer is told, and not run again", func(t *testing.T) {
+	// The work is done, callers get that, and it is not run again.
+	sim(t, "unreplayable answer", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
 			return once.Answer{Value: []byte("a stream"), Unreplayable: true}, nil
@@ -107,7 +112,8 @@ func TestDo(t *testing.T) {
 		refused(t, o, other, once.ErrMismatch)
 	})
 	// hazard 50
-	sim(t, "a panic goes on, and leaves a failed run and a free key", func(t *testing.T) {
+	// It goes on, and leaves a failed run and a free key.
+	sim(t, "panic", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		for attempt := 1; attempt <= 2; attempt++ {
 			func() {
@@ -131,7 +137,8 @@ func TestDo(t *testing.T) {
 			t.Error("the key was not free at once")
 		}
 	})
-	sim(t, "an answer too long to be kept is for its own caller only", func(t *testing.T) {
+	// An answer too long to be stored is for its own caller only.
+	sim(t, "long answer for its caller", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
 			return once.Answer{Value: make([]byte, 256<<20+1)}, nil // never written to, so not in memory
@@ -141,7 +148,8 @@ func TestDo(t *testing.T) {
 		}
 		refused(t, o, charge("1"), once.ErrUnreplayable)
 	})
-	sim(t, "the answer is kept as it was, whatever its caller does with it later", func(t *testing.T) {
+	// The answer is stored unchanged, whatever its caller does with it later.
+	sim(t, "changed by its caller", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		value := []byte("receipt")
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) { return once.Answer{Value: value}, nil })

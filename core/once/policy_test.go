@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// die begins a run of c in a process that the store never hears of again.
+// die begins a run of c in a process that never contacts the store again.
 func die(t *testing.T, store *memstore.Store, c once.Call, opts ...once.Option) {
 	t.Helper()
 	cut := &flaky{Store: store, keys: make(map[string]bool)}
@@ -29,14 +29,16 @@ func die(t *testing.T, store *memstore.Store, c once.Call, opts ...once.Option) 
 func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	declined := errors.New("declined")
-	sim(t, "a run that died midway is run again by default", func(t *testing.T) {
+	// A run that died midway is run again by default.
+	sim(t, "died, by default", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
 		o := newOnce(t, store, wait(time.Hour))
 		first(t, o, charge("1"), "receipt", 2)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	sim(t, "a run that died midway is never run again", func(t *testing.T) {
+	// A run that died midway is never run again.
+	sim(t, "died", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"), once.AtMostOnce())
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour), once.Retain(time.Hour))
@@ -50,7 +52,8 @@ func TestAtMostOnce(t *testing.T) {
 		time.Sleep(time.Hour + time.Second)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	sim(t, "a run that died midway after others had failed is not run again", func(t *testing.T) {
+	// A run that died midway after others had failed is not run again.
+	sim(t, "died after failures", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour))
 		for range 2 {
@@ -62,7 +65,8 @@ func TestAtMostOnce(t *testing.T) {
 			refused(t, o, charge("1"), once.ErrIndeterminate)
 		}
 	})
-	sim(t, "a run that said that it failed is run again", func(t *testing.T) {
+	// A run that failed is run again.
+	sim(t, "failed", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		for attempt := 1; attempt <= 3; attempt++ {
 			var r runs
@@ -73,7 +77,8 @@ func TestAtMostOnce(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 4)
 	})
-	sim(t, "a run that says that it does not know is not run again", func(t *testing.T) {
+	// A run whose fn reports that it does not know is not run again.
+	sim(t, "unknown to fn", func(t *testing.T) {
 		store := memstore.New()
 		strict, o := newOnce(t, store, once.AtMostOnce()), newOnce(t, store)
 		timedOut := fmt.Errorf("gateway timed out: %w", once.ErrIndeterminate)
@@ -85,7 +90,8 @@ func TestAtMostOnce(t *testing.T) {
 		refused(t, strict, charge("1"), once.ErrIndeterminate)
 		first(t, o, charge("2"), "receipt", 2) // without the option it is an error like any other
 	})
-	sim(t, "a run that panicked is not run again", func(t *testing.T) {
+	// A run that panicked is not run again.
+	sim(t, "panicked", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		func() {
 			defer func() { _ = recover() }()
@@ -93,7 +99,8 @@ func TestAtMostOnce(t *testing.T) {
 		}()
 		refused(t, o, charge("1"), once.ErrIndeterminate)
 	})
-	sim(t, "another request does not turn a run into one that died midway", func(t *testing.T) {
+	// It does not turn a run into one that died midway.
+	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour))
 		other := charge("1")
@@ -109,14 +116,16 @@ func TestAtMostOnce(t *testing.T) {
 		refused(t, o, other, once.ErrMismatch)
 		refused(t, o, died, once.ErrIndeterminate) // nor the other way round
 	})
-	sim(t, "the finder's policy counts", func(t *testing.T) {
+	sim(t, "policy of the finder", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"), once.AtMostOnce())
 		die(t, store, charge("2"))
 		first(t, newOnce(t, store, wait(time.Hour)), charge("1"), "receipt", 2)
 		refused(t, newOnce(t, store, wait(time.Hour), once.AtMostOnce()), charge("2"), once.ErrIndeterminate)
 	})
-	sim(t, "a caller that cannot note that a run is indeterminate still says so, and so does the next", func(t *testing.T) {
+	// A caller that cannot save that a run is indeterminate still reports it, and so
+	// does the next.
+	sim(t, "indeterminate and unsaved", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
 		time.Sleep(time.Hour)
@@ -140,7 +149,8 @@ func (s acquireOnly) Acquire(ctx context.Context, c store.Claim) (store.Grant, e
 
 func TestLife(t *testing.T) {
 	t.Parallel()
-	sim(t, "a call is in progress as long as its lease, however long answers are kept", func(t *testing.T) {
+	// A call is in progress as long as its lease, however long answers are stored.
+	sim(t, "answers stored for long", func(t *testing.T) {
 		store := memstore.New()
 		long := once.Retain(30 * 24 * time.Hour)
 		start := time.Now()
@@ -155,7 +165,8 @@ func TestLife(t *testing.T) {
 		time.Sleep(2 * 24 * time.Hour)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	sim(t, "a call is in progress as long as it takes, however short answers are kept", func(t *testing.T) {
+	// A call is in progress as long as it takes, however short answers are stored.
+	sim(t, "answers stored for a moment", func(t *testing.T) {
 		store := memstore.New()
 		brief := once.Retain(time.Second)
 		o := newOnce(t, store, brief)
@@ -178,7 +189,8 @@ func TestLife(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	sim(t, "a run that took longer than answers are kept, and died, is not forgotten", func(t *testing.T) {
+	// A run that took longer than answers are stored, and died, is not forgotten.
+	sim(t, "long run that died", func(t *testing.T) {
 		store := memstore.New()
 		brief := once.Retain(time.Second)
 		cut := &flaky{Store: store, keys: make(map[string]bool)}
@@ -193,7 +205,8 @@ func TestLife(t *testing.T) {
 		refused(t, newOnce(t, store, brief, wait(time.Hour)), other, once.ErrMismatch)
 		refused(t, newOnce(t, store, brief, wait(time.Hour), once.AtMostOnce()), charge("1"), once.ErrIndeterminate)
 	})
-	sim(t, "a failed run is remembered as long as an answer, and no longer", func(t *testing.T) {
+	// It is retained as long as an answer, and no longer.
+	sim(t, "failed run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Minute))
 		other := charge("1")
 		other.Fingerprint = nil

@@ -7,28 +7,28 @@ import (
 	"math"
 )
 
-// state is how a call stands.
+// state is the state of a call.
 type state byte
 
 const (
-	begun         state = 1 // a run began, and its end is not known
-	failed        state = 2 // fn said that it failed: can be run again
+	begun         state = 1 // a run began, and its end is unknown
+	failed        state = 2 // fn failed: the call can be run again
 	done          state = 3 // with its answer
 	unreplayable  state = 4 // done, without its answer
 	indeterminate state = 5 // a run died midway, and is not run again
 )
 
-// finished tells whether a record in this state is an answer.
+// finished reports whether a record in this state is an answer.
 func (s state) finished() bool { return s == done || s == unreplayable || s == indeterminate }
 
-// format is the first byte of every record. A program that finds another one
-// there must not guess: it neither replays nor runs.
+// format is the first byte of every record. A program that finds another byte there
+// must not guess: it neither replays nor runs.
 const format = 1
 
-// encode writes the record of c, in any state. The number of attempts is not part
-// of it, since the store counts them; settled is the last attempt whose end
-// is known, 0 while there is none. If the store has counted
-// more, the run in between died midway. The record is
+// encode writes the record of c, in any state. The number of attempts is not part of
+// it, because the store counts them. settled is the last attempt with a known end, 0 if
+// there is none. If the store has counted more, the run in between died midway. The
+// record is
 //
 //	format, state, settled, name, scope, key, fingerprint, value
 //
@@ -49,14 +49,14 @@ func appendField[T string | []byte](b []byte, field T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(field))), field...)
 }
 
-// record is what encode wrote, as it was read.
+// record is a decoded record.
 type record struct {
 	state                                state
 	settled                              int
 	name, scope, key, fingerprint, value []byte
 }
 
-// decode reads what encode wrote, and nothing else. The record shares the
+// decode reads a record that encode wrote, and nothing else. The result shares the
 // memory of b.
 func decode(b []byte) (record, error) {
 	if len(b) < 2 {
@@ -108,8 +108,8 @@ func (in *reader) field() []byte {
 	return field
 }
 
-// check fails unless r may speak for c: it was kept for that very call, and for
-// the same request.
+// check fails unless r may answer c: it was stored for that very call, and for the same
+// request.
 func (r *record) check(c *Call) error {
 	switch {
 	case string(r.name) != c.Name, string(r.scope) != c.Scope, string(r.key) != c.Key:

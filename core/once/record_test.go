@@ -17,9 +17,9 @@ var whole = once.Call{Name: "charge", Scope: "tenant", Key: "order 42", Fingerpr
 
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	t.Run("the format is this one", func(t *testing.T) {
+	t.Run("format", func(t *testing.T) {
 		t.Parallel()
-		// What is in the stores of others must be readable for ever.
+		// Records in the stores of others must be readable for ever.
 		const want = "01" + "03" + "02" + "06636861726765" + "0674656e616e74" + "086f72646572203432" + "06313020455552" + "0772656365697074"
 		if got := hex.EncodeToString(once.Encode(whole, once.Done, 2, []byte("receipt"))); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -29,7 +29,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("the place is %s, want %s", got, place)
 		}
 	})
-	t.Run("every state is written and read by the same code", func(t *testing.T) {
+	t.Run("every state", func(t *testing.T) {
 		t.Parallel()
 		big := bytes.Repeat([]byte("\x00\xff long"), 40_000)
 		for s := once.Begun; s <= once.Indeterminate; s++ {
@@ -75,7 +75,8 @@ func TestRecord(t *testing.T) {
 			}
 		}
 	})
-	sim(t, "a record that cannot be read is an error, and neither answered nor run over", func(t *testing.T) {
+	// It is an error, and neither answered nor run over.
+	sim(t, "unreadable record", func(t *testing.T) {
 		good := once.Encode(charge("1"), once.Done, 2, []byte("receipt"))
 		for name, b := range map[string][]byte{
 			"of a later format": edited(good, 0, 2), "of a later state": edited(good, 1, 9), "damaged": good[:len(good)-1],
@@ -109,8 +110,8 @@ func edited(b []byte, at int, to byte) []byte {
 	return b
 }
 
-// What the decoder takes is what the encoder writes, byte for byte, and a
-// finished record of another call or of none never comes of it.
+// FuzzDecode checks that the decoder takes exactly the output of the encoder, and never
+// returns a finished record of another call or of none.
 func FuzzDecode(f *testing.F) {
 	for s := once.Begun; s <= once.Indeterminate; s++ {
 		f.Add(once.Encode(whole, s, int(s)*100, []byte("receipt")))

@@ -19,7 +19,8 @@ import (
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	t.Run("a first run is two round trips, and a replay one", func(t *testing.T) {
+	// A first run takes two, and a replay one.
+	t.Run("round trips", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, other := onRedis(t, proxy.Addr), onRedis(t, proxy.Addr)
@@ -37,7 +38,7 @@ func TestOnRedis(t *testing.T) {
 			}
 		}
 	})
-	t.Run("long answers are replayed as they were", func(t *testing.T) {
+	t.Run("long answers", func(t *testing.T) {
 		t.Parallel()
 		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
 		source := rand.NewChaCha8([32]byte{'o', 'n', 'c', 'e'})
@@ -68,7 +69,8 @@ func TestOnRedis(t *testing.T) {
 			t.Errorf("the server has read %d bytes (%v), want at most %d", read, err, 2*len(value))
 		}
 	})
-	t.Run("what one process keeps, others answer with", func(t *testing.T) {
+	// One process replays what another has stored.
+	t.Run("two processes", func(t *testing.T) {
 		t.Parallel()
 		a, b := onRedis(t, server.Addr, once.AtMostOnce()), onRedis(t, server.Addr)
 		_, _ = a.Do(t.Context(), charge("failed"), new(runs).failing(errors.New("declined")))
@@ -85,7 +87,8 @@ func TestOnRedis(t *testing.T) {
 		first(t, b, stranger, "of the other tenant", 1)
 		replayed(t, a, charge("failed"), "receipt", 2)
 	})
-	t.Run("a panic leaves a failed run that can be run again at once", func(t *testing.T) {
+	// It leaves a failed run that can be run again at once.
+	t.Run("panic", func(t *testing.T) {
 		t.Parallel()
 		o := onRedis(t, server.Addr)
 		for range 10 { // hazard 50
@@ -100,7 +103,8 @@ func TestOnRedis(t *testing.T) {
 		}
 		first(t, o, charge("panic"), "receipt", 11)
 	})
-	t.Run("the answers of callers that are gone are kept, and their keys free at once", func(t *testing.T) {
+	// Their answers are stored, and their keys free at once.
+	t.Run("callers that left", func(t *testing.T) {
 		t.Parallel()
 		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
 		for i := range tally.Trials(50) { // hazard 47
@@ -117,7 +121,7 @@ func TestOnRedis(t *testing.T) {
 			replayed(t, other, c, "receipt", 1)
 		}
 	})
-	t.Run("answers expire at the server", func(t *testing.T) {
+	t.Run("answers expire", func(t *testing.T) {
 		t.Parallel()
 		o := onRedis(t, server.Addr, once.Retain(300*time.Millisecond))
 		c := charge("brief")
@@ -133,7 +137,7 @@ func TestOnRedis(t *testing.T) {
 	})
 }
 
-// scripts is how often a script of the store was called.
+// scripts returns how often a script of the store was called.
 func scripts(p *testserver.Proxy, name string) int { return p.Count(testserver.Match{Script: name}) }
 
 func names(p *testserver.Proxy) (all []string) {
@@ -143,14 +147,14 @@ func names(p *testserver.Proxy) (all []string) {
 	return all
 }
 
-// Replies and requests that are lost on their way.
+// TestFaults is about replies and requests that are lost.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, action := range map[string]testserver.Action{
-		"the connection breaks": testserver.CloseReply, "it falls silent": testserver.DropReply,
+		"broken": testserver.CloseReply, "silent": testserver.DropReply,
 	} {
-		t.Run("a run whose begin is applied and not answered, since "+name+", is one run and one attempt", func(t *testing.T) {
+		t.Run("unanswered begin, "+name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
@@ -162,7 +166,7 @@ func TestFaults(t *testing.T) {
 				replayed(t, onRedis(t, server.Addr), c, "receipt", 1)
 			}
 		})
-		t.Run("an answer that is saved and not confirmed, since "+name+", is saved and reported so", func(t *testing.T) {
+		t.Run("unconfirmed answer, "+name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, server.Addr)
 			o := onRedis(t, proxy.Addr, once.AtMostOnce(), lasting(3*time.Second))
@@ -175,7 +179,8 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a run whose begin is applied, and then nothing is heard of the store, is no attempt", func(t *testing.T) {
+	// A run whose begin is applied before the store stops answering is no attempt.
+	t.Run("begin before an outage", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"by default": nil, "at most once": {once.AtMostOnce()}} {
 			for _, ending := range []string{"its store", "its caller"} {
@@ -211,7 +216,8 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a failure that is noted and not confirmed is the failure", func(t *testing.T) {
+	// It is the failure of the work.
+	t.Run("unconfirmed failure", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, declined := onRedis(t, proxy.Addr, once.AtMostOnce()), errors.New("declined")
@@ -222,7 +228,8 @@ func TestFaults(t *testing.T) {
 		fault.Await(t)
 		first(t, onRedis(t, server.Addr, once.AtMostOnce()), charge("declined"), "receipt", 2)
 	})
-	t.Run("while the store is cut off the run's outcome comes with an error, and is kept afterwards", func(t *testing.T) {
+	// The outcome comes with an error, and is stored afterwards.
+	t.Run("store cut off", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, declined := onRedis(t, proxy.Addr), errors.New("declined")
@@ -250,7 +257,8 @@ func TestFaults(t *testing.T) {
 		proxy.Heal()
 		first(t, onRedis(t, server.Addr, wait(patience), once.AtMostOnce()), charge("cut off 3"), "receipt", 2)
 	})
-	t.Run("with the store down nothing is run, and what was kept is there when it is back", func(t *testing.T) {
+	// Nothing is run, and stored answers are there when it is back.
+	t.Run("store down", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		o := onRedis(t, server.Addr)
@@ -263,7 +271,8 @@ func TestFaults(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 1)
 		first(t, o, charge("2"), "receipt", 1)
 	})
-	t.Run("a run whose key was deleted answers its caller and keeps nothing", func(t *testing.T) {
+	// The run answers its caller and stores nothing.
+	t.Run("key deleted", func(t *testing.T) {
 		t.Parallel()
 		o, db := onRedis(t, server.Addr), testclient.Redis(t, server.Addr)
 		c := charge("deleted")

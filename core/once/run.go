@@ -11,10 +11,10 @@ import (
 
 type attemptKey struct{}
 
-// attempt is a run as the code under its context can see it.
+// attempt is a run as seen by the code under its context.
 type attempt struct {
 	number  int
-	asked   atomic.Bool // for its number
+	asked   atomic.Bool // its number was read
 	answer  atomic.Uint32
 	commits commits
 }
@@ -23,13 +23,13 @@ type attempt struct {
 const (
 	isFinal uint32 = iota
 	isNotFinal
-	isCommitted // or was tried to be
+	isCommitted // or a Commit was tried
 	isReturned
 )
 
-// AttemptFromContext tells fn, under the context that Do runs it with, which
-// attempt it is: 1 for the first. From 2 on an earlier one failed or died, or
-// lost its lease and may even still be running: it may have had its effect.
+// AttemptFromContext returns the number of the attempt to fn, under the context of Do:
+// 1 for the first. From 2 on an earlier attempt failed or died, or lost its lease and
+// may even still be running. It may have had its effect.
 func AttemptFromContext(ctx context.Context) (int, bool) {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
@@ -39,15 +39,16 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 	return a.number, true
 }
 
-// NotFinal marks the answer of the run of ctx as not final: an API that always answers
-// 200, and says in the body that its channel is busy. The caller gets the answer as it
-// is. The answer is not stored, and the same call can be made again, as after an error
-// of fn, under AtMostOnce too. If fn returns an error or panics, that counts instead.
+// NotFinal marks the answer of the run of ctx as not final. It is for an API that
+// always answers 200, and says in the body that its channel is busy. The caller gets
+// the answer unchanged. The answer is not stored, and the same call can be made again,
+// as after an error of fn, under AtMostOnce too. If fn returns an error or panics, that
+// counts instead.
 //
-// NotFinal returns whether it had an effect. It returns false if ctx is not that of a
+// NotFinal reports whether it had an effect. It returns false if ctx is not that of a
 // run, so a handler may call it whether or not it is mounted behind an adapter's
-// Idempotent. It also returns false once fn has returned, which is the handler, behind
-// an adapter, and after Commit. Of runs inside of one another it marks the innermost one.
+// Idempotent. It also returns false after Commit, and once fn has returned; behind an
+// adapter, fn is the handler. Of runs inside of one another it marks the innermost run.
 //
 // Further calls change nothing. NotFinal is safe for concurrent use.
 func NotFinal(ctx context.Context) bool {
@@ -55,11 +56,11 @@ func NotFinal(ctx context.Context) bool {
 	return ok && (a.answer.CompareAndSwap(isFinal, isNotFinal) || a.answer.Load() == isNotFinal)
 }
 
-// Withdraw marks err, which fn returns, as that of a run whose work has not begun:
-// fn had no effect at all. The run does not count as an attempt, what is kept of
-// the call is as it was before, and Do returns err itself. A key that was new is free for
-// another request, as after a request that was not valid. An error that matches
-// ErrIndeterminate is not marked by it. Withdraw(nil) is nil.
+// Withdraw marks err, which fn returns, as the error of a run whose work has not begun:
+// fn had no effect at all. The run does not count as an attempt, the record of the call
+// is as it was before, and Do returns err itself. A key that was new is free for
+// another request, as after a request that was not valid. Withdraw does not mark an
+// error that matches ErrIndeterminate. Withdraw(nil) returns nil.
 func Withdraw(err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +74,7 @@ func (w *withdrawn) Error() string { return w.err.Error() }
 
 func (w *withdrawn) Unwrap() error { return w.err }
 
-// unmarked returns what Withdraw has marked in err, and whether it has.
+// unmarked returns the error that Withdraw has marked in err, and whether it has.
 func unmarked(err error) (error, bool) {
 	var w *withdrawn
 	marked := errors.As(err, &w)
@@ -83,7 +84,7 @@ func unmarked(err error) (error, bool) {
 	return w.err, true
 }
 
-// run runs fn under lease and settles how it ended.
+// run runs fn under lease and settles its end.
 func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *telling) (Outcome, error) {
 	settle := func(s state, value []byte) (err error) {
 		err = lease.Finish(ctx, o.settled(c, s, number, value))
@@ -112,7 +113,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	}
 
 	if err, ok := unmarked(err); ok {
-		_ = lease.Withdraw(ctx) // goes on in the background where the store does not answer
+		_ = lease.Withdraw(ctx) // continues in the background where the store does not answer
 		t.withdrawn()
 		return Outcome{}, err
 	}
@@ -137,7 +138,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	return out, err
 }
 
-// broken is the state of a run that does not know how far it came.
+// broken returns the state of a run with unknown progress.
 func (o *Once) broken() state {
 	if o.atMostOnce {
 		return indeterminate
@@ -145,7 +146,8 @@ func (o *Once) broken() state {
 	return failed
 }
 
-// unsettled is fn's error err, as it is if the failure could be noted.
+// unsettled returns fn's error err, with saving added if the failure could not be
+// saved.
 func unsettled(err, saving error) error {
 	for _, sentinel := range [...]error{core.ErrLost, core.ErrUnavailable} {
 		if errors.Is(saving, sentinel) && !errors.Is(err, sentinel) {

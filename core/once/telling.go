@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Why a run failed, as the observer is told it. What fn itself says stays between it
-// and its caller: it can be a customer's data.
+// The reasons of a failed run for the observer. The text of fn's own error stays
+// between fn and its caller: it can be a customer's data.
 var (
 	errFailed     = errors.New("the work returned an error")
 	errNotFinal   = errors.New("the work marked its answer as not final")
@@ -19,27 +19,28 @@ var (
 	errWithdrawn  = errors.New("the run was taken back, its work had not begun")
 )
 
-// telling is what the observer is told of a call, once, at its end.
+// telling collects the facts of a call for the observer, which is notified once, when
+// Do returns.
 type telling struct {
 	ctx    context.Context
 	locker *core.Locker
-	event  core.Event // what Begin reports, and then the rest
-	begun  time.Time  // since when the run is held
-	worked error      // what fn returned
-	saved  error      // whether its end could be saved
+	event  core.Event // filled by Begin, and then by the rest
+	begun  time.Time  // when the run's lease was acquired
+	worked error      // the error of fn
+	saved  error      // the error of saving the run's end
 }
 
-// ran notes that fn is called. Until it is known better, it does not return.
+// ran records that fn is called. Until more is known, fn does not return.
 func (t *telling) ran(attempt int) {
 	t.event.Kind, t.event.Attempt, t.worked = core.Ran, attempt, errPanicked
 }
 
-// withdrawn notes that the run counts as none.
+// withdrawn records that the run does not count.
 func (t *telling) withdrawn() {
 	t.event.Kind, t.event.Attempt, t.event.Err = core.Refused, 0, errWithdrawn
 }
 
-// ended notes how a call ended that did not run.
+// ended records the result of a call that did not run.
 func (t *telling) ended(out Outcome, err error) {
 	switch {
 	case t.event.Kind != 0:
@@ -50,18 +51,18 @@ func (t *telling) ended(out Outcome, err error) {
 	}
 }
 
-// tell tells the observer.
-func (t *telling) tell() {
+// notify notifies the observer.
+func (t *telling) notify() {
 	if t.event.Kind == core.Ran {
 		t.event.Held = time.Since(t.begun)
 		t.event.Err = t.failure()
 	}
-	if t.event.Name != "" && t.event.Kind != 0 { // it began
+	if t.event.Name != "" && t.event.Kind != 0 { // the call began
 		engine.Observe(t.locker, t.ctx, t.event)
 	}
 }
 
-// failure is why the run failed.
+// failure returns the reason of the run's failure.
 func (t *telling) failure() error {
 	why := t.worked
 	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) && !errors.Is(why, errRolledBack) {
@@ -76,7 +77,8 @@ func (t *telling) failure() error {
 	return fmt.Errorf("%w (%w)", why, t.saved)
 }
 
-// discreet is err, of a call that did not run, without the key of a *core.BusyError.
+// discreet returns err, of a call that did not run, without the key of a
+// *core.BusyError.
 func discreet(err error) error {
 	var busy *core.BusyError
 	ok := errors.As(err, &busy)

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// A begin that the store applied, and of which it answered neither this nor the
-// question whether it did, is taken back in the background (hazard 8): fn was not
-// called, so it is no attempt, and nothing is indeterminate.
+// TestUnknownBegin is about a begin that the store applied and did not answer, nor the
+// question about it. It is taken back in the background (hazard 8): fn was not called,
+// so it is no attempt, and nothing is indeterminate.
 func TestUnknownBegin(t *testing.T) {
 	t.Parallel()
 	policies := map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}}
@@ -24,9 +24,9 @@ func TestUnknownBegin(t *testing.T) {
 		return ctx
 	}
 	for what, ctx := range map[string]func(t *testing.T) context.Context{
-		"fails": (*testing.T).Context, "goes on when the caller's time is over": brief,
+		"fails": (*testing.T).Context, "times out": brief,
 	} {
-		sim(t, "a run whose begin "+what+" is run again, as attempt 1", func(t *testing.T) {
+		sim(t, "begin "+what, func(t *testing.T) {
 			store := memstore.New()
 			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails"}
 			for key, opts := range policies {
@@ -41,7 +41,7 @@ func TestUnknownBegin(t *testing.T) {
 				t.Error("the keys were not free at once")
 			}
 		})
-		sim(t, "a run whose begin "+what+", while the store is down for minutes, is run again, as attempt 1", func(t *testing.T) {
+		sim(t, "begin "+what+" in an outage", func(t *testing.T) {
 			store := memstore.New()
 			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails", last: true}
 			for key, opts := range policies {
@@ -56,7 +56,7 @@ func TestUnknownBegin(t *testing.T) {
 				first(t, newOnce(t, store, opts...), charge(key), "receipt", 1)
 			}
 		})
-		sim(t, "a run whose begin "+what+" after others had failed is run again, as the next attempt", func(t *testing.T) {
+		sim(t, "begin "+what+" after failures", func(t *testing.T) {
 			store, declined := memstore.New(), errors.New("declined")
 			mute := &muteGrants{flaky: &flaky{Store: store, keys: make(map[string]bool)}, hang: what != "fails"}
 			for key, opts := range policies {
@@ -70,7 +70,8 @@ func TestUnknownBegin(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "another request whose end is not heard of is no attempt either", func(t *testing.T) {
+	// A begin of another request without an answer is no attempt either.
+	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		strict := newOnce(t, store, once.AtMostOnce())
 		_, _ = strict.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
@@ -85,8 +86,8 @@ func TestUnknownBegin(t *testing.T) {
 	})
 }
 
-// unheard fails the test unless Do fails under ctx because the store is not
-// heard of, without a run.
+// unheard fails the test unless Do fails under ctx because the store does not answer,
+// without a run.
 func unheard(t *testing.T, ctx context.Context, o *once.Once, c once.Call) {
 	t.Helper()
 	var r runs
@@ -95,8 +96,8 @@ func unheard(t *testing.T, ctx context.Context, o *once.Once, c once.Call) {
 	r.want(t, 0)
 }
 
-// muteGrants is a store whose grants do not arrive: the caller gets an error, or
-// hears nothing if they hang, and then perhaps nothing works any more.
+// muteGrants is a store whose grants do not arrive. The caller gets an error, or no
+// answer if they hang. After that the store can be down.
 type muteGrants struct {
 	*flaky
 	hang, last bool

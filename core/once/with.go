@@ -8,17 +8,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// With is o with further acquire options after its own, for some of the calls:
-// the same records, claimed in another way. Do fails with core.ErrInvalid if
-// they are not allowed.
+// With returns o with additional acquire options after its own, for some of the calls:
+// the same records, claimed in another way. Do fails with core.ErrInvalid if they are
+// not allowed.
 func (o *Once) With(opts ...core.AcquireOption) *Once {
 	with := *o
 	with.acquire = append(o.acquire[:len(o.acquire):len(o.acquire)], opts...)
 	return &with
 }
 
-// WithOptions is o with further options after its own, for some of the calls: the
-// same records. It fails as New does.
+// WithOptions returns o with additional options after its own, for some of the calls:
+// the same records. It fails as New does.
 func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 	with := o.With()
 	for _, opt := range opts {
@@ -36,35 +36,35 @@ func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 	return with, nil
 }
 
-// withLabel is adapter.WithLabel.
+// withLabel implements adapter.WithLabel.
 func (o *Once) withLabel(label string) *Once {
 	with := *o
 	with.label = label
 	return &with
 }
 
-// labelOf is the name of c in messages and events.
+// labelOf returns the name of c in messages and events.
 func (o *Once) labelOf(c *Call) string { return cmp.Or(o.label, c.Name) }
 
-// attemptAsked is adapter.AttemptAsked.
+// attemptAsked implements adapter.AttemptAsked.
 func attemptAsked(ctx context.Context) bool {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	return ok && a.asked.Load()
 }
 
-// stillFinal is adapter.IsFinal.
+// stillFinal implements adapter.IsFinal.
 func stillFinal(ctx context.Context) bool {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	return !ok || a.answer.Load() != isNotFinal
 }
 
-// committed is adapter.Committed.
+// committed implements adapter.Committed.
 func committed(ctx context.Context) bool {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	return ok && a.answer.Load() == isCommitted
 }
 
-// terms is adapter.Terms.
+// terms implements adapter.Terms.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
 	return o.locker, o.acquire[:len(o.acquire):len(o.acquire)]
 }

@@ -61,7 +61,8 @@ func TestWith(t *testing.T) {
 
 func TestWithLabel(t *testing.T) {
 	t.Parallel()
-	sim(t, "a label shows in events and errors, and the call stays the same", func(t *testing.T) {
+	// The call stays the same.
+	sim(t, "label in events and errors", func(t *testing.T) {
 		events := make(chan core.Event, 64)
 		locks, err := core.New(memstore.New(), core.WithObserver(collect(events)))
 		if err != nil {
@@ -103,7 +104,8 @@ func TestWithLabel(t *testing.T) {
 			t.Errorf("the events have the names %v", names)
 		}
 	})
-	sim(t, "a label that could not be one is refused before anything is sent", func(t *testing.T) {
+	// It is refused before anything is sent.
+	sim(t, "label that is not allowed", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
 		before := store.count()
@@ -116,7 +118,8 @@ func TestWithLabel(t *testing.T) {
 
 func TestAttemptAsked(t *testing.T) {
 	t.Parallel()
-	sim(t, "an adapter is told whether anything in the run has asked for its attempt", func(t *testing.T) {
+	// An adapter learns whether code in the run has read its attempt.
+	sim(t, "attempt was read", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		if adapter.AttemptAsked(t.Context()) {
 			t.Error("there is no run")

@@ -17,8 +17,8 @@ func TestWithdraw(t *testing.T) {
 	withdraw := func(context.Context) (once.Answer, error) {
 		return once.Answer{}, fmt.Errorf("wrapped: %w", once.Withdraw(busy))
 	}
-	for name, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
-		sim(t, "a run that fn withdraws does not count as an attempt"+name, func(t *testing.T) {
+	for name, opts := range map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}} {
+		sim(t, "withdrawn by fn"+name, func(t *testing.T) {
 			o := newOnce(t, memstore.New(), opts...)
 			for range 3 {
 				out, err := o.Do(t.Context(), charge("1"), withdraw)
@@ -30,13 +30,15 @@ func TestWithdraw(t *testing.T) {
 			replayed(t, o, charge("1"), "receipt", 1)
 		})
 	}
-	sim(t, "a withdrawn run leaves the attempts before it", func(t *testing.T) {
+	// A withdrawn run leaves them.
+	sim(t, "attempts before", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
 		_, _ = o.Do(t.Context(), charge("1"), withdraw)
 		first(t, o, charge("1"), "receipt", 2)
 	})
-	sim(t, "a run that is withdrawn while the store is down is taken back later", func(t *testing.T) {
+	// The run is taken back later.
+	sim(t, "withdrawn in an outage", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store, once.AtMostOnce(), wait(patience))
 		_, err := o.Do(t.Context(), charge("1"), func(ctx context.Context) (once.Answer, error) {
@@ -47,7 +49,8 @@ func TestWithdraw(t *testing.T) {
 		store.set(false)
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	sim(t, "an unknown outcome is not withdrawn", func(t *testing.T) {
+	// It is not withdrawn.
+	sim(t, "unknown outcome", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		_, err := o.Do(t.Context(), charge("1"), new(runs).failing(fmt.Errorf("%w: %w", once.Withdraw(busy), once.ErrIndeterminate)))
 		wantErr(t, err, once.ErrIndeterminate)

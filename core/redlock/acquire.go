@@ -13,9 +13,9 @@ import (
 // granted when a majority of all nodes has granted it and some of its time is left. Calls
 // of nodes that have not answered by then go on in the background.
 //
-// Acquire waits for a majority until ctx is done, Limit is over, or a grant could not be
-// valid any more. If a majority has answered but is split, it waits for the others only for
-// the time-out of a node.
+// Acquire waits for a majority until ctx is done, Limit has passed, or a grant could
+// not be valid any more. If a majority has answered but is split, it waits for the
+// others only for the time-out of a node.
 //
 // If the claim fails, the nodes that have granted it release it. They do so before Acquire
 // returns if a majority answers but refuses. They do so in the background if there is no
@@ -109,7 +109,7 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 	}
 }
 
-// sleep is false if ctx ends first.
+// sleep waits for d, and returns false if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

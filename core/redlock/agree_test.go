@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Whatever the nodes show, what is shown of them is what a majority has, for as long as
-// a majority has it.
+// FuzzAgreement: the holds that are shown are those that a majority has, whatever the
+// nodes show, and for as long as a majority has them.
 func FuzzAgreement(f *testing.F) {
 	f.Add(uint8(3), []byte("a1\x10\x20|a1\x08\x30|b1\x10\x20"))
 	f.Add(uint8(5), []byte("a1\x10\x20a1\x08\x30|a1\x01\x01a1\x02\x02|a1\x09\x09"))
@@ -98,7 +98,7 @@ func FuzzAgreement(f *testing.F) {
 	})
 }
 
-// A cursor that no List has made is refused, or read as one that could be.
+// FuzzCursor: a cursor that no List has made is refused, or read as one that could be.
 func FuzzCursor(f *testing.F) {
 	f.Add(uint8(3), "1 0 1700000000000 17")
 	f.Add(uint8(3), "2 9223372036854775807 1 ")

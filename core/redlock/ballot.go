@@ -20,9 +20,9 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   votes
 	verdict verdict
-	final   bool // the ballot is over and was not won: a grant is of no use any more
+	final   bool // the ballot has returned and was not won: a grant is of no use any more
 	begun   time.Time
-	late    bool          // the time of a node is over: the others may decide
+	late    bool          // the time-out of a node has passed: the others may decide
 	owner   string        // once won: the owner that the majority has granted the claim to
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has come
@@ -30,7 +30,7 @@ type ballot struct {
 
 var (
 	errNotAsked       = errors.New("not asked") // because the other nodes are too few
-	errReleasePending = errors.New("the node may still be told to release the claim")
+	errReleasePending = errors.New("a release of the claim may still reach the node")
 )
 
 func (s *Store) newBallot(c store.Claim) *ballot {
@@ -139,8 +139,9 @@ func (b *ballot) decide() {
 	}
 }
 
-// await waits for the verdict. When the time of a node is over, the nodes that have answered
-// decide, if they are a majority. Otherwise the others are waited for until ctx is done.
+// await waits for the verdict. When the time-out of a node has passed, the nodes that
+// have answered decide, if they are a majority. Otherwise await waits for the others
+// until ctx is done.
 func (b *ballot) await(ctx context.Context) verdict {
 	timer := time.NewTimer(b.store.timeout - time.Since(b.begun))
 	defer timer.Stop()
@@ -198,8 +199,8 @@ func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, nodeTime
 	return v
 }
 
-// retryIfFirst is retry for a split vote: the claim that has the first node asks again,
-// and the other claims release meanwhile.
+// retryIfFirst retries like retry, in a split vote: the claim that has the first node
+// asks again, and the other claims release meanwhile.
 func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
@@ -211,8 +212,9 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time, n
 const firstGrace = 5 * time.Millisecond
 
 // awaitFirst waits a moment until all nodes before the first one that has answered have
-// answered too. Without their answers it is not certain which claim has the first node. It
-// does not wait for a node whose time is over, or that did not answer its last call.
+// answered too. Without their answers it is not certain which claim has the first node.
+// It does not wait for a node whose time-out has passed, or that did not answer its
+// last call.
 func (b *ballot) awaitFirst(ctx context.Context) {
 	took := time.Since(b.begun)
 	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
@@ -247,8 +249,8 @@ func (b *ballot) hasFirst() bool {
 	return b.votes.hasFirst()
 }
 
-// releaseAndWait has the nodes release their grants of a claim that was refused, and waits
-// for as long as one node may take. It reports whether any node had granted it.
+// releaseAndWait makes the nodes release their grants of a claim that was refused, and
+// waits for as long as one node may take. It reports whether any node had granted it.
 func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (some bool) {
 	s := b.store
 	released, some := b.release(ctx)
@@ -270,9 +272,9 @@ func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (so
 	return true
 }
 
-// release ends a ballot that was not won, and has the nodes release their grants. A node
-// that has not answered is told later, unless the claim is sent again. A claim that waits
-// needs no such release: the caller sends it again or releases it.
+// release ends a ballot that was not won, and makes the nodes release their grants. A
+// node that has not answered gets its release later, unless the claim is sent again. A
+// claim that waits needs no such release: the caller sends it again or releases it.
 func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bool) {
 	s := b.store
 	released = new(sync.WaitGroup)
@@ -295,9 +297,9 @@ func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bo
 	return released, some
 }
 
-// releaseOtherOwners has the nodes release the claim where it was granted to an owner
-// other than the majority's. This happens when a claim joins an owner that only some nodes
-// know.
+// releaseOtherOwners makes the nodes release the claim where it was granted to an owner
+// other than the majority's. This happens when a claim joins an owner that only some
+// nodes know.
 func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	s := b.store
 	b.mu.Lock()
@@ -331,7 +333,7 @@ func (b *ballot) winners() (owner string, some votes) {
 	return b.owner, b.votes.grantedTo(b.owner)
 }
 
-// expectsVotes tells that a node which answered its last call has still to answer.
+// expectsVotes reports whether a node that answered its last call has still to answer.
 func (b *ballot) expectsVotes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -343,8 +345,9 @@ func (b *ballot) expectsVotes() bool {
 	return false
 }
 
-// token returns the highest token of the votes, or the one that a majority knows: known
-// says so. It waits a moment for all votes, since fewer votes can lead to another token:
+// token returns the highest token of the votes, or the token that a majority knows;
+// known reports which. It waits a moment for all votes, because fewer votes can lead to
+// another token:
 //   - A second sender of the same claim must find the same highest token.
 //   - A holder that sends its claim again must find the majority that knows its token,
 //     even if a late node has given itself a higher one.
@@ -382,8 +385,8 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 	return b.votes.failure(b.claim.Key, v, b.store.quorum, reason)
 }
 
-// releaseGrant has one node release a claim that it has granted, after releaseSent. It
-// leaves no tombstone, since the same claim may be sent again.
+// releaseGrant makes one node release a claim that it has granted, after releaseSent.
+// It leaves no tombstone, because the same claim may be sent again.
 func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done func(error)) {
 	brief := c
 	brief.TTL, brief.Wait, brief.Keep = 0, false, 0
@@ -391,8 +394,8 @@ func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done f
 		return n.store.Release(ctx, brief)
 	}, func(err error) {
 		k := kindOf(err)
-		// Also if the node was certainly not told: the cleanup will tell it, and the
-		// claim must not be sent to it before.
+		// Even if the release certainly did not reach the node: the cleanup will send
+		// it, and the claim must not be sent to the node before.
 		again := k != granted && k != lost
 		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: again && k != failed, again: again})
 		if again {

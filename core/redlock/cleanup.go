@@ -11,13 +11,13 @@ import (
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
 	silentPause  = time.Second            // the same if the node has been silent for a while
-	resendLimit  = 3 * time.Second        // a claim that was not sent again by then is over
-	maxTasks     = 4096                   // further claims end with their TTL
+	resendLimit  = 3 * time.Second        // a claim that was not sent again by then is abandoned
+	maxTasks     = 4096                   // further claims expire with their TTL
 	cleanupWidth = 64                     // tries that begin at once
 )
 
 // cleanup releases claims at single nodes in the background, until the node has
-// answered or its hold of the claim has ended.
+// answered or its hold of the claim has expired.
 type cleanup struct {
 	store *Store
 
@@ -77,14 +77,14 @@ func (u *cleanup) add(t task) {
 	u.store.run(u.work)
 }
 
-// drop notes that t is done, or will not be done.
+// drop records that t is done, or will not be done.
 func (u *cleanup) drop(t task) {
 	if !t.unlessResent {
 		u.store.requests.plannedDone(&t.claim, t.node)
 	}
 }
 
-// work goes on until no task is left, or the Store is closed.
+// work tries tasks until none is left, or the Store is closed.
 func (u *cleanup) work() {
 	for {
 		due, wait, left := u.take()
@@ -105,8 +105,8 @@ func (u *cleanup) work() {
 	}
 }
 
-// take removes the tasks that are due, or returns the time until one is. It is false if no
-// task is left.
+// take removes and returns the tasks that are due, or returns the time until one is.
+// left is false if there is no task.
 func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,8 +135,8 @@ func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	return due, wait, true
 }
 
-// tryAll tries the tasks side by side. After the time of a node it goes on without the nodes
-// that have not answered.
+// tryAll tries the tasks side by side. After the time-out of a node it goes on without
+// the nodes that have not answered.
 func (u *cleanup) tryAll(due []task) {
 	done := make(chan struct{}, len(due))
 	for _, t := range due {
@@ -153,7 +153,7 @@ func (u *cleanup) tryAll(due []task) {
 	}
 }
 
-// try sends the release of t, and adds t again if it is not over then.
+// try sends the release of t, and adds t again if it is not settled then.
 func (u *cleanup) try(t task, done func()) {
 	s := u.store
 	var ttl time.Duration

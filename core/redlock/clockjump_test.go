@@ -13,9 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// A clock that is set forward ends the holds of its node. If all clients reach all nodes,
-// the others outvote it. Limit: if two clients are cut off from two nodes each, one clock is
-// enough for two holders, of which the resource refuses the first. hazard 19
+// TestClockJump: a clock that is set forward ends the holds of its node. If all clients
+// reach all nodes, the others outvote it. Limit: if two clients are cut off from two
+// nodes each, one clock is enough for two holders, of which the resource refuses the
+// first. hazard 19
 func TestClockJump(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second

@@ -11,8 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A free lock costs each node one command to acquire and one to release. With tokens it
-// costs two commands to acquire. A node is asked for its identity only on a new connection.
+// TestCommandsOfACycle: a free lock costs each node one command to acquire and one to
+// release. With tokens it costs two commands to acquire. A node is asked for its
+// identity only on a new connection.
 func TestCommandsOfACycle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,5 +1,5 @@
-// Package redlock keeps a lock on a majority of several independent stores,
-// normally a redisstore on each of three or five servers that share nothing:
+// Package redlock has locks on a majority of several independent stores, normally a
+// redisstore on each of three or five servers that share nothing:
 //
 //	store, err := redlock.New([]store.Store{a, b, c})
 //	if err != nil {
@@ -15,13 +15,13 @@
 // five. The scheme is known as Redlock,
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 //
-// # What it promises
+// # Guarantees
 //
 // There is one holder at a time, as long as a majority of the nodes is up and remembers its
 // holds, and as long as the rates of the clocks differ by less than WithDrift allows. Two
 // majorities have a node in common, and that node grants the key to one claim only. The
 // validity of a grant counts from the moment at which the claim was sent. The drift is taken
-// off, and the holder is told of its loss before the rest has passed.
+// off, and the holder learns of its loss before the rest has passed.
 //
 // The clock of each node that two majorities share has to keep to that. If all clients reach
 // all nodes, the others outvote a minority of clocks that jump. If two clients reach
@@ -63,9 +63,9 @@
 // until it is older than the longest TTL. WithQuarantine sets that TTL, a minute by default,
 // and longer ones are refused.
 //
-// A new cluster has no holds to forget. Its nodes count at once if all of them answer, all
-// are young, and none has the mark of an earlier start. If one of them is down, a process
-// waits until the first minute of the cluster is over.
+// A new cluster has no holds to forget. Its nodes count at once if all of them answer,
+// all are young, and none has the mark of an earlier start. If one of them is down, a
+// process waits until the first minute of the cluster has passed.
 //
 // A cluster that is restarted as a whole, with nothing on disk, looks like a new one: there
 // can be two holders for up to a TTL. The same is true after FLUSHALL, or if a proxy changes
@@ -74,7 +74,7 @@
 // The age comes from store.Node, for which redisstore needs the right to use INFO. A node
 // that does not know its age has no quarantine.
 //
-// # What a majority cannot do
+// # Limits of a majority
 //
 // Any two majorities have a node in common, and that node refuses one of two claims that
 // exclude each other. So exclusive claims and readers work. Permits do not, since they would

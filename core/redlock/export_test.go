@@ -2,7 +2,8 @@ package redlock
 
 import "github.com/lockkit/lockkit/core/store"
 
-// WithoutHealing is for tests of the need to give claims back to nodes that lack them.
+// WithoutHealing turns the healing off, for tests of its need: nodes that lack a claim
+// do not get it back.
 func WithoutHealing() Option { return func(c *config) { c.unhealed = true } }
 
 // Unsettled returns the number of claims in the request log, and of cleanup tasks.
@@ -12,7 +13,8 @@ func (s *Store) Unsettled() (claims, tasks int) {
 	return s.requests.size(), len(s.cleanup.tasks)
 }
 
-// Agreed is what a Store of n nodes shows where some of them show these states.
+// Agreed returns the state that a Store of n nodes shows where some of them show these
+// states.
 func Agreed(n int, key string, states []store.State) store.State {
 	return (&Store{nodes: someNodes(n), quorum: n/2 + 1}).majority(key, states)
 }

@@ -13,8 +13,8 @@ import (
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
 // extended it. It is lost when so many nodes have no such hold that no majority can have it.
-// Extend waits until that is decided, ctx is done, Limit is over, or no extension could be
-// valid any more.
+// Extend waits until that is decided, ctx is done, Limit has passed, or no extension
+// could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
 // background. So a node that was restarted or cut off for a while does not leave the lock on
@@ -94,7 +94,7 @@ type tally struct {
 	lost int   // how many nodes have no such hold
 	err  error
 
-	valid time.Duration // the shortest validity of all answers; 0 if no node has told one
+	valid time.Duration // the shortest validity of all answers; 0 if no node has sent one
 }
 
 func (x *extension) send(ctx context.Context, n *node) {
@@ -216,9 +216,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken makes the token of the hold part of a claim that a node gets back. Otherwise
-// the token would be forgotten once all nodes have been replaced one after another. It is
-// false if no majority tells the token.
+// addToken makes the token of the hold part of a claim that is restored at a node.
+// Otherwise the token would be forgotten once all nodes have been replaced one after
+// another. It returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {
@@ -227,7 +227,7 @@ func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	x.mu.Lock()
 	have := slices.Clone(x.tallies[i].have)
 	x.mu.Unlock()
-	told := 0
+	known := 0
 	for _, at := range have {
 		r, ok := s.requests.healSent(c, at)
 		if !ok {
@@ -251,9 +251,9 @@ func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 			tokens <- g.Token
 		})
 		if token := <-tokens; token > 0 {
-			told++
+			known++
 			c.MinToken = max(c.MinToken, token)
 		}
 	}
-	return told >= s.quorum
+	return known >= s.quorum
 }

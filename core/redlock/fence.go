@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Each token that fence writes back is a multiple of tokenStep, in the nodes' unit of a
+// tokenStep divides each token that fence writes back, in the nodes' unit of a
 // microsecond. Any other token is a node's own. tokenStep is a multiple of
 // store.TokenStep, so that the tokens of a grant end before the next multiple.
 const tokenStep = 1 << 14

@@ -10,16 +10,16 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// health is the state of a node that the observer was told last.
+// health is the last state of a node that the observer knows.
 type health struct {
 	mu  sync.Mutex
 	out time.Time // since when the node does not count; zero while it counts
 }
 
-// changed notes the outcome of a call that began at start, and says whether the observer
-// has to be told. A node that is out is back by a call that began later. If the node can
-// tell its age, it must have done so after it went out: a restarted server answers too,
-// but does not count yet. asked is when that was last asked.
+// changed records the outcome of a call that began at start, and reports whether the
+// observer has to be notified. A node that is out is back by a call that began later.
+// If the node can report its age, it must have done so after it went out: a restarted
+// server answers too, but does not count yet. asked is when the age was last asked for.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +40,7 @@ func (h *health) isOut() bool {
 	return !h.out.IsZero()
 }
 
-// report tells the observer when a node stops counting or counts again. err is the
+// report notifies the observer when a node stops counting or counts again. err is the
 // outcome of a call of the node that began at start.
 func (s *Store) report(ctx context.Context, n *node, start time.Time, err error) {
 	if s.observer == nil || errors.Is(err, errReleasePending) {
@@ -51,7 +51,7 @@ func (s *Store) report(ctx context.Context, n *node, start time.Time, err error)
 	}
 	if !n.changed(start, err == nil, s.membership.lastAsked(n.index)) {
 		if err == nil && n.isOut() {
-			s.membership.lookAgain() // it may have been restarted, which only a new look tells
+			s.membership.lookAgain() // it may have been restarted, which only a new check shows
 		}
 		return
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// aged is a node that tells its age.
+// aged is a node that reports its age.
 type aged struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -41,7 +41,7 @@ func (n *aged) restart(age time.Duration) {
 func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{true, false} {
-		t.Run(fmt.Sprintf("nodes in quarantine and its end; the process has locked before: %v", early), func(t *testing.T) {
+		t.Run(fmt.Sprintf("quarantine, locked before %v", early), func(t *testing.T) {
 			t.Parallel()
 			var servers []*aged
 			var nodes []store.Store
@@ -76,7 +76,8 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nodes out of reach, each with its own reason", func(t *testing.T) {
+	// Each has its own reason.
+	t.Run("nodes out of reach", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
 		s := fit(t, newStore(t, connect(t)))
@@ -95,20 +96,20 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 	})
 }
 
-// told is an observer that keeps events as text.
-type told struct {
+// recorder is an observer that records events as text.
+type recorder struct {
 	mu     sync.Mutex
 	events []string
 	errs   []error
 }
 
-func (o *told) Observe(_ context.Context, e core.Event) {
+func (o *recorder) Observe(_ context.Context, e core.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events, o.errs = append(o.events, fmt.Sprintf("%s %s", e.Name, e.Kind)), append(o.errs, e.Err)
 }
 
-func (o *told) seen() string {
+func (o *recorder) seen() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return strings.Join(o.events, ", ")
@@ -127,7 +128,8 @@ func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Exten
 	return n.aged.Extend(ctx, claims)
 }
 
-// A restarted server answers before it was asked for its age.
+// TestRestartedNodeIsNotBackBeforeItCounts: a restarted server answers before it was
+// asked for its age.
 func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +139,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 			servers = append(servers, &mortal{aged: aged{Store: memstore.New(), info: store.NodeInfo{ID: fmt.Sprint("life ", i), Age: time.Hour}}})
 			nodes = append(nodes, servers[i])
 		}
-		o := &told{}
+		o := &recorder{}
 		s := newStore(t, nodes, redlock.WithObserver(o))
 		acquire(t, s, claim("ours"))
 		synctest.Wait() // all three have it
@@ -157,14 +159,14 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if got := o.seen(); got != "node-1 node_out" {
-			t.Errorf("told %q of a node that does not count yet", got)
+			t.Errorf("got %q of a node that does not count yet", got)
 		}
 		for range 20 { // until it is old enough to be trusted
 			extend()
 			time.Sleep(5 * time.Second)
 		}
 		if got := o.seen(); got != "node-1 node_out, node-1 node_back" {
-			t.Errorf("told %q", got)
+			t.Errorf("got %q", got)
 		}
 	})
 }
@@ -172,7 +174,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 func TestObserverIsToldOfNodes(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)
-	o := &told{}
+	o := &recorder{}
 	const longest = 5 * time.Second
 	s := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow), redlock.WithQuarantine(longest), redlock.WithObserver(o)))
 	n := 0
@@ -206,7 +208,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		return strings.HasSuffix(o.seen(), "node-1 node_back")
 	})
 	if got := strings.TrimPrefix(strings.TrimPrefix(o.seen(), before), ", "); got != "node-1 node_out, node-1 node_back" {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q", got)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -33,8 +33,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// lookAt is Look, and also returns the state at each node. That of a node that did not answer
-// is empty.
+// lookAt looks like Look, and returns the state at each node too. The state of a node
+// that did not answer is empty.
 func (s *Store) lookAt(ctx context.Context, op, key string) (state store.State, states []store.State, err error) {
 	states = make([]store.State, len(s.nodes))
 	errs := s.poll(ctx, func(ctx context.Context, i int, in store.Inspector) (err error) {
@@ -149,9 +149,10 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	return page, fmt.Sprintf("%d %d %d %s", at.node, at.failed, at.began.UnixMilli(), at.after), nil
 }
 
-// listed tells that one of the nodes has had a hold or a waiter of the key for longer than
-// the listing has taken. So the key was listed with that node. A younger one may have been
-// missed there, for example if the node has granted the claim after the majority.
+// listed reports whether one of the nodes has had a hold or a waiter of the key for
+// longer than the listing has taken. The key was then listed with that node. A younger
+// one may have been missed there, for example if the node has granted the claim after
+// the majority.
 func listed(states []store.State, taken time.Duration) bool {
 	old := func(h store.Hold) bool { return h.Age > taken }
 	return slices.ContainsFunc(states, func(s store.State) bool {
@@ -159,7 +160,7 @@ func listed(states []store.State, taken time.Duration) bool {
 	})
 }
 
-// cursor is the place at which a listing goes on.
+// cursor is the place at which a listing continues.
 type cursor struct {
 	node   int
 	failed int       // nodes before it that did not answer
@@ -187,13 +188,13 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 	return c, fmt.Errorf("%s: there is no such page: %w", op, store.ErrInvalid)
 }
 
-// Revoke implements store.Inspector. It tells all nodes, if a majority has the hold. It
-// returns nil if a majority answers and at least one of these nodes had the hold, and
-// store.ErrLost if none had it. So several calls that revoke one hold at once can all
-// return nil. If no majority answers, the outcome is unknown.
+// Revoke implements store.Inspector. It asks all nodes to revoke, if a majority has the
+// hold. It returns nil if a majority answers and at least one of these nodes had the
+// hold, and store.ErrLost if none had it. So several calls that revoke one hold at once
+// can all return nil. If no majority answers, the outcome is unknown.
 //
-// A node that was not told keeps the hold until the holder, which has lost the other nodes,
-// releases it there.
+// A node that was not reached keeps the hold until the holder, which has lost the other
+// nodes, releases it there.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "redlock: revoke"
 	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
@@ -232,7 +233,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return fmt.Errorf("%s: outcome unknown: %d of %d nodes had the hold: %w", op, had, len(s.nodes), errors.Join(errs...))
 }
 
-// inspectable fails if a node cannot be inspected, or ctx has ended.
+// inspectable returns an error if a node cannot be inspected, or ctx is done.
 func (s *Store) inspectable(ctx context.Context, op string) error {
 	for _, n := range s.nodes {
 		if _, ok := n.store.(store.Inspector); !ok {
@@ -245,9 +246,9 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 	return nil
 }
 
-// poll asks all nodes side by side and returns their errors by node. After the time of a node
-// it does not wait for those that make no majority any more. It ends with ctx, and after
-// Limit.
+// poll asks all nodes side by side and returns their errors by node. After the time-out
+// of a node it does not wait for nodes that cannot complete a majority any more. It
+// stops when ctx is done, and after Limit.
 func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in store.Inspector) error) []error {
 	type answer struct {
 		node int
@@ -287,7 +288,7 @@ func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, i
 	return errs
 }
 
-// tooFew is the error of a call that too few nodes have answered.
+// tooFew returns the error of a call that too few nodes have answered.
 func tooFew(ctx context.Context, op string, errs []error) error {
 	var all []error
 	for i, err := range errs {

@@ -43,7 +43,7 @@ func (s *switched) Revoke(ctx context.Context, key, hold string, keep time.Durat
 	return s.Store.Revoke(ctx, key, hold, keep)
 }
 
-// A hold is shown and can be revoked if a majority has it.
+// TestInspectorOfAMajority: a hold is shown and can be revoked if a majority has it.
 func TestInspectorOfAMajority(t *testing.T) {
 	t.Parallel()
 	claim := func(key string) store.Claim {
@@ -141,7 +141,8 @@ func (s unnamed) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// Nodes that know the process and nodes that do not show the same hold.
+// TestTheProcessDoesNotSplitAMajority: nodes that know the process and nodes that do
+// not show the same hold.
 func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,8 +159,9 @@ func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	})
 }
 
-// A key that a node gets after its keys were listed is on a page. A key that all nodes have
-// from the beginning is listed once. In virtual time the listing takes no time.
+// TestListingOfAMajority: a key that a node gets after its keys were listed is on a
+// page. A key that all nodes have from the beginning is listed once. In virtual time
+// the listing takes no time.
 func TestListingOfAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +201,7 @@ func TestListingOfAMajority(t *testing.T) {
 	})
 }
 
-// If one node cannot be inspected, the whole store cannot.
+// TestNodeWithoutAnInspector: if one node cannot be inspected, the whole store cannot.
 func TestNodeWithoutAnInspector(t *testing.T) {
 	t.Parallel()
 	type bare struct{ store.Store }

@@ -72,13 +72,15 @@ func (s *scene) busy(st store.Store, c store.Claim) {
 	}
 }
 
-// A late message of an earlier attempt does not undo a later attempt of the same lease, and
-// does not count for it. In each scene two could otherwise hold the key. hazard 54
+// TestLateMessages: a late message of an earlier attempt does not undo a later attempt
+// of the same lease, and does not count for it. In each scene two could otherwise hold
+// the key. hazard 54
 func TestLateMessages(t *testing.T) {
 	t.Parallel()
 	const far = 30 * time.Millisecond // and still within the time of a node
 
-	late(t, "a release without a tombstone leaves nothing under way", 3, func(s *scene) {
+	// A release without a tombstone leaves no request in flight.
+	late(t, "nothing in flight", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes), newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
@@ -94,7 +96,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "any other release answers with the majority", 3, func(s *scene) {
+	// Any other release answers with the majority.
+	late(t, "release by the majority", 3, func(s *scene) {
 		ours := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
@@ -110,24 +113,27 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a refusal comes with the majority", 3, func(s *scene) {
+	// A refusal comes with the majority.
+	late(t, "refusal by the majority", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Hook(func(storetest.Op, []store.Claim) storetest.Fault { return storetest.Fault{Delay: far} })
 		start := time.Now()
 		s.busy(st, claim("ours"))
 		if took := time.Since(start); took >= far {
-			s.Errorf("it took %v, as long as the node that is late", took)
+			s.Errorf("got the answer after %v, as long as the node that is late", took)
 		}
 	})
 
-	late(t, "a late grant to a failed attempt is given back, and is no vote for the next attempt", 3, func(s *scene) {
+	// A late grant to a failed attempt is released, and is no vote for the next
+	// attempt.
+	late(t, "late grant of another attempt", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
 		c := claim("ours")
 		s.busy(st, c)
-		time.Sleep(2 * far) // the grant has come and was given back
+		time.Sleep(2 * far) // the grant has come and was released
 		if at := s.has(c); len(at) != 0 {
 			s.Fatalf("the claim is at nodes %v after it failed", at)
 		}
@@ -138,7 +144,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a late grant to a failed attempt belongs to the next attempt that has the node", 3, func(s *scene) {
+	// A late grant to a failed attempt belongs to the next attempt that has the node.
+	late(t, "late grant, node of the next", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -152,7 +159,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a late grant counts and stays while a split vote is asked again", 5, func(s *scene) {
+	// A late grant counts and stays while a split vote is asked again.
+	late(t, "late grant in a split vote", 5, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2, 3)
 		s.faults[4].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 3 * time.Millisecond})
@@ -165,7 +173,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a node at which a release of the claim timed out is not asked for it", 3, func(s *scene) {
+	// A node at which a release of the claim timed out is not asked for it.
+	late(t, "node without its release", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * store.Limit()})
@@ -188,7 +197,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a claim does not overtake its own release", 3, func(s *scene) {
+	// A claim does not overtake its own release.
+	late(t, "claim behind its release", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: far})
@@ -206,7 +216,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a late answer takes nothing from the release that is on its way", 3, func(s *scene) {
+	// A late answer takes nothing from the release in flight.
+	late(t, "late answer during a release", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(0, 1)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -224,7 +235,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "a grant that was released before its answer came is no vote", 3, func(s *scene) {
+	// A grant that was released before its answer came is no vote.
+	late(t, "released before its answer", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		for _, i := range []int{1, 2} {
 			s.faults[i].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
@@ -243,7 +255,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	late(t, "after rounds with late requests a majority has answered everything", 3, func(s *scene) {
+	// After them a majority has answered everything.
+	late(t, "rounds with late requests", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes, redlock.WithFencing()), newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
 		acquire(s.T, theirs, c)
@@ -264,11 +277,13 @@ func TestLateMessages(t *testing.T) {
 	})
 }
 
-// Every request for one claim gets the same token, whichever nodes are late. hazard 34
+// TestOneToken: every request for one claim gets the same token, whichever nodes are
+// late. hazard 34
 func TestOneToken(t *testing.T) {
 	t.Parallel()
 
-	late(t, "for a claim that comes again, although a late node has given itself a higher one", 3, func(s *scene) {
+	// It gets the same token, although a late node has given itself a higher one.
+	late(t, "claim that comes again", 3, func(s *scene) {
 		store := newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
 		delay := storetest.Fault{Delay: 2 * 30 * time.Millisecond}
@@ -284,7 +299,9 @@ func TestOneToken(t *testing.T) {
 		}
 	})
 
-	late(t, "for a claim that two processes send at once, each near to other nodes", 3, func(s *scene) {
+	// A claim that two processes send at once, each near to other nodes, gets one
+	// token.
+	late(t, "two processes at once", 3, func(s *scene) {
 		s.nodes[2] = storetest.Faulty(&ahead{Store: s.inner[2], by: 700_001}, s.faults[2])
 		far := new(storetest.Faults)
 		s.Cleanup(far.Wait)

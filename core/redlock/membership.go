@@ -16,8 +16,8 @@ import (
 
 // membership decides which nodes may vote, by the servers behind them.
 //
-// A server that was restarted may have forgotten holds. Its votes do not count until every
-// hold has ended that it can have granted before.
+// A server that was restarted may have forgotten holds. Its votes do not count until
+// every hold that it can have granted before has expired.
 //
 // In a new cluster there are no holds to forget. The servers may vote at once if all of
 // them are young and all of them take the same mark, which is made of their IDs. A process
@@ -32,15 +32,15 @@ type membership struct {
 	asked   bool      // the servers were asked once
 	next    time.Time // the servers are not asked again before
 	looking bool
-	looked  chan struct{} // closed when the look under way ends
+	looked  chan struct{} // closed when the check in progress ends
 }
 
 // server is the state of the server behind a node.
 type server struct {
 	info     store.NodeInfo
-	at       time.Time // when info was told; zero for never
-	asked    time.Time // when the call began that told info
-	heard    bool      // it has answered a look, with or without info
+	at       time.Time // when info arrived; zero for never
+	asked    time.Time // when the call began that returned info
+	heard    bool      // it has answered a check, with or without info
 	admitted string    // the ID of a server that may vote although it is young
 }
 
@@ -53,18 +53,18 @@ func (e *quarantined) Error() string {
 
 func (e *quarantined) Is(target error) bool { return target == store.ErrUnavailable }
 
-// seconds is d in whole seconds, rounded up.
+// seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) time.Duration {
 	return (max(d, 0) + time.Second - 1).Truncate(time.Second)
 }
 
-// lookPause is the pause between two looks at the servers while some may not vote.
+// lookPause is the pause between two checks of the servers while some may not vote.
 const lookPause = 100 * time.Millisecond
 
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
-// ready looks at the servers before the first claim. It fails if the nodes cannot make up
+// ready checks the servers before the first claim. It fails if the nodes cannot make up
 // a quorum.
 func (m *membership) ready(ctx context.Context) error {
 	if !m.known() {
@@ -83,7 +83,7 @@ func (m *membership) ready(ctx context.Context) error {
 	return err
 }
 
-// awaitLook has all servers asked, and waits for their answers. After lookTime it goes on if
+// awaitLook asks all servers, and waits for their answers. After lookTime it goes on if
 // a majority may vote: a server that did not answer is judged when it votes.
 func (m *membership) awaitLook(ctx context.Context) {
 	s := m.store
@@ -105,7 +105,7 @@ func (m *membership) awaitLook(ctx context.Context) {
 	}
 }
 
-// mayVote returns how many nodes have answered a look and may vote.
+// mayVote returns the number of nodes that have answered a check and may vote.
 func (m *membership) mayVote() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +117,7 @@ func (m *membership) mayVote() (n int) {
 	return n
 }
 
-// known tells that at least one node can describe its server.
+// known reports whether at least one node can describe its server.
 func (m *membership) known() bool {
 	for _, n := range m.store.nodes {
 		if n.server != nil {
@@ -127,7 +127,7 @@ func (m *membership) known() bool {
 	return false
 }
 
-// fault is the reason why the nodes, as far as they are known, are no quorum.
+// fault returns the reason why the nodes, as far as they are known, are no quorum.
 func (m *membership) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +147,7 @@ func (m *membership) fault() error {
 	return nil
 }
 
-// judge notes the server of node i, and fails if its votes do not count.
+// judge records the server of node i, and fails if its votes do not count.
 func (m *membership) judge(i int, asked time.Time, info store.NodeInfo) error {
 	m.note(i, asked, info)
 	if info.Replica {
@@ -167,14 +167,14 @@ func (m *membership) note(i int, asked time.Time, info store.NodeInfo) {
 	s.info, s.asked, s.at = info, asked, time.Now()
 }
 
-// quarantine is nil if node i may vote. Otherwise it is the reason.
+// quarantine returns nil if node i may vote, and the reason otherwise.
 func (m *membership) quarantine(i int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.barred(i)
 }
 
-// barred is quarantine for callers that hold the mutex.
+// barred returns the result of quarantine, for callers that hold the mutex.
 func (m *membership) barred(i int) error {
 	s := &m.servers[i]
 	if s.at.IsZero() || s.admitted == s.info.ID {
@@ -186,7 +186,7 @@ func (m *membership) barred(i int) error {
 	return nil
 }
 
-// quarantineLeft is the time until the server is old enough to vote.
+// quarantineLeft returns the time until the server is old enough to vote.
 func (m *membership) quarantineLeft(s *server) time.Duration {
 	longest := m.store.quarantine
 	if longest <= 0 {
@@ -195,14 +195,14 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // longest, and the drift
 }
 
-// lastAsked is when the call began by which node i described its server; zero for never.
+// lastAsked returns when the call began by which node i described its server, or zero.
 func (m *membership) lastAsked(i int) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.servers[i].asked
 }
 
-// lookAgain looks at the servers in the background, with a pause between two looks.
+// lookAgain checks the servers in the background, with a pause between two checks.
 func (m *membership) lookAgain() {
 	m.mu.Lock()
 	due := !m.looking && time.Now().After(m.next)
@@ -212,8 +212,9 @@ func (m *membership) lookAgain() {
 	}
 }
 
-// look asks all servers and admits those of a new cluster. Only one look is under way at a
-// time. If another caller has looked meanwhile, look returns at once, unless anyway is set.
+// look asks all servers and admits those of a new cluster. Only one check runs at a
+// time. If another caller has checked meanwhile, look returns at once, unless anyway is
+// set.
 func (m *membership) look(ctx context.Context, anyway bool) error {
 	m.mu.Lock()
 	for m.looking {
@@ -302,7 +303,7 @@ func (m *membership) admitNew(ctx context.Context) {
 	})
 	if errors.Is(err, store.ErrBusy) {
 		// The cluster is not new, so this mark is wrong. It is removed: if the other
-		// servers forget their mark, a later look must not find this one.
+		// servers forget their mark, a later check must not find this one.
 		mu.Lock()
 		defer mu.Unlock()
 		brief := mark
@@ -322,8 +323,8 @@ func (m *membership) admitNew(ctx context.Context) {
 	}
 }
 
-// everyNode calls fn for each node, and waits for all nodes until ctx is done or Limit is
-// over.
+// everyNode calls fn for each node, and waits for all nodes until ctx is done or Limit
+// has passed.
 func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
 	s := m.store
 	answers := make(chan error, len(s.nodes))

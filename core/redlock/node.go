@@ -20,7 +20,7 @@ type node struct {
 	store  store.Store
 	server store.Node // the same store, if it can describe its server
 	index  int
-	room   chan struct{} // has an element for each call on its way
+	room   chan struct{} // has an element for each call in flight
 	health
 	silence
 }
@@ -82,7 +82,7 @@ func (s *silence) isSilent() bool {
 	return since != 0 && time.Since(s.epoch)-since >= s.patience
 }
 
-// counts is nil if a grant that the node has just made counts as a vote.
+// counts returns nil if a grant that the node has just made counts as a vote.
 func (s *Store) counts(ctx context.Context, n *node) error {
 	if n.server == nil {
 		return nil

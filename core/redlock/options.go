@@ -58,9 +58,9 @@ func WithFencing() Option {
 // WithQuarantine sets the longest TTL that any client of these nodes uses. The default is one
 // minute. A claim with a longer TTL fails with store.ErrInvalid.
 //
-// A node that started less than this ago may have forgotten holds that have not ended, so its
-// votes do not count until it is older. 0 turns that off, for nodes that write everything to
-// disk before they answer (appendfsync always).
+// A node that started less than this ago may have forgotten holds that have not
+// expired, so its votes do not count until it is older. 0 turns that off, for nodes
+// that write everything to disk before they answer (appendfsync always).
 //
 // The option needs nodes that know their age (store.Node), as redisstore can. A key
 // that Claim.Keep keeps for longer than this after its release is not protected.
@@ -68,15 +68,15 @@ func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
-// WithObserver tells o when a node stops counting or counts again: core.NodeOut, with the
-// reason, if it does not answer any more or was restarted, and core.NodeBack. Only the calls
-// of the Store show this, so o is told nothing while nothing is locked. o may be the observer
-// of the Locker; it must not block.
+// WithObserver notifies o when a node stops counting or counts again: with core.NodeOut
+// and the reason, if it does not answer any more or was restarted, and with
+// core.NodeBack. Only the calls of the Store show this, so o is not notified while
+// nothing is locked. o may be the observer of the Locker; it must not block.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }
 
-// check refuses options that cannot work.
+// check returns an error for options that cannot work.
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:
@@ -91,7 +91,7 @@ func (c *config) check() error {
 	return nil
 }
 
-// valid is the time for which a claim may be trusted after it was sent.
+// valid returns the time for which a claim may be trusted after it was sent.
 func (c *config) valid(ttl time.Duration) time.Duration {
 	return ttl - time.Duration(c.drift*float64(ttl)) - leastDrift
 }

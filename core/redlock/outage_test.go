@@ -30,7 +30,7 @@ func (n *fallen) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("%w: %w", store.ErrUnavailable, n)
 }
 
-// hazard 23
+// TestKnownOutage is about hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

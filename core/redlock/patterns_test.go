@@ -21,8 +21,8 @@ func claim(name string) store.Claim {
 	return store.Claim{Key: "order:1", Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 }
 
-// Every pattern of answers of five nodes: yes, no (another owner holds the key), and a grant
-// with a lost reply. hazards 52 and 54
+// TestPatterns: every pattern of answers of five nodes: yes, no (another owner holds
+// the key), and a grant with a lost reply. hazards 52 and 54
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {
@@ -30,7 +30,7 @@ func TestPatterns(t *testing.T) {
 		for p, i := pattern, 0; i < 5; i, p = i+1, p/3 {
 			answers = append(answers, p%3)
 		}
-		t.Run(fmt.Sprint("yes, no and lost replies as in ", answers), func(t *testing.T) {
+		t.Run(fmt.Sprint("answers ", answers), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { checkPattern(t, answers) })
 		})
@@ -99,7 +99,7 @@ func checkPattern(t *testing.T, answers []int) {
 			t.Errorf("release: %v", err)
 		}
 	}
-	time.Sleep(5 * time.Second) // late grants have been given back long before the TTL
+	time.Sleep(5 * time.Second) // late grants have been released long before the TTL
 	for i, in := range inner {
 		if x := in.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("node %d still has the claim: %v", i, x[0].Err)
@@ -110,7 +110,8 @@ func checkPattern(t *testing.T, answers []int) {
 	}
 }
 
-// Every pattern of answers of five nodes to an extension: confirmed, lost, and no reply.
+// TestExtendPatterns: every pattern of answers of five nodes to an extension:
+// confirmed, lost, and no reply.
 func TestExtendPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {
@@ -120,7 +121,7 @@ func TestExtendPatterns(t *testing.T) {
 			answers = append(answers, p%3)
 			count[p%3]++
 		}
-		late(t, fmt.Sprint("confirmed, lost and lost replies as in ", answers), 5, func(s *scene) {
+		late(t, fmt.Sprint("answers ", answers), 5, func(s *scene) {
 			st := newStore(s, s.nodes)
 			c := claim("ours")
 			acquire(s.T, st, c)
@@ -150,7 +151,8 @@ func TestExtendPatterns(t *testing.T) {
 			}
 		})
 	}
-	late(t, "an extension that is confirmed too late has failed", 3, func(s *scene) {
+	// An extension that is confirmed too late has failed.
+	late(t, "confirmed too late", 3, func(s *scene) {
 		st := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
 		c := claim("ours")
 		c.TTL = 200 * time.Millisecond
@@ -190,8 +192,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Tokens grow over a thousand grants while up to two nodes are away. The clocks of the nodes
-// differ. hazard 34
+// TestTokensGrow: tokens grow over a thousand grants while up to two nodes are away.
+// The clocks of the nodes differ. hazard 34
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +258,8 @@ func (a *ahead) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return a.Store.Acquire(ctx, c)
 }
 
-// Five clients ask at once, again and again, and each of them gets the lock. hazard 54
+// TestSplitVotes: five clients ask at once, again and again, and each of them gets the
+// lock. hazard 54
 func TestSplitVotes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

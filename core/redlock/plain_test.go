@@ -37,8 +37,8 @@ func onPlainKeys(t *testing.T) {
 	})
 }
 
-// byLease makes every lease an owner of its own. A plain key tells owners
-// apart, while the suite tries several leases of one.
+// byLease makes every lease an owner of its own. A plain key distinguishes owners,
+// while the suite tries several leases of one.
 type byLease struct{ unhurried }
 
 func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -12,16 +12,16 @@ import (
 // Release implements store.Store. It asks every node. A node that does not answer is
 // asked again in the background, until it answers or its hold of the claim has expired.
 //
-// It returns nil when a majority of all nodes had the claim. It returns ErrLost when so
-// many nodes did not have it that no majority can have had it. If too few nodes answer to
-// decide that before ctx is done or Limit is over, the outcome is unknown, even though some
-// have released it.
+// Release returns nil when a majority of all nodes had the claim. It returns ErrLost
+// when so many nodes did not have it that no majority can have had it. If too few nodes
+// answer to decide that before ctx is done or Limit has passed, the outcome is unknown,
+// even though some have released it.
 //
-// It does not wait for nodes that make no difference. The exception is a claim with a TTL
-// of 0. It leaves no tombstone, so it may be sent again at once, also by another process. A
-// request of this process that is still on its way would end the new grant. So Release then
-// waits until all nodes have answered, or the time-out of a node is over and the others
-// decide.
+// Release does not wait for nodes that make no difference. The exception is a claim
+// with a TTL of 0. It leaves no tombstone, so it may be sent again at once, even by
+// another process. A request of this process that is still in flight would end the new
+// grant. So Release then waits until all nodes have answered, or the time-out of a node
+// has passed and the others decide.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
@@ -68,21 +68,22 @@ type release struct {
 	pending int
 	had     int
 	hadNot  int
-	failed  int // nodes that were certainly not told
+	failed  int // nodes that certainly got no request
 	bad     int // nodes that have refused the claim as invalid or unsupported
 	err     error
-	late    bool // the time of a node is over: the others may decide
+	late    bool // the time-out of a node has passed: the others may decide
 	decided bool
 	done    chan struct{}
 }
 
-// send tells one node. It first waits a moment for acquires of the claim that are on their
-// way there: a release that may overtake an acquire has to be sent again.
+// send releases the claim at one node. It first waits a moment for acquires of the
+// claim that are in flight there: a release that may overtake an acquire has to be sent
+// again.
 func (r *release) send(ctx context.Context, n *node) {
 	s := r.store
 	unsure, ttl := s.requests.fullReleaseSent(&r.claim, n.index)
 	if n.isSilent() || s.requests.acquireUnderWay(&r.claim, n.index) == nil {
-		r.tell(ctx, n, unsure, ttl)
+		r.sendNow(ctx, n, unsure, ttl)
 		return
 	}
 	s.run(func() {
@@ -97,11 +98,11 @@ func (r *release) send(ctx context.Context, n *node) {
 			break
 		}
 		unsure, ttl := s.requests.unsure(&r.claim, n.index)
-		r.tell(ctx, n, unsure, ttl)
+		r.sendNow(ctx, n, unsure, ttl)
 	})
 }
 
-func (r *release) tell(ctx context.Context, n *node, unsure bool, ttl time.Duration) {
+func (r *release) sendNow(ctx context.Context, n *node, unsure bool, ttl time.Duration) {
 	s, c := r.store, r.claim
 	if unsure {
 		c.TTL = max(c.TTL, ttl)
@@ -175,5 +176,5 @@ func (r *release) verdict(ctx context.Context) error {
 	return &uncertain{op: "release", cause: causeOf(ctx, r.err)}
 }
 
-// overtakeGrace is the longest time for which a release waits for an acquire.
+// overtakeGrace returns the maximum time for which a release waits for an acquire.
 func (s *Store) overtakeGrace() time.Duration { return min(firstGrace, s.timeout/4) }

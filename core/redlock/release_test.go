@@ -9,13 +9,14 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// If an acquire of the claim is on its way to a node, the release is sent there when the
-// acquire has returned, so that one release is enough. It is sent after a moment in any case.
-// hazard 54
+// TestReleaseBehindAnAcquire: if an acquire of the claim is on its way to a node, the
+// release is sent there when the acquire has returned, so that one release is enough.
+// It is sent after a moment in any case. hazard 54
 func TestReleaseBehindAnAcquire(t *testing.T) {
 	t.Parallel()
 
-	late(t, "it is sent once to a node that is a little slower than the majority", 3, func(s *scene) {
+	// The release is sent once to a node that is a little slower than the majority.
+	late(t, "node a little slower", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
 		c, start := claim("ours"), time.Now()
@@ -26,7 +27,7 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for i, f := range s.faults {
 			if n := f.Calls(storetest.OpRelease); n != 1 {
-				s.Errorf("node %d was told %d times to release it, want once", i, n)
+				s.Errorf("node %d: got %d releases, want one", i, n)
 			}
 		}
 		if at := s.has(c); len(at) != 0 {
@@ -34,7 +35,8 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 	})
 
-	late(t, "it is not held up by a node that is much slower, and that node does not keep the claim", 3, func(s *scene) {
+	// It does not hold up the release, and does not keep the claim.
+	late(t, "node much slower", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Delay: 30 * time.Millisecond})
 		c, start := claim("ours"), time.Now()
@@ -44,7 +46,7 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		if n := s.faults[2].Calls(storetest.OpRelease); n == 0 {
-			s.Error("node 2 was not told to release the claim that is still on its way there")
+			s.Error("got no release at node 2 for the claim in flight")
 		}
 		time.Sleep(30 * time.Millisecond)
 		if at := s.has(c); len(at) != 0 {
@@ -52,7 +54,8 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 	})
 
-	late(t, "it is sent again to a node that has not answered the acquire", 3, func(s *scene) {
+	// The release is sent again to a node that has not answered the acquire.
+	late(t, "unanswered acquire", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errors.New("cut"), ReplyDelay: time.Millisecond})
 		c := claim("ours")
@@ -69,7 +72,8 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 	})
 
-	late(t, "it does not wait for an acquire that waits for a release", 3, func(s *scene) {
+	// The release does not wait for an acquire that waits for a release.
+	late(t, "acquire behind a release", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
 		c := claim("ours")

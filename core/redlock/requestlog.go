@@ -8,15 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// requestLog notes the requests for each claim at each node that are on their way, or
-// that ended without an answer and may still arrive. So a late answer to one attempt does
-// not undo the next attempt. A claim without such requests is not in it.
+// requestLog records the requests for each claim at each node that are in flight, or
+// that ended without an answer and may still arrive. So a late answer to one attempt
+// does not undo the next attempt. A claim without such requests is not in it.
 type requestLog struct {
 	mu      sync.Mutex
-	nodes   int // how many
+	nodes   int // their number
 	serial  uint64
 	entries map[claimID]*entry
-	sweepAt int // number of entries at which ended ones are forgotten
+	sweepAt int // number of entries at which finished ones are removed
 }
 
 type claimID struct{ key, lease string }
@@ -29,23 +29,23 @@ type entry struct {
 	last     uint64 // serial of the last acquire
 	ttl      time.Duration
 	until    time.Time     // when a request that may still arrive has no effect any more
-	extends  int           // extensions under way, which may send acquires to nodes that lack the claim
+	extends  int           // extensions in flight, which may send acquires to nodes that lack the claim
 	released bool          // while it was extended
 	returned chan struct{} // closed when the next acquire has returned; nil unless asked for
 }
 
 // nodeEntry is one claim at one node.
 type nodeEntry struct {
-	acquires        int           // on their way
-	releases        int           // on their way
-	fullReleases    int           // how many of these are part of a release at all nodes
+	acquires        int           // in flight
+	releases        int           // in flight
+	fullReleases    int           // the number of these that are part of a release at all nodes
 	acquireUnknown  bool          // an acquire was not answered and may still be granted
 	releaseUnknown  bool          // a release was not answered and may still arrive
 	releasesPlanned int           // releases that the cleanup will send
 	last            uint64        // serial of the last acquire
 	wanted          bool          // no release was sent after the last acquire
 	tombstone       bool          // the node refuses an acquire that may still arrive
-	releasesDone    chan struct{} // closed when no release is on its way; nil unless asked for
+	releasesDone    chan struct{} // closed when no release is in flight; nil unless asked for
 }
 
 // request is an acquire at one node.
@@ -54,23 +54,24 @@ type request struct {
 	after  <-chan struct{} // it must not be sent before this is closed; nil for at once
 }
 
-// arrivalLimit is the least time for which an unanswered request is expected to arrive.
+// arrivalLimit is the minimum time for which an unanswered request is expected to
+// arrive.
 const arrivalLimit = time.Minute
 
 func newRequestLog(nodes int) *requestLog {
 	return &requestLog{nodes: nodes, entries: make(map[claimID]*entry), sweepAt: 64}
 }
 
-// acquireSent notes that c is being sent to node i. It is false if c must not be sent: a
-// release that may arrive later would end its grant.
+// acquireSent records that c is being sent to node i. It returns false if c must not be
+// sent: a release that may arrive later would end its grant.
 func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addAcquire(c, i)
 }
 
-// healSent is acquireSent for an acquire that is part of an extension. It is false too if
-// c was released after the extension began.
+// healSent records an acquire like acquireSent, as a part of an extension. It also
+// returns false if c was released after the extension began.
 func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,17 +104,17 @@ type acquireOutcome struct {
 	unwanted bool // the grant is of no use to the caller
 }
 
-// grantFate says what happens to the grant of an acquire.
+// grantFate is the fate of the grant of an acquire.
 type grantFate int
 
 const (
 	grantStays      grantFate = iota // or there is none
-	releaseUnderWay                  // a release that is on its way ends it
-	releaseNow                       // the caller has to send a release, which is already noted as sent
+	releaseUnderWay                  // a release in flight ends it
+	releaseNow                       // the caller has to send a release, which is already recorded as sent
 )
 
-// acquireDone notes that an acquire has returned. A grant of an older attempt counts for
-// the newer one.
+// acquireDone records that an acquire has returned. A grant of an older attempt counts
+// for the newer one.
 func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutcome) grantFate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +143,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 }
 
 // acquireUnderWay returns a channel that is closed when the next acquire of c has
-// returned. It returns nil if none is on its way to node i, or if a further one waits
+// returned. It returns nil if none is in flight to node i, or if another acquire waits
 // there for a release: the two would wait for each other.
 func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
@@ -154,8 +155,8 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	return e.nextReturn()
 }
 
-// moreAcquires returns a channel that is closed when the next acquire of c has returned,
-// or nil if acquires are on their way to at most that many nodes.
+// moreAcquires returns a channel that is closed when the next acquire of c has
+// returned. It returns nil if acquires are in flight to no more nodes than most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +193,7 @@ func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	return 0
 }
 
-// extendSent notes that claims are being extended, and extendDone that this is over.
+// extendSent records that claims are being extended, and extendDone that they were.
 func (l *requestLog) extendSent(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +212,7 @@ func (l *requestLog) extendDone(claims []store.Claim) {
 	}
 }
 
-// stopHealing notes that c is being released, so that no extension sends it again.
+// stopHealing records that c is being released, so that no extension sends it again.
 func (l *requestLog) stopHealing(c *store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,16 +221,17 @@ func (l *requestLog) stopHealing(c *store.Claim) {
 	}
 }
 
-// releaseSent notes that a release of c is being sent to node i. Unsure says that an
-// acquire of c may arrive there after the release, for at most ttl.
+// releaseSent records that a release of c is being sent to node i. unsure reports
+// whether an acquire of c may arrive there after the release, for at most ttl.
 func (l *requestLog) releaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addRelease(c, i)
 }
 
-// fullReleaseSent is releaseSent for a release at all nodes, which ends with a
-// releaseOutcome that is full. If the release is delayed, unsure has the answer later.
+// fullReleaseSent records a release like releaseSent, at all nodes, which ends with a
+// releaseOutcome that is full. If the release is delayed, unsure returns the answer
+// later.
 func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,8 +240,9 @@ func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl ti
 	return unsure, ttl
 }
 
-// releaseSentUnless is releaseSent if c has an entry and no acquire of c was sent after the
-// one with the serial last. Otherwise it is false and notes nothing.
+// releaseSentUnless records a release like releaseSent if c has an entry and no acquire
+// of c was sent after the one with the serial last. Otherwise it returns false and
+// records nothing.
 func (l *requestLog) releaseSentUnless(c *store.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,10 +273,10 @@ type releaseOutcome struct {
 	unknown   bool // it may still arrive
 	tombstone bool // the node now refuses an acquire that may still arrive
 	again     bool // the cleanup will send it again, and call plannedDone in the end
-	full      bool // it was noted by fullReleaseSent
+	full      bool // it was recorded by fullReleaseSent
 }
 
-// releaseDone notes that a release has returned.
+// releaseDone records that a release has returned.
 func (l *requestLog) releaseDone(c *store.Claim, i int, o releaseOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +302,7 @@ func (l *requestLog) releaseDone(c *store.Claim, i int, o releaseOutcome) {
 	l.drop(c, e)
 }
 
-// plannedDone notes that the cleanup will not send its release of c any more.
+// plannedDone records that the cleanup will not send its release of c any more.
 func (l *requestLog) plannedDone(c *store.Claim, i int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,7 +311,7 @@ func (l *requestLog) plannedDone(c *store.Claim, i int) {
 	l.drop(c, e)
 }
 
-// releaseMayArrive tells that a release of c may still arrive at node i.
+// releaseMayArrive reports whether a release of c may still arrive at node i.
 func (l *requestLog) releaseMayArrive(c *store.Claim, i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,7 +336,7 @@ func (l *requestLog) entry(c *store.Claim) *entry {
 	return e
 }
 
-// drop forgets e if all its requests were answered.
+// drop removes e if all its requests were answered.
 func (l *requestLog) drop(c *store.Claim, e *entry) {
 	for _, n := range e.nodes {
 		if n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0 || n.acquireUnknown || n.releaseUnknown {
@@ -345,8 +348,8 @@ func (l *requestLog) drop(c *store.Claim, e *entry) {
 	}
 }
 
-// sweep forgets ended entries whenever there are twice as many entries as after the last
-// sweep.
+// sweep removes finished entries whenever there are twice as many entries as after the
+// last sweep.
 func (l *requestLog) sweep() {
 	if len(l.entries) < l.sweepAt {
 		return
@@ -364,8 +367,8 @@ func (l *requestLog) sweep() {
 	l.sweepAt = max(64, 2*len(l.entries))
 }
 
-// awaitReleases waits until no release of the claim is on its way to the node. It fails if
-// one of them was not answered.
+// awaitReleases waits until no release of the claim is in flight to the node. It fails
+// if one of them was not answered.
 func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r request) error {
 	if r.after == nil {
 		return nil
@@ -381,7 +384,7 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 	return nil
 }
 
-// awaitAcquires waits until acquires of c are on their way to at most that many nodes, or
+// awaitAcquires waits until acquires of c are in flight to no more nodes than most, or
 // ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {

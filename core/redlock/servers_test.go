@@ -21,10 +21,10 @@ import (
 
 const (
 	slow = 5 * time.Second // the time for a node to answer on a busy machine
-	// A minute can pass without a single answer in time beside busy loops, while the cases in
-	// virtual time take what is left of the cores.
+	// A minute can pass without a single answer in time beside busy loops, while the
+	// cases in virtual time take the rest of the cores.
 	patience = 3 * time.Minute
-	early    = 45 * time.Second // before a TTL of a minute is over
+	early    = 45 * time.Second // before a TTL of a minute has passed
 )
 
 // fit returns s when all its nodes answer and count.
@@ -44,16 +44,16 @@ func acquire(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// reach is a server and the way to it.
+// reach is a server and the connection to it.
 type reach struct {
 	server *testserver.Redis
 	proxy  *testserver.Proxy
 	slow   *atomic.Bool
 }
 
-// k of five servers are killed, frozen, cut off, or too slow. With up to two of them locks are
-// granted, and with three they are refused. No claim is left at any server, even after it is
-// back. hazards 52 and 54
+// TestServersAway: k of five servers are killed, frozen, cut off, or too slow. With up
+// to two of them locks are granted, and with three they are refused. No claim is left
+// at any server, even after it is back. hazards 52 and 54
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]struct{ take, back func(r reach) }{
@@ -136,8 +136,9 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 	})
 }
 
-// With the default node timeout and two of five servers frozen, a Locker gets its locks. When
-// the frozen servers go on, its requests to them leave no hold. hazard 52
+// TestDefaultBudget: with the default node timeout and two of five servers frozen, a
+// Locker gets its locks. When the frozen servers go on, its requests to them leave no
+// hold. hazard 52
 func TestDefaultBudget(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 5)
@@ -187,7 +188,8 @@ func TestDefaultBudget(t *testing.T) {
 	}
 }
 
-// Servers restart empty while a lock is held: two of three, one after the other, or all. hazard 30
+// TestRestartedEmpty: servers restart empty while a lock is held: two of three, one
+// after the other, or all. hazard 30
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct {
@@ -225,7 +227,8 @@ func TestRestartedEmpty(t *testing.T) {
 			}
 		})
 	}
-	t.Run("limit: all at once, which looks like a new cluster", func(t *testing.T) {
+	// That looks like a new cluster.
+	t.Run("limit: all at once", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
 		ours := fit(t, newStore(t, connect(t), redlock.WithNodeTimeout(slow)))
@@ -252,7 +255,7 @@ func refused(t *testing.T, s *redlock.Store) {
 	})
 }
 
-// hazard 53
+// TestSameServerTwice is about hazard 53.
 func TestSameServerTwice(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)
@@ -275,8 +278,8 @@ func TestSameServerTwice(t *testing.T) {
 	})
 }
 
-// A Locker extends its lease with two of three nodes, and tells the holder when the majority
-// is cut off. hazard 46
+// TestCutOffMajority: a Locker extends its lease with two of three nodes, and the
+// holder learns of the loss when the majority is cut off. hazard 46
 func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)
@@ -310,13 +313,13 @@ func TestCutOffMajority(t *testing.T) {
 	select {
 	case <-lease.Context().Done():
 	case <-time.After(20 * time.Second):
-		t.Fatal("the holder was not told")
+		t.Fatal("got no loss")
 	}
 	if cause := context.Cause(lease.Context()); !errors.Is(cause, store.ErrLost) {
-		t.Errorf("told %v, want %v", cause, store.ErrLost)
+		t.Errorf("got %v, want %v", cause, store.ErrLost)
 	}
 	if after := time.Since(cut); after > 20*time.Second {
-		t.Errorf("told %v after the cut", after)
+		t.Errorf("got the loss %v after the cut", after)
 	}
 	for _, p := range proxies {
 		p.Heal()

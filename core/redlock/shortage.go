@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// shortage is the error of a vote without a majority. It says how many nodes have
-// answered, and gives the reason for each of the others.
+// shortage is the error of a vote without a majority. It has the number of nodes that
+// have answered, and the reason for each of the others.
 type shortage struct {
 	answered, nodes, quorum int
 	quarantined             int
@@ -68,8 +68,8 @@ func (e *shortage) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.reasons), func(err error) bool { return err == nil })
 }
 
-// Down tells that the nodes that are not known to be down are too few for a majority. It
-// is then no use to ask again at once.
+// Down reports whether the nodes that are not known to be down are too few for a
+// majority. Asking again at once is then useless.
 func (e *shortage) Down() bool {
 	left := e.nodes
 	for _, err := range e.reasons {

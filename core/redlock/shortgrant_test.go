@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A waiter is told the number of waiters, and asks less often if there are many.
+// TestNumberOfWaiters: a waiter gets the number of waiters, and asks less often if
+// there are many.
 func TestNumberOfWaiters(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
@@ -31,8 +32,8 @@ func TestNumberOfWaiters(t *testing.T) {
 	}
 }
 
-// A node may grant the key to a waiter in the step that makes room, for a moment only. A
-// majority of such grants gives no lease of the claim's TTL.
+// TestShortGrantsOfNodes: a node may grant the key to a waiter in the step that makes
+// room, for a moment only. A majority of such grants gives no lease of the claim's TTL.
 func TestShortGrantsOfNodes(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)

@@ -47,8 +47,8 @@ func (s *scene) took(what string, want time.Duration, call func()) {
 	}
 }
 
-// A call is answered when the majority is, however slow the nodes are. A dead node adds
-// nothing. hazard 52
+// TestSlowNodes_Majority: a call is answered when the majority is, however slow the
+// nodes are. A dead node adds nothing. hazard 52
 func TestSlowNodes_Majority(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -131,8 +131,8 @@ func TestSlowNodes_Majority(t *testing.T) {
 	})
 }
 
-// A call without a majority ends with its budget, with the validity, or with Limit.
-// hazard 52
+// TestSlowNodes_End: a call without a majority ends with its budget, with the validity,
+// or with Limit. hazard 52
 func TestSlowNodes_End(t *testing.T) {
 	t.Parallel()
 	isUnknown := func(err error) bool {
@@ -243,7 +243,8 @@ func (b brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// After the node time-out a majority that has answered decides. hazard 52
+// TestSlowNodes_SplitVote: after the node time-out a majority that has answered
+// decides. hazard 52
 func TestSlowNodes_SplitVote(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -281,7 +282,8 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 	}
 }
 
-// A caller that leaves does not wait for a node, whatever it has asked.
+// TestSlowNodes_CanceledContext: a caller that leaves does not wait for a node,
+// whatever it has asked.
 func TestSlowNodes_CanceledContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c store.Claim) error{
@@ -317,7 +319,8 @@ func TestSlowNodes_CanceledContext(t *testing.T) {
 	}
 }
 
-// A release that is on its way to a slow node is waited for. hazard 54
+// TestSlowNodes_ReleaseUnderWay: a release that is on its way to a slow node is waited
+// for. hazard 54
 func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 	t.Parallel()
 	late(t, "next attempt", 3, func(s *scene) {
@@ -341,7 +344,8 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 	})
 }
 
-// A node that does not answer does not keep the clean-up from the others. hazard 54
+// TestSlowNodes_CleanUp: a node that does not answer does not keep the clean-up from
+// the others. hazard 54
 func TestSlowNodes_CleanUp(t *testing.T) {
 	t.Parallel()
 	late(t, "many tasks of a dead node", 5, func(s *scene) {
@@ -457,7 +461,8 @@ func (n farServer) Node(ctx context.Context) (store.NodeInfo, error) {
 	return n.aged.Node(ctx)
 }
 
-// The first look waits for slow servers as long as no majority may vote. hazard 30
+// TestSlowNodes_FirstLook: the first look waits for slow servers as long as no majority
+// may vote. hazard 30
 func TestSlowNodes_FirstLook(t *testing.T) {
 	t.Parallel()
 	const look = 250 * time.Millisecond
@@ -488,8 +493,8 @@ func TestSlowNodes_FirstLook(t *testing.T) {
 	}
 }
 
-// Lockers of several processes that want one key get it by turns at nodes that are all
-// slower than the node time-out. hazards 52 and 54
+// TestSlowNodes_Turns: Lockers of several processes that want one key get it by turns
+// at nodes that are all slower than the node time-out. hazards 52 and 54
 func TestSlowNodes_Turns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,9 +16,10 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// If many claims ask for a free key at once, one of them gets it. The nodes answer at
-// different speeds, and the last release has not reached the first node yet. In a few votes
-// no claim is granted: all may meet the last claim that is still being released. hazard 54
+// TestSplitVoteAtSlowNodes: if many claims ask for a free key at once, one of them gets
+// it. The nodes answer at different speeds, and the last release has not reached the
+// first node yet. In a few votes no claim is granted: all may meet the last claim that
+// is still being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 10 * time.Second} {
@@ -39,7 +40,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 	}
 }
 
-// splitVoteAtSlowNodes tells whether a claim was granted.
+// splitVoteAtSlowNodes reports whether a claim was granted.
 func splitVoteAtSlowNodes(t *testing.T, timeout time.Duration, seed uint64) bool {
 	nodes := memstores(5)
 	for i, n := range nodes {

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store keeps a lock on a majority of several independent stores, its nodes. It
-// implements store.Store and store.Watcher and is safe for concurrent use. Every
-// call returns soon after its ctx ends, and within Limit.
+// Store has locks on a majority of several independent stores, its nodes. It implements
+// store.Store and store.Watcher and is safe for concurrent use. Every call returns soon
+// after its ctx is done, and within Limit.
 type Store struct {
 	config
 	nodes      []*node
@@ -22,12 +22,12 @@ type Store struct {
 	membership membership
 	cleanup    cleanup
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // done with Close
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
 	active int           // workers
-	idle   chan struct{} // closed when the last worker ends after Close
+	idle   chan struct{} // closed when the last worker returns after Close
 	work   chan func()   // for idle workers
 }
 
@@ -43,10 +43,11 @@ var (
 // New returns a Store on at least three nodes. Each node is on a server that shares nothing
 // with the others. The caller closes the nodes, after the Store.
 //
-// A majority of all given nodes has to agree, even if some of them are down. So three nodes
-// bear the loss of one, and five the loss of two. An even number bears no more losses than
-// the odd number below it. Every process has to be given the same nodes, in the same order if
-// possible, since a split vote goes to the claim that has the first node.
+// A majority of all given nodes has to agree, even if some of them are down. So three
+// nodes tolerate the loss of one, and five the loss of two. An even number tolerates no
+// more losses than the odd number below it. Every process must be given the same nodes,
+// in the same order if possible, because a split vote goes to the claim that has the
+// first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
 // node that is nil or given twice, and for options that cannot work. The first use of the
@@ -63,7 +64,7 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if len(stores) < 3 {
-		return nil, fmt.Errorf("redlock: %d nodes bear no loss, at least 3 are needed: %w", len(stores), store.ErrInvalid)
+		return nil, fmt.Errorf("redlock: need at least 3 nodes, got %d: %w", len(stores), store.ErrInvalid)
 	}
 	for i, st := range stores {
 		if v := reflect.ValueOf(st); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -87,7 +88,7 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements store.Prompt. It is 2 seconds, or ten node time-outs if those are
+// Limit implements store.Prompt. It returns 2 seconds, or ten node time-outs if those are
 // longer. A split vote and the releases after a refusal take less than that.
 func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
@@ -145,10 +146,10 @@ func (s *Store) Braces() bool {
 	return true
 }
 
-// Close ends all background work and waits for it, for Limit at most where a node does not
-// answer. Claims that are still being released in the background end with their TTL, and the
-// channels of watches are closed. Close does not close the nodes. Claims can still be
-// extended and released.
+// Close ends all background work and waits for it, for at most Limit where a node does
+// not answer. Claims that are still being released in the background expire with their
+// TTL, and the channels of watches are closed. Close does not close the nodes. Claims
+// can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -164,8 +165,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// run calls fn in a worker, which Close waits for. A worker that is done waits for more work
-// for a while: to wake a goroutine costs less than to grow another stack.
+// run calls fn in a worker, for which Close waits. A worker that is done waits for more
+// work for a while: waking a goroutine costs less than growing another stack.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -206,24 +207,24 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime is the time after which a claim may go on without a server that has not answered
-// the first look. It is longer than the time-out of a node, since a look often dials the
-// servers for the first time.
+// lookTime returns the time after which a claim may go on without a server that has not
+// answered the first check. It is longer than the time-out of a node, because a check
+// often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
-// usable refuses a claim that a majority cannot decide.
+// usable returns an error for a claim that a majority cannot decide.
 func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
 	case c.Record != nil:
-		fault = "a record needs one place that has its last state"
+		fault = "records are not supported on a quorum"
 	case op == "release":
 		return nil
 	case c.Fair:
 		fault = "each node has an order of its own"
 	case c.Limit != store.All && c.Weight != c.Limit, c.Limit > 1 && c.Limit < store.All,
 		c.Weight > 1 && c.Weight < store.All:
-		fault = "majorities keep two claims apart, they do not count permits"
+		fault = "permits are not supported on a quorum"
 	case c.MinToken > 0 && (!s.fencing || c.Weight < store.All):
 		fault = "no token without WithFencing, and only for exclusive claims"
 	}
@@ -236,10 +237,11 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	return s.checkTTL(op, c)
 }
 
-// checkTTL refuses a TTL that is shorter than the drift, or longer than the quarantine.
+// checkTTL returns an error for a TTL that is shorter than the drift, or longer than
+// the quarantine.
 func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
-		return fmt.Errorf("redlock: %s: nothing is left of a TTL of %v: %w", op, c.TTL, store.ErrInvalid)
+		return fmt.Errorf("redlock: %s: TTL %v is too short for the configured drift: %w", op, c.TTL, store.ErrInvalid)
 	}
 	if s.quarantine > 0 && c.TTL > s.quarantine && s.membership.known() {
 		return fmt.Errorf("redlock: %s: a TTL of %v outlasts the quarantine of %v, see WithQuarantine: %w",

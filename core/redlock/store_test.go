@@ -29,8 +29,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Most tests wait for time to pass or for a server, so many of them can run on a few
-// processors.
+// TestMain: most tests wait for time to pass or for a server, so many of them can run
+// on a few processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -97,7 +97,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// The nodes are far away, at different distances.
+// TestStoreAtALongDistance: the nodes are far away, at different distances.
 func TestStoreAtALongDistance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
@@ -123,7 +123,7 @@ func distant(t testing.TB, nodes []store.Store) []store.Store {
 	return far
 }
 
-// One node never answers.
+// TestStoreWithAFrozenNode: one node never answers.
 func TestStoreWithAFrozenNode(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []int{0, 2} {
@@ -149,9 +149,9 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 	}
 }
 
-// Of five nodes one loses every third reply to an acquire, and one gets every acquire twice.
-// All other requests arrive once and are answered before the next call. With more faults the
-// outcome would be unknown.
+// TestStoreOverFaultyNodes: of five nodes one loses every third reply to an acquire,
+// and one gets every acquire twice. All other requests arrive once and are answered
+// before the next call. With more faults the outcome would be unknown.
 func TestStoreOverFaultyNodes(t *testing.T) {
 	t.Parallel()
 	for _, fencing := range []bool{false} { // with tokens the faults also meet a second round, and its outcome is unknown
@@ -216,8 +216,9 @@ func unhurriedly(s *redlock.Store) unhurried {
 	}}
 }
 
-// The way to the whole store is slow, and extensions and releases arrive twice. Acquires do
-// not: after a refusal the second arrival could be granted without a caller.
+// TestFaultyStore: the way to the whole store is slow, and extensions and releases
+// arrive twice. Acquires do not: after a refusal the second arrival could be granted
+// without a caller.
 func TestFaultyStore(t *testing.T) {
 	t.Parallel()
 	for _, fencing := range []bool{false, true} {
@@ -295,7 +296,8 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 	return s
 }
 
-// The groups run one after the other, since each has many cases that run side by side.
+// TestStoreOnServers: the groups run one after the other, since each has many cases
+// that run side by side.
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
@@ -324,8 +326,8 @@ func TestStoreOnServers(t *testing.T) {
 	t.Run("of 3, plain keys", onPlainKeys)
 }
 
-// A kind of lock that no quorum can serve is refused when a middleware is made, not with its
-// first request.
+// TestUnservedKindsAreRefusedEarly: a kind of lock that no quorum can serve is refused
+// when a middleware is made, not with its first request.
 func TestUnservedKindsAreRefusedEarly(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(newStore(t, memstores(3)))

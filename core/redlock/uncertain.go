@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// uncertain is the error of an operation with an unknown outcome. It matches the cause of
-// an ended context, and no answer of a single node.
+// uncertain is the error of an operation with an unknown outcome. It matches the cause
+// of a done context, and no answer of a single node.
 type uncertain struct {
 	op    string
 	cause error
@@ -21,8 +21,8 @@ func (e *uncertain) Error() string {
 	return fmt.Sprintf("redlock: %s: outcome unknown: %v", e.op, e.cause)
 }
 
-// causeOf returns the reason of an uncertain outcome: the end of the caller's ctx, the error
-// of a node, or that time was up.
+// causeOf returns the reason of an uncertain outcome: the cause of the caller's ctx,
+// the error of a node, or a time-out.
 func causeOf(ctx context.Context, node error) error {
 	cause := context.Cause(ctx)
 	if node != nil && (cause == nil || cause == errTimeout) {
@@ -31,11 +31,11 @@ func causeOf(ctx context.Context, node error) error {
 	return cmp.Or(cause, errTimeout)
 }
 
-// Down tells that it is no use to ask again at once.
+// Down reports whether asking again at once is useless.
 func (e *uncertain) Down() bool { return outage.Known(e.cause) }
 
-// Is does not match the answer of a single node, since it is not the answer of the
-// majority.
+// Is reports whether the cause matches target. It does not match the answer of a single
+// node, which is not the answer of the majority.
 func (e *uncertain) Is(target error) bool {
 	for _, answer := range []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported, store.ErrUnavailable, store.ErrClosed} {
 		if target == answer {

@@ -14,18 +14,19 @@ type votes []vote
 
 // vote is the answer of one node.
 type vote struct {
-	pending bool // a request is on its way, and nothing else is set
+	pending bool // a request is in flight, and nothing else is set
 	kind    kind
 	grant   store.Grant
 	err     error
 }
 
-// answered tells that the node has answered and counts.
+// answered reports whether the node has answered and counts.
 func (v vote) answered() bool {
 	return !v.pending && (v.kind == granted || v.kind > uncounted && v.kind < failed)
 }
 
-// holds tells that the node has granted the claim, even if its vote does not count.
+// holds reports whether the node has granted the claim, even if its vote does not
+// count.
 func (v vote) holds() bool {
 	return !v.pending && (v.kind == granted || v.kind == uncounted)
 }
@@ -84,8 +85,8 @@ func (vs votes) grantedTo(owner string) (some votes) {
 	return some
 }
 
-// hasFirst tells that the claim has the first node at which the key is held. In a split
-// vote that is true of one claim only.
+// hasFirst reports whether the claim has the first node at which the key is held. In a
+// split vote that is true of one claim only.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {
@@ -95,8 +96,8 @@ func (vs votes) hasFirst() bool {
 	return false
 }
 
-// token returns the highest token, or the one that a majority has and that is a multiple
-// of tokenStep: known says so.
+// token returns the highest token, or the token that a majority has and that is a
+// multiple of tokenStep; known reports which.
 func (vs votes) token(quorum int) (token uint64, known bool) {
 	count, highest := make(map[uint64]int), uint64(0)
 	for _, v := range vs {
@@ -113,8 +114,8 @@ func (vs votes) token(quorum int) (token uint64, known bool) {
 	return highest, false
 }
 
-// failure returns the error of a vote that was not won. Reason says why there was no
-// majority.
+// failure returns the error of a vote that was not won. reason is the reason why there
+// was no majority.
 func (vs votes) failure(key string, result verdict, quorum int, reason error) error {
 	var count [unknown + 1]int
 	var first [unknown + 1]error

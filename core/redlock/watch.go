@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. It watches at all nodes. It returns when a majority of
-// the watches has begun, and its channel is closed when fewer are left. It waits for them
-// until ctx is done or Limit is over.
+// Watch implements store.Watcher. It watches at all nodes. It returns when a majority
+// of the watches has begun, and its channel is closed when fewer are left. It waits for
+// them until ctx is done or Limit has passed.
 //
 // It wakes the caller when a majority of the nodes has sent a wake-up, or a moment after the
 // first. A release takes a moment to reach all nodes; until then an acquire finds too few
@@ -67,7 +67,7 @@ type watch struct {
 	store  *Store
 	claim  store.Claim
 	cancel context.CancelFunc
-	unhook func() bool   // takes back the cancel at the end of the Store
+	unhook func() bool   // removes the cancel at the end of the Store
 	ready  chan struct{} // closed when a majority is live, or cannot be any more
 	out    chan struct{} // the caller's channel
 
@@ -127,7 +127,8 @@ func (w *watch) decide() {
 	}
 }
 
-// broke notes that the watch at one node has ended, and ends the whole when too few are left.
+// broke records that the watch at one node is closed, and closes the whole when too few
+// are left.
 func (w *watch) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +174,7 @@ func (w *watch) wake(ctx context.Context, i int) {
 	}
 }
 
-// pass wakes the caller, unless the watch is over.
+// pass wakes the caller, unless out is closed.
 func (w *watch) pass(ctx context.Context) {
 	if w.grace != nil {
 		w.grace.Stop()

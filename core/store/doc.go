@@ -1,5 +1,5 @@
-// Package store is the contract between a Locker and the place where its locks are. It is
-// for authors of stores. Users of locks need package core only.
+// Package store is the contract between a Locker and the store of its locks. It is for
+// authors of stores. Users of locks need package core only.
 //
 // A store is a type with the three methods of [Store]. It imports this package, and its
 // test imports storetest, which is the contract in the form of tests:
@@ -10,11 +10,11 @@
 //
 // # Who does what
 //
-// A store decides about one claim at a time and remembers what it has decided. It never
-// waits for a key, asks again, extends on its own or logs. The Locker does all that: it
-// queues the callers of its process, asks, waits, asks again, extends what is held, and
-// ends the context of a lease that cannot be trusted any more. Every method of a store is
-// safe for concurrent use, and returns soon after its ctx is done.
+// A store decides about one claim at a time and remembers its decisions. It never waits
+// for a key, asks again, extends on its own or logs. The Locker does all that: it
+// queues the callers of its process, asks, waits, asks again and extends the holds. It
+// cancels the context of a lease that cannot be trusted any more. Every method of a
+// store is safe for concurrent use, and returns soon after its ctx is done.
 //
 // # The rule
 //
@@ -25,9 +25,9 @@
 //	reader               1 of All
 //	n of N permits       n of N
 //
-// Owner names the holder, Lease one hold of the holder. Holds of one owner do not exclude
-// each other, and each one expires for itself, by the clock of the store. A claim with Via
-// joins the hold of another owner.
+// Owner names the holder, Lease one hold of the holder. Holds of one owner do not
+// exclude each other. Each hold expires for itself, by the clock of the store. A claim
+// with Via joins the hold of another owner.
 //
 // # Sent twice, lost, or late
 //
@@ -47,28 +47,28 @@
 //   - After any other error the outcome is unknown, and the Locker releases the claim until
 //     the store answers.
 //
-// When in doubt, return an error that matches none of them. An error that says
-// ErrUnavailable of a call that was granted leaves a lock behind. An error says the
-// operation and its reason, and never has a key, an owner or a lease in it.
+// When in doubt, return an error that matches none of them. An error that matches
+// ErrUnavailable for a call that was granted leaves a lock behind. An error names the
+// operation and its reason, and never contains a key, an owner or a lease.
 //
 // # Tokens
 //
-// A claim of All is granted with a fencing token, if the store can fence. It is greater
-// than all tokens of earlier grants of the key, also after a release, an expiry or a
-// restart. Each grant owns [TokenStep] tokens. The Locker uses the others where it passes
-// a hold on within its process. A store that cannot fence grants 0.
+// A claim of All is granted with a fencing token, if the store can fence. The token is
+// greater than all tokens of earlier grants of the key, even after a release, an expiry
+// or a restart. Each grant owns [TokenStep] tokens. The Locker uses the others where it
+// passes a hold on within its process. A store that cannot fence grants 0.
 //
 // # Waiting
 //
-// A claim with Wait asks a busy store to remember it, for [WaiterLife] at most. A [Watcher]
-// wakes such a claim when there may be room. A wake-up is a hint: the claim asks again, and
-// asks from time to time without one. Of claims with Fair, the first one to ask is the
-// first one to be admitted.
+// A claim with Wait asks a busy store to remember it, for at most [WaiterLife]. A
+// [Watcher] wakes such a claim when there may be room. A wake-up is a hint: the claim
+// asks again, and also asks from time to time without one. Of claims with Fair, the
+// first one to ask is the first one to be admitted.
 //
 // # Records
 //
-// A [Record] is an answer that outlives its claim, for package once. Acquire begins a run,
-// or returns the record that is finished. Release saves the record and gives up the hold in
+// A [Record] is an answer that outlives its claim, for package once. Acquire begins a
+// run, or returns a finished record. Release saves the record and releases the hold in
 // one step. A store that keeps no records refuses such claims with ErrUnsupported.
 //
 // # What a store may add

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// The errors of the kit. All are reached with errors.Is. A returned error says more in its
-// text, and matches the cause of a context that is done too. Package core has the same
+// The errors of the kit. Use errors.Is to find them. A returned error says more in its
+// text, and also matches the cause of a context that is done. Package core has the same
 // values under the same names.
 var (
-	// ErrBusy is returned when another owner holds the key, or is before the caller in the
-	// queue.
+	// ErrBusy is returned when another owner holds the key, or is before the caller in
+	// the queue.
 	ErrBusy = errors.New("lock is busy")
-	// ErrLost is returned when the lease is no longer ours. It is final.
+	// ErrLost is returned when the lease is no longer held by this process. The loss is
+	// final.
 	ErrLost = errors.New("lock lost")
-	// ErrClosed is returned by a Locker that was closed, and by no store.
+	// ErrClosed is returned when a Locker is closed. No store returns it.
 	ErrClosed = errors.New("locker closed")
-	// ErrUnavailable is returned when the store could not be reached or did not answer in
-	// time. A store returns it if the call certainly changed nothing.
+	// ErrUnavailable is returned when the store could not be reached, or did not answer
+	// in time. A store returns it if the call certainly changed nothing.
 	ErrUnavailable = errors.New("lock store unavailable")
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = errors.New("not supported by this lock store")
@@ -25,33 +26,35 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// ErrSaved is the ErrLost of a run that has saved another record than the one of the call, and
-// after which no other run has begun. A store that saves records in transactions of the caller
-// returns it, so that the caller learns whether such a transaction was committed.
+// ErrSaved is returned when the run of the lease has saved another record than the one
+// of the call, and no other run has begun since. It matches ErrLost. A store that saves
+// records in transactions of the caller returns it, so that the caller learns whether
+// such a transaction was committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
 
 func (savedError) Error() string { return ErrLost.Error() + ": this run has saved its record before" }
 
-// Is makes errors.Is(err, ErrLost) true.
+// Is reports whether target is ErrLost.
 func (savedError) Is(target error) bool { return target == ErrLost }
 
-// BusyError is the ErrBusy that says how long to wait.
+// BusyError is the ErrBusy with the time to wait.
 type BusyError struct {
 	Key  string // the busy key; not part of the text
 	Name string // the lock's static name
-	// RetryAfter is a hint: how long the present holder may still hold if it
-	// does not extend. 0 if unknown.
+	// RetryAfter is a hint: how long the present holder may still hold if it does not
+	// extend. It is 0 if unknown.
 	RetryAfter time.Duration
-	// Waiting is about how many claims wait for the key at the store, in all processes. It
-	// is at least half and at most twice their number, the caller's own included. It is 0
-	// if the caller did not wait at the store: it had Wait(0), or waited in the queue of
-	// its process, or the store keeps no list of waiters, as with plain keys.
+	// Waiting is about the number of claims that wait for the key at the store, in all
+	// processes. It is at least half and at most twice that number, including the
+	// caller's own claim. It is 0 if the caller did not wait at the store: it had
+	// Wait(0), or waited in the queue of its process, or the store keeps no list of
+	// waiters, as with plain keys.
 	Waiting int
 }
 
-// Error names the lock, never the key.
+// Error returns a text with the lock's name, never the key.
 func (e *BusyError) Error() string {
 	if e.Name == "" {
 		return ErrBusy.Error()
@@ -59,13 +62,13 @@ func (e *BusyError) Error() string {
 	return e.Name + ": " + ErrBusy.Error()
 }
 
-// WithoutKey returns the error for events and others that show or store what is in an
-// error: a key can be a customer's data.
+// WithoutKey returns the error for events, and for others that show or store the
+// contents of an error: a key can be a customer's data.
 func (e *BusyError) WithoutKey() *BusyError {
 	shown := *e
 	shown.Key = ""
 	return &shown
 }
 
-// Is makes errors.Is(err, ErrBusy) true.
+// Is reports whether target is ErrBusy.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }

@@ -15,17 +15,18 @@ import (
 	"time"
 )
 
-// Browser is a headless Chromium of a test's own, driven as WebDriver has it
-// (https://www.w3.org/TR/webdriver2/). It ends with the test. Its methods fail the test
-// if the browser does not do as it is told, and are for one goroutine.
+// Browser is a headless Chromium of a test's own, driven as WebDriver defines it
+// (https://www.w3.org/TR/webdriver2/). It stops with the test. Its methods fail the
+// test if the browser does not carry them out, and are for one goroutine.
 type Browser struct {
 	*Process        // chromedriver
 	Addr     string // of chromedriver
 
-	session string // its path
+	session string // the path of the session
 }
 
-// RequireBrowser is RequireRedis for Chromium and chromedriver.
+// RequireBrowser skips or fails the test like RequireRedis, for Chromium and
+// chromedriver.
 func RequireBrowser(t testing.TB) {
 	t.Helper()
 	const hint = "Chromium is not installed (apt-get install chromium chromium-driver)"
@@ -35,7 +36,7 @@ func RequireBrowser(t testing.TB) {
 	}
 }
 
-// chromium is the browser's program, or the one of Google's that is built from it.
+// chromium returns the browser's program, or the one of Google's that is built from it.
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
 // StartBrowser starts a browser with the given arguments on top of its own, as
@@ -79,21 +80,21 @@ func (b *Browser) Open(url string) {
 	b.must("POST", "/url", map[string]string{"url": url}, nil)
 }
 
-// URL is where the browser is.
+// URL returns the address of the browser's page.
 func (b *Browser) URL() (url string) {
 	b.t.Helper()
 	b.must("GET", "/url", nil, &url)
 	return url
 }
 
-// Text is the visible text of the first element that a CSS selector finds.
+// Text returns the visible text of the first element that a CSS selector finds.
 func (b *Browser) Text(selector string) (text string) {
 	b.t.Helper()
 	b.must("GET", "/element/"+b.find(selector)+"/text", nil, &text)
 	return text
 }
 
-// Count is how many elements a CSS selector finds.
+// Count returns the number of elements that a CSS selector finds.
 func (b *Browser) Count(selector string) int {
 	b.t.Helper()
 	var found []map[string]string
@@ -118,14 +119,15 @@ func (b *Browser) Type(selector, text string) {
 	b.must("POST", "/element/"+b.find(selector)+"/value", map[string]string{"text": text}, nil)
 }
 
-// Run runs JavaScript in the page, beside its policy, and returns what that returns.
+// Run runs JavaScript in the page, beside its policy, and returns the result.
 func (b *Browser) Run(script string) (value any) {
 	b.t.Helper()
 	b.must("POST", "/execute/sync", map[string]any{"script": script, "args": []any{}}, &value)
 	return value
 }
 
-// Screen sets the size of the page in CSS pixels, and whether the user likes it dark.
+// Screen sets the size of the page in CSS pixels, and whether the user prefers dark
+// pages.
 func (b *Browser) Screen(width, height int, phone, dark bool) {
 	b.t.Helper()
 	scheme := map[bool]string{true: "dark", false: "light"}[dark]
@@ -133,7 +135,7 @@ func (b *Browser) Screen(width, height int, phone, dark bool) {
 	b.devtools("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
-// Screenshot is a picture of the page, as PNG.
+// Screenshot returns a picture of the page, as PNG.
 func (b *Browser) Screenshot() []byte {
 	b.t.Helper()
 	var text string
@@ -145,8 +147,8 @@ func (b *Browser) Screenshot() []byte {
 	return png
 }
 
-// Complaints are the messages in the browser's console since the last call: errors of
-// the page, and violations of its policy.
+// Complaints returns the messages in the browser's console since the last call: errors
+// of the page, and violations of its policy.
 func (b *Browser) Complaints() (all []string) {
 	b.t.Helper()
 	var lines []struct{ Level, Message string }

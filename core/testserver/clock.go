@@ -29,10 +29,10 @@ type Clock struct {
 	rate  float64
 }
 
-// NewClock returns a clock that is right, or as many times as fast as rate says,
-// from now on. It skips the test where there is no C compiler to build with what
-// servers are deceived, or on another system than Linux; it fails it instead if
-// the environment says LOCKKIT_REQUIRE_SERVERS=1.
+// NewClock returns a clock that is right, or rate times as fast from now on. It skips
+// the test where there is no C compiler to build the library that deceives servers, or
+// on another system than Linux. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it
+// fails the test instead.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
 	RequireRedis(t)
@@ -58,7 +58,7 @@ func NewClock(t testing.TB, rate float64) *Clock {
 	return c
 }
 
-// set writes what clock.c reads.
+// set writes the values that clock.c reads.
 func (c *Clock) set(at int64, v uint64) {
 	c.t.Helper()
 	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, v), at); err != nil {
@@ -66,8 +66,8 @@ func (c *Clock) set(at int64, v uint64) {
 	}
 }
 
-// StartRedis is like the function StartRedis, for a server with this clock. It
-// fails the test if the server goes by another one.
+// StartRedis starts a server with this clock, like the function StartRedis. It fails
+// the test if the server goes by another clock.
 func (c *Clock) StartRedis(args ...string) *Redis {
 	c.t.Helper()
 	s := startRedis(c.t, &Redis{args: args, env: c.env})
@@ -81,8 +81,8 @@ func (c *Clock) StartRedis(args ...string) *Redis {
 	return s
 }
 
-// StartMariaDB is like the function StartMariaDB, for a server with this clock. It fails the
-// test if the server goes by another one.
+// StartMariaDB starts a server with this clock, like the function StartMariaDB. It
+// fails the test if the server goes by another clock.
 func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	c.t.Helper()
 	s := startMariaDB(c.t, c.env, settings)
@@ -103,13 +103,13 @@ func (c *Clock) compare(seconds func() string) {
 	}
 }
 
-// StartCluster is like the function StartCluster, for servers with this clock.
+// StartCluster starts servers with this clock, like the function StartCluster.
 func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	c.t.Helper()
 	return startCluster(c.t, c.env, replicas, args...)
 }
 
-// Step sets the clock forward, or back if d is negative, at one blow.
+// Step sets the clock forward, or back if d is negative, in one step.
 func (c *Clock) Step(d time.Duration) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -118,7 +118,7 @@ func (c *Clock) Step(d time.Duration) {
 	c.set(8, uint64(c.off))
 }
 
-// Ahead is how far the clock is ahead of the right one.
+// Ahead returns how far the clock is ahead of the right time.
 func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// ClusterNodeTimeout is when the nodes of a Cluster take a silent one for dead.
-// On a busy machine a living node can be silent for a second or two.
+// ClusterNodeTimeout is the time after which the nodes of a Cluster take a silent one
+// for dead. On a busy machine a living node can be silent for a second or two.
 const ClusterNodeTimeout = 4 * time.Second
 
-// NoFailover are arguments for a cluster whose replicas never take over by
-// themselves, for tests that do without.
+// NoFailover are arguments for a cluster whose replicas never take over by themselves,
+// for tests without failovers.
 var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
-// Settled bounds how long a cluster or its sentinels may take to agree.
+// Settled bounds the time for which a cluster or its sentinels may take to agree.
 const Settled = 60 * time.Second
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// Cluster is three masters that share the slots, and a replica of each if they
-// were asked for. Its methods fail the test if the cluster does not do as it is
-// told within a minute.
+// Cluster is three masters that share the slots, and a replica of each if requested.
+// Its methods fail the test if the cluster does not carry them out within a minute.
 type Cluster struct {
 	Nodes []*Redis // the first three are masters at first; node i+3 replicates node i
 
@@ -40,7 +39,8 @@ func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	return startCluster(t, nil, replicas, args...)
 }
 
-// startCluster is StartCluster with more for the environment of the nodes.
+// startCluster starts a cluster like StartCluster, with more for the environment of the
+// nodes.
 func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	RequireRedis(t)
@@ -52,7 +52,7 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	for range n {
 		c.Nodes = append(c.Nodes, startRedis(t, &Redis{env: env, args: append([]string{"--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.FormatInt(ClusterNodeTimeout.Milliseconds(), 10),
-			// A replica may take over however long it has heard nothing.
+			// A replica may take over, however long it has received nothing.
 			"--cluster-replica-validity-factor", "0"}, args...)}))
 	}
 	for i, s := range c.Nodes {
@@ -79,7 +79,7 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	return c
 }
 
-// Addrs is where all nodes can be reached.
+// Addrs returns the addresses of all nodes.
 func (c *Cluster) Addrs() []string {
 	var all []string
 	for _, s := range c.Nodes {
@@ -88,8 +88,8 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// AwaitOK waits until every running node says that all slots are served, and all of them
-// name the same nodes for the slots.
+// AwaitOK waits until every running node reports that all slots are served, and all of
+// them name the same nodes for the slots.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the cluster agrees", func() bool {
@@ -112,7 +112,7 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// view is the slots of each master, as this node sees them.
+// view returns the slots of each master, as this node sees them.
 func (s *Redis) view() (string, error) {
 	text, err := s.ask("CLUSTER", "NODES")
 	if err != nil {
@@ -133,8 +133,8 @@ func (s *Redis) view() (string, error) {
 	return sorted(ranges), nil
 }
 
-// Master returns the node that serves slot, as it sees itself. If an old master
-// has not heard of its successor yet, it is the successor.
+// Master returns the node that serves slot, as the node sees itself. If an old master
+// does not know of its successor yet, Master returns the successor.
 func (c *Cluster) Master(slot int) *Redis {
 	c.t.Helper()
 	var master *Redis
@@ -158,7 +158,7 @@ func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.AwaitOK()
 }
 
-// Serves returns which slots master has at this moment.
+// Serves reports which slots master has at this moment.
 func (c *Cluster) Serves(master *Redis) func(slot int) bool {
 	c.t.Helper()
 	var me clusterNode
@@ -170,7 +170,7 @@ func (c *Cluster) Serves(master *Redis) func(slot int) bool {
 	return me.serves
 }
 
-// Replica returns a running replica of master, nil if it has none.
+// Replica returns a running replica of master, or nil.
 func (c *Cluster) Replica(master *Redis) *Redis {
 	c.t.Helper()
 	id := nodeID(master)
@@ -190,9 +190,9 @@ func (c *Cluster) Replica(master *Redis) *Redis {
 	return replica
 }
 
-// Failover makes replica the master of its master's slots without losing a
-// write: the old master stops, and hands over when the replica has everything.
-// Both have to be there.
+// Failover makes replica the master of its master's slots without losing a write: the
+// old master stops, and hands over when the replica has everything. Both must be
+// running.
 func (c *Cluster) Failover(replica *Redis) {
 	c.t.Helper()
 	// Masters vote for the same master's successor only once in two node
@@ -208,8 +208,8 @@ func (c *Cluster) Failover(replica *Redis) {
 	c.AwaitOK()
 }
 
-// Takeover makes replica the master of its master's slots by its own decision,
-// whatever it has missed.
+// Takeover makes replica the master of its master's slots by its own decision, even if
+// it has missed writes.
 func (c *Cluster) Takeover(replica *Redis) {
 	c.t.Helper()
 	replica.Do("CLUSTER", "FAILOVER", "TAKEOVER")
@@ -217,7 +217,7 @@ func (c *Cluster) Takeover(replica *Redis) {
 	c.AwaitOK()
 }
 
-// leads tells whether the node is a master with slots.
+// leads reports whether the node is a master with slots.
 func (s *Redis) leads() bool {
 	me, err := s.myself()
 	return err == nil && me.flags["master"] && len(me.slots) > 0

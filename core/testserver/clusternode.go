@@ -42,7 +42,7 @@ func (n clusterNode) serves(slot int) bool {
 	})
 }
 
-// myself is the node's own entry.
+// myself returns the node's own entry.
 func (s *Redis) myself() (clusterNode, error) {
 	text, err := s.ask("CLUSTER", "NODES")
 	if err != nil {
@@ -61,8 +61,8 @@ func nodeID(s *Redis) string {
 	return s.Do("CLUSTER", "MYID").(string)
 }
 
-// Slot is the slot of a cluster that key belongs to, by the part between
-// braces if it has one.
+// Slot returns the slot of a cluster for key, by the part between braces if the key has
+// one.
 func Slot(key string) int {
 	if _, tail, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(tail, "}"); ok && tag != "" {

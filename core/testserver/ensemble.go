@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Ensemble is three ZooKeeper servers that form one store. It ends with the test.
+// Ensemble is three ZooKeeper servers that form one store. It stops with the test.
 type Ensemble struct {
 	Servers []*ZooKeeper
 
@@ -17,16 +17,15 @@ type Ensemble struct {
 	links [][]*Proxy // from the follower to the leader
 }
 
-// StartEnsemble starts three servers and returns when all of them serve. It skips
-// the test like StartZooKeeper. Sessions last 2 ticks at least; 0 stands for
-// ZooKeeperTick.
+// StartEnsemble starts three servers and returns when all of them serve. It skips the
+// test like StartZooKeeper. Sessions last at least 2 ticks; 0 stands for ZooKeeperTick.
 func StartEnsemble(t testing.TB, tick time.Duration) *Ensemble {
 	t.Helper()
 	RequireZooKeeper(t)
 	if tick == 0 {
 		tick = ZooKeeperTick
 	}
-	// Another process may take a port between the look and the start.
+	// Another process may take a port between the check and the start.
 	for try := 1; ; try++ {
 		e, err := startEnsemble(t, tick)
 		if err == nil {
@@ -53,7 +52,7 @@ func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
 	}
 	for i, s := range e.Servers {
 		for j, peer := range peers {
-			// To itself a server is where it is, to the others behind a proxy.
+			// A server connects to itself directly, and to the others through a proxy.
 			var link *Proxy
 			if i != j {
 				// One that has been elected may not listen yet, and a follower that
@@ -87,8 +86,7 @@ func locked(p *Process, do func() error) error {
 	return do()
 }
 
-// Link is the proxy on the way from a follower to the leader. Elections do not use
-// it.
+// Link returns the proxy between a follower and the leader. Elections do not use it.
 func (e *Ensemble) Link(follower, leader *ZooKeeper) *Proxy {
 	e.t.Helper()
 	i, j := slices.Index(e.Servers, follower), slices.Index(e.Servers, leader)
@@ -98,7 +96,7 @@ func (e *Ensemble) Link(follower, leader *ZooKeeper) *Proxy {
 	return e.links[i][j]
 }
 
-// Addrs are where clients connect to.
+// Addrs returns the addresses for clients.
 func (e *Ensemble) Addrs() []string {
 	var addrs []string
 	for _, s := range e.Servers {

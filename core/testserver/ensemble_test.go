@@ -29,16 +29,18 @@ func TestEnsemble(t *testing.T) {
 	}
 	first, last := testclient.ZooKeeper(t, session, leader.Addr), testclient.ZooKeeper(t, session, followers[1].Addr)
 
-	t.Run("what one confirms all have", func(t *testing.T) {
+	// All servers have what one confirms.
+	t.Run("confirmed write", func(t *testing.T) {
 		create(t, first, "/all")
 		if _, err := last.Sync("/all"); err != nil {
 			t.Fatal(err)
 		}
 		if !exists(t, last, "/all") {
-			t.Error("it is not at a follower")
+			t.Error("got no node at a follower")
 		}
 	})
-	t.Run("a follower that is cut off answers as of before, and is told the rest later", func(t *testing.T) {
+	// It answers with its old state, and gets the rest later.
+	t.Run("cut off follower", func(t *testing.T) {
 		link := e.Link(followers[1], leader)
 		link.Partition()
 		link.Partition()          // changes nothing
@@ -53,7 +55,8 @@ func TestEnsemble(t *testing.T) {
 			return err == nil && there
 		})
 	})
-	t.Run("when the leader is killed, there is another one, which has all that was confirmed", func(t *testing.T) {
+	// There is another one, which has all confirmed writes.
+	t.Run("killed leader", func(t *testing.T) {
 		leader.Kill()
 		if next := e.Leader(); next == leader {
 			t.Error("the dead one leads")
@@ -71,12 +74,13 @@ func TestEnsemble(t *testing.T) {
 	})
 }
 
-// Servers with a longer tick grant no shorter sessions than two of them.
+// TestStartTicking: servers with a longer tick grant no shorter sessions than two of
+// them.
 func TestStartTicking(t *testing.T) {
 	t.Parallel()
 	const tick = time.Second
 	e := testserver.StartEnsemble(t, tick)
-	// Another server than the writer's may not have heard of the node yet.
+	// Another server than the writer's may not have the node yet.
 	watcher := testclient.ZooKeeper(t, session, e.Servers[0].Addr)
 	proxy := testserver.NewZooKeeperProxy(t, e.Servers[0].Addr)
 	conn := testclient.ZooKeeper(t, tick, proxy.Addr)
@@ -87,11 +91,11 @@ func TestStartTicking(t *testing.T) {
 		return err == nil
 	})
 	proxy.Down()
-	eventually(t, "the session has ended", func() bool {
+	eventually(t, "the session has expired", func() bool {
 		there, _, err := watcher.Exists("/short")
 		return err == nil && !there
 	})
 	if took := time.Since(start); took < tick {
-		t.Errorf("it ended after %v, before two ticks were over", took)
+		t.Errorf("got its end after %v, before two ticks had passed", took)
 	}
 }

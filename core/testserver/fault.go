@@ -11,10 +11,10 @@ import (
 // patience bounds the waits of a fault and its test.
 const patience = 20 * time.Second
 
-// Action is what happens to a request. Actions can be compared.
+// Action is the effect on a request. Actions can be compared.
 type Action struct {
 	kind kind
-	text string // an answer in the place of the server's
+	text string // an answer in place of the server's
 }
 
 type kind int
@@ -53,12 +53,13 @@ var (
 	DoubleRequest = Action{kind: doubleRequest} // the server gets it twice, the client the first reply
 	CutReply      = Action{kind: cutReply}      // the server does it, and the client gets half of the reply before a close
 
-	// These are for Redis.
+	// GarbageReply and UnrelatedReply are for Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // the server does it, and the client gets what is not RESP
 	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // the server does it, and the client gets a reply of another shape
 )
 
-// ErrorReply has a client of Redis get an error instead of the server the command.
+// ErrorReply returns an action by which a client of Redis gets an error instead of the
+// server the command.
 func ErrorReply(text string) Action {
 	return Action{replaceRequest, "-" + strings.ReplaceAll(text, "\r\n", " ") + "\r\n"}
 }
@@ -82,7 +83,7 @@ func newFault(m Match, a Action) *Fault {
 	return &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{}), done: make(chan struct{})}
 }
 
-// take tells whether the fault hits this request, which matches.
+// take reports whether the fault hits this request, which matches.
 func (f *Fault) take() bool {
 	f.seen++
 	most := f.match.Times
@@ -99,18 +100,19 @@ func (f *Fault) take() bool {
 	return true
 }
 
-// Fired is closed when the fault has hit its first request.
+// Fired returns a channel that is closed when the fault has hit its first request.
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
 
-// Answered is closed when the server has done the first request that the fault has
-// hit, whether the client is told or not; of a doubled one, the second time.
-// It never is for an action that keeps the request from the server.
+// Answered returns a channel that is closed when the server has done the first request
+// that the fault has hit, whether the client gets the reply or not. For a doubled
+// request that is the second time. The channel is never closed for an action that keeps
+// the request from the server.
 func (f *Fault) Answered() <-chan struct{} { return f.done }
 
 func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }
 
-// Await waits until the fault has hit a request, and fails the test if it does
-// not within 20 seconds.
+// Await waits until the fault has hit a request, and fails the test if it has not
+// within 20 seconds.
 func (f *Fault) Await(t testing.TB) {
 	t.Helper()
 	f.await(t, f.fired, "no request came for it")
@@ -131,6 +133,6 @@ func (f *Fault) await(t testing.TB, c <-chan struct{}, what string) {
 	}
 }
 
-// Deliver lets go what the fault holds, now and from now on. It does not wait for
-// an answer.
+// Deliver releases the messages that the fault holds, now and from now on. It does not
+// wait for an answer.
 func (f *Fault) Deliver() { f.once.Do(func() { close(f.free) }) }

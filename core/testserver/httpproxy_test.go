@@ -50,7 +50,7 @@ func TestHTTPProxy(t *testing.T) {
 		}
 	}
 
-	t.Run("messages of every form pass as they are", func(t *testing.T) {
+	t.Run("messages of every form", func(t *testing.T) {
 		p, _, post := stage(t)
 		long := strings.Repeat("x", size)
 		for i, path := range []string{"/", "/chunked", "/closed", "/early", "/?a=b"} {
@@ -88,7 +88,8 @@ func TestHTTPProxy(t *testing.T) {
 		})
 	}
 
-	t.Run("a doubled request runs twice, and has one reply", func(t *testing.T) {
+	// It runs twice, and has one reply.
+	t.Run("doubled request", func(t *testing.T) {
 		p, runs, post := stage(t)
 		f := p.Inject(testserver.Match{Command: "post"}, testserver.DoubleRequest)
 		if got, err := post("/", "5"); err != nil || got != "1 5" {

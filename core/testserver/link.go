@@ -14,25 +14,25 @@ type link struct {
 	number int
 	wire   wire
 	client net.Conn
-	silent chan struct{} // closed when nothing is to pass any more
+	silent chan struct{} // closed when nothing may pass any more
 	ended  chan struct{} // closed when both sides are closed
 	hush   sync.Once
 	end    sync.Once
 
-	mu      sync.Mutex // also of writes to the client
+	mu      sync.Mutex // also for writes to the client
 	server  net.Conn
 	pending []*pending // requests whose replies have not come
 }
 
-// pending is a request that waits for its reply. If told is set the reply is known
+// pending is a request that waits for its reply. If known is set the reply is known
 // already and the server does not get the request.
 type pending struct {
 	id    int32
-	fault *Fault // what happens to the reply
-	done  *Fault // what befell the request
-	told  []byte
+	fault *Fault // the effect on the reply
+	done  *Fault // the effect on the request
+	known []byte
 	skip  bool   // its reply is swallowed
-	reply []byte // what has come of one that a fault hits
+	reply []byte // the part that has come of a reply that a fault hits
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -42,11 +42,11 @@ func newLink(p *Proxy, number int, client net.Conn) *link {
 	}
 }
 
-// run passes on until both sides are closed.
+// run passes messages on until both sides are closed.
 func (l *link) run() {
 	defer l.sever()
-	// During a partition not even a connection comes about, although the client's
-	// side of it does.
+	// During a partition not even a connection is made, although the client's side of
+	// it is.
 	if !l.passes() {
 		return
 	}
@@ -97,7 +97,7 @@ func (l *link) sever() {
 	}
 }
 
-// wait returns false if the link ended first.
+// wait waits for c, and returns false if the link ended first.
 func (l *link) wait(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -109,7 +109,7 @@ func (l *link) wait(c <-chan struct{}) bool {
 	}
 }
 
-// passes waits until a message may pass. It is false if the link ended first.
+// passes waits until a message may pass, and returns false if the link ended first.
 func (l *link) passes() bool {
 	open, delay := l.proxy.passage()
 	if delay > 0 {
@@ -157,8 +157,8 @@ func (l *link) requests() {
 	}
 }
 
-// request passes one request on as its fault has it. It is false if the link is to
-// be closed.
+// request passes one request on with the effect of its fault. It returns false if the
+// link must be closed.
 func (l *link) request(m message, fault *Fault) bool {
 	if fault == nil {
 		l.pass(m, pending{})
@@ -197,13 +197,13 @@ func (l *link) pass(m message, p pending) {
 	_, _ = l.server.Write(m.raw)
 }
 
-// answer gives the client a reply in the server's place, after those that it still
-// waits for.
+// answer sends the client a reply in the server's place, after the replies that it
+// still waits for.
 func (l *link) answer(raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.pending) > 0 {
-		l.pending = append(l.pending, &pending{told: raw})
+		l.pending = append(l.pending, &pending{known: raw})
 		return
 	}
 	_, _ = l.client.Write(raw)
@@ -211,8 +211,8 @@ func (l *link) answer(raw []byte) {
 
 // replies passes on the server's messages until it closes.
 func (l *link) replies() {
-	// When the server has closed, the client is told by a close; its own end lets
-	// what it sent reach the server.
+	// When the server has closed, the client sees a close. Its own close lets the data
+	// that it sent reach the server.
 	defer l.client.Close()
 	r := bufio.NewReader(l.server)
 	for {
@@ -237,8 +237,8 @@ func (l *link) replies() {
 	}
 }
 
-// reply passes one message on, and those that were given in the server's place
-// after it. It is false if the link is to be closed.
+// reply passes one message on, and those in the server's place after it. It returns
+// false if the link must be closed.
 func (l *link) reply(m message) bool {
 	p := l.waiting(m)
 	if p == nil {
@@ -287,8 +287,8 @@ func (l *link) reply(m message) bool {
 	if m.last {
 		l.pending = slices.DeleteFunc(l.pending, func(other *pending) bool { return other == p })
 	}
-	for len(l.pending) > 0 && l.pending[0].told != nil {
-		_, _ = l.client.Write(l.pending[0].told)
+	for len(l.pending) > 0 && l.pending[0].known != nil {
+		_, _ = l.client.Write(l.pending[0].known)
 		l.pending = l.pending[1:]
 	}
 	return true

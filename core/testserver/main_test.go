@@ -11,18 +11,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable() // clients log every server that a test has stopped
 	goleak.VerifyTestMain(m)
 }
 
 const (
 	// session is long enough for a busy machine.
 	session = 60 * time.Second
-	// patience bounds what should come at once.
+	// patience bounds events that should come at once.
 	patience = 2 * time.Minute
 )
 
-// eventually fails the test unless what is wanted comes soon.
+// eventually fails the test unless the condition is met soon.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	testserver.Eventually(t, patience, what, is)

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// MariaDB is a MariaDB server of a test's own, on a free port of 127.0.0.1, where
-// the user root needs no password. It ends with the test. Its methods fail the test
-// if the server does not carry them out, and are safe for concurrent use.
+// MariaDB is a MariaDB server of a test's own, on a free port of 127.0.0.1, where the
+// user root needs no password. It stops with the test. Its methods fail the test if the
+// server does not carry them out, and are safe for concurrent use.
 type MariaDB struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -33,10 +33,10 @@ var mariaData = template{as: asSelf, initialize: func(dir string) error {
 	return runAs(asSelf, nil, program("mariadb-install-db"), args...)
 }}
 
-// asSelf has a command run as the test's own user.
+// asSelf makes a command run as the test's own user.
 func asSelf(*exec.Cmd) error { return nil }
 
-// rootArgs has MariaDB run as root, which it has to be asked for by root.
+// rootArgs returns the arguments by which MariaDB runs as root.
 func rootArgs() []string {
 	if os.Getuid() != 0 {
 		return nil
@@ -53,7 +53,7 @@ func StartMariaDB(t testing.TB, settings ...string) *MariaDB {
 	return startMariaDB(t, nil, settings)
 }
 
-// startMariaDB is StartMariaDB with more for the environment of the server.
+// startMariaDB starts a server like StartMariaDB, with more for its environment.
 func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	t.Helper()
 	RequireMariaDB(t)
@@ -63,7 +63,7 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	}
 	data := filepath.Join(s.Dir, "data")
 	s.Process = newProcess(t, "mariadbd", s.Dir)
-	// Another server may have been given the same port.
+	// Another server may have the same port.
 	s.ready = func(int) bool {
 		dir, err := askMySQL(s.Addr, s.database, 2*time.Second, "SELECT @@datadir")
 		return err == nil && len(dir) == 1 && dir[0] == data+"/"
@@ -95,18 +95,18 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 	return d
 }
 
-// DSN is how go-sql-driver/mysql connects to the server. Parameters are added as they
-// are: "autocommit=0".
+// DSN returns the data source name by which go-sql-driver/mysql connects to the server.
+// Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
-// DSNAt is DSN through a proxy of the server at addr.
+// DSNAt returns the name of DSN through a proxy of the server at addr.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	return fmt.Sprintf("root@tcp(%s)/%s?%s", addr, s.database, strings.Join(parameters, "&"))
 }
 
-// Exec runs statements, separated by semicolons, on a connection of its own. It returns the first column
-// of the last one's rows; a NULL is "". An error fails the test, as does a server that does not
-// answer within 20 seconds.
+// Exec runs statements, separated by semicolons, on a connection of its own. It returns
+// the first column of the last one's rows; a NULL is "". An error fails the test, as
+// does a server that does not answer within 20 seconds.
 func (s *MariaDB) Exec(sql string) []string {
 	s.t.Helper()
 	column, err := askMySQL(s.Addr, s.database, patience, sql)

@@ -136,8 +136,9 @@ func TestMySQLProxy(t *testing.T) {
 	})
 }
 
-// A test that fails midway leaves its line stalled, or a statement held. That
-// must not keep the proxy from ending, and the test from saying why it failed.
+// TestMySQLProxyEnds: a test that fails midway leaves its line stalled, or a statement
+// held. That must not keep the proxy from stopping, and the test from reporting its
+// failure.
 func TestMySQLProxyEnds(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Migration is a slot of a Cluster on its way from one master to another. While
-// it is, the one that it comes from serves the keys that it still has, and sends
-// clients to the other one for all that it has not.
+// Migration is the move of a slot of a Cluster from one master to another. During the
+// move the source serves the keys that it still has, and sends clients to the target
+// for all others.
 type Migration struct {
 	t        testing.TB
 	cluster  *Cluster
@@ -21,8 +21,8 @@ func (c *Cluster) Migrate(slot int, to *Redis) {
 	c.BeginMigration(slot, to).Finish()
 }
 
-// BeginMigration puts slot on its way to another master. Keys move by MoveKeys
-// and Finish.
+// BeginMigration starts the move of slot to another master. Keys move by MoveKeys and
+// Finish.
 func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	c.t.Helper()
 	m := &Migration{t: c.t, cluster: c, slot: slot, from: c.Master(slot), to: to}
@@ -34,8 +34,8 @@ func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	return m
 }
 
-// MoveKeys moves n of the keys that have not moved yet, or all of them if they
-// are fewer, and returns how many it found.
+// MoveKeys moves n of the keys that have not moved yet, or all of them if they are
+// fewer, and returns the number that it found.
 func (m *Migration) MoveKeys(n int) int {
 	m.t.Helper()
 	keys := m.from.Do("CLUSTER", "GETKEYSINSLOT", m.slot, n).([]any)
@@ -45,8 +45,8 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves the rest of the keys and tells the whole cluster, the new master first,
-// as slots are to be handed over.
+// Finish moves the rest of the keys and informs the whole cluster, the new master
+// first, in the order in which slots are to be handed over.
 func (m *Migration) Finish() {
 	m.t.Helper()
 	for m.MoveKeys(10) > 0 {
@@ -60,7 +60,7 @@ func (m *Migration) Finish() {
 	m.cluster.AwaitOK()
 }
 
-// KeysIn is how many keys of a slot the server has.
+// KeysIn returns the number of keys of a slot at the server.
 func (s *Redis) KeysIn(slot int) int {
 	s.t.Helper()
 	n, ok := s.Do("CLUSTER", "COUNTKEYSINSLOT", slot).(int64)
@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown has the master of an empty slot say that another one has it, which does
-// not know of that: the two name each other until the other one is told by the
-// function that is returned.
+// Disown makes the master of an empty slot claim that another one has it, which does
+// not know of that: the two name each other until the returned function informs the
+// other one.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)

@@ -19,7 +19,7 @@ const (
 	comExecute = 0x17
 )
 
-// What a client of MySQL's protocol says that it can.
+// The capabilities of a client of MySQL's protocol.
 const (
 	canDatabase        = 1 << 3
 	canProtocol41      = 1 << 9
@@ -30,13 +30,13 @@ const (
 	canDeprecateEOF    = 1 << 24 // a result has one end, none after its columns
 )
 
-// moreResults is the status of a server that goes on with the next result.
+// moreResults is the status of a server that continues with the next result.
 const moreResults = 8
 
 // mysqlWire has packets of three bytes of length, a number, and their content. A client
 // sends a command, whose packet has number 0, after it has the whole reply to the last one.
 type mysqlWire struct {
-	command atomic.Int32 // the last one; 0 until the session is open
+	command atomic.Int32 // the last command; 0 until the session is open
 	short   atomic.Bool  // results have one end
 }
 
@@ -84,8 +84,8 @@ func (w *mysqlWire) reply(r *bufio.Reader) (message, error) {
 	return m, err
 }
 
-// prepared reads what follows the first packet of the reply to a prepare: the statement's
-// parameters and columns.
+// prepared reads the rest of the reply to a prepare, after the first packet: the
+// statement's parameters and columns.
 func (w *mysqlWire) prepared(m *message, r *bufio.Reader) error {
 	body := m.raw[4:]
 	if body[0] != 0 || len(body) < 9 {
@@ -105,7 +105,7 @@ func (w *mysqlWire) prepared(m *message, r *bufio.Reader) error {
 	return nil
 }
 
-// results reads what follows the first packet of the reply to a statement.
+// results reads the rest of the reply to a statement, after the first packet.
 func (w *mysqlWire) results(m *message, r *bufio.Reader) error {
 	body := m.raw[4:]
 	for {
@@ -163,7 +163,7 @@ func more(m *message, r *bufio.Reader) ([]byte, error) {
 	return raw[4:], nil
 }
 
-// okStatus is the status in a packet that says that all is well: it follows two numbers.
+// okStatus returns the status in a packet of success: it follows two numbers.
 func okStatus(body []byte) uint16 {
 	rest := body[1:]
 	for range 2 {
@@ -175,10 +175,10 @@ func okStatus(body []byte) uint16 {
 	return binary.LittleEndian.Uint16(rest)
 }
 
-// maxPacket is the length of a packet that goes on in the next one.
+// maxPacket is the length of a packet that continues in the next one.
 const maxPacket = 1<<24 - 1
 
-// readPacket reads a packet, or one that goes on in others, with all heads.
+// readPacket reads a packet, or one that continues in others, with all heads.
 func readPacket(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for {
@@ -198,7 +198,7 @@ func readPacket(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// readReply is readPacket for a server, whose packets are not empty.
+// readReply reads like readPacket, for a server, whose packets are not empty.
 func readReply(r *bufio.Reader) ([]byte, error) {
 	raw, err := readPacket(r)
 	if err == nil && len(raw) == 4 {
@@ -207,7 +207,7 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// sizedNumber reads a number that says its own size, and returns what follows.
+// sizedNumber reads a number that starts with its own size, and returns the rest.
 func sizedNumber(b []byte) (uint64, []byte) {
 	if len(b) == 0 {
 		return 0, nil
@@ -312,7 +312,8 @@ func writePacket(w io.Writer, number byte, body []byte) error {
 	return err
 }
 
-// mysqlError is the text of an error: its number, a mark and five letters, then the text.
+// mysqlError returns the text of an error: its number, a mark and five letters, then
+// the text.
 func mysqlError(body []byte) string {
 	if len(body) < 9 || body[0] != 0xff {
 		return fmt.Sprintf("an unknown reply %q", body)

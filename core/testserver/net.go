@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Net is a network of hosts on this machine, each of which can be cut off. The
-// test itself reaches all of them. It ends with the test, and if the test's
-// process is killed: namespaces last as long as a process in them, and so do the
-// links between them.
+// Net is a network of hosts on this machine, each of which can be cut off. The test
+// itself reaches all of them. The network is removed with the test, and if the test's
+// process is killed: namespaces last as long as a process in them, and so do the links
+// between them.
 type Net struct {
 	t      testing.TB
 	hub    *Host
@@ -29,13 +29,12 @@ type Host struct {
 
 	net    *Net
 	number int
-	pid    string // of a process that does nothing but live there
+	pid    string // of a process that only keeps the namespace alive
 	link   string // the hub's end
 }
 
-// NewNet returns a network without hosts. It skips the test where no namespaces
-// can be made, and fails it instead if the environment says
-// LOCKKIT_REQUIRE_SERVERS=1.
+// NewNet returns a network without hosts. It skips the test where no namespaces can be
+// made. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	RequireRedis(t)
@@ -58,8 +57,8 @@ func NewNet(t testing.TB) *Net {
 
 // build makes the hub, a bridge that the test's own namespace is linked to.
 func (n *Net) build() error {
-	// Addresses are out of those for trials of network devices. Another program
-	// may have taken them.
+	// The addresses are among those for trials of network devices. Another program may
+	// have taken them.
 	n.prefix = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -100,7 +99,7 @@ func (n *Net) newHost() (*Host, error) {
 	return &Host{net: n, pid: strconv.Itoa(cmd.Process.Pid)}, nil
 }
 
-// Host returns a new host. It fails the test if that cannot be had.
+// Host returns a new host. It fails the test if none can be made.
 func (n *Net) Host() *Host {
 	n.t.Helper()
 	h, err := n.newHost()
@@ -122,8 +121,8 @@ func (n *Net) Host() *Host {
 	return h
 }
 
-// addr is that of a server on the host, with a port that no other host uses: it
-// is by ports that servers are told apart.
+// addr returns the address of a server on the host, with a port that no other host
+// uses: servers are distinguished by their ports.
 func (h *Host) addr(port int) string {
 	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
 }
@@ -153,8 +152,8 @@ func (h *Host) Join() {
 	}
 }
 
-// StartSentinel is like the function StartSentinel with three hosts, each with a
-// server and a sentinel: node i and sentinel i are on host i.
+// StartSentinel starts the servers like the function StartSentinel, on three hosts:
+// node i and sentinel i are on host i.
 func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 	n.t.Helper()
 	s := &Sentinel{t: n.t}
@@ -178,7 +177,7 @@ func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 	return s, hosts
 }
 
-// Without is what the others see when node i and sentinel i are cut off.
+// Without returns the view of the others when node i and sentinel i are cut off.
 func (s *Sentinel) Without(i int) *Sentinel {
 	return &Sentinel{
 		t:         s.t,

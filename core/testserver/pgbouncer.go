@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer that gives a connection of the server to another client
-// after each transaction. It ends with the test.
+// Pgbouncer is a pgbouncer that assigns a connection of the server to another client
+// after each transaction. It stops with the test.
 type Pgbouncer struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 }
 
-// StartPgbouncer starts a pgbouncer before server, whose database it calls postgres,
-// and returns when it has connected. Settings are those of its configuration:
-// "pool_mode = session". It skips the test like StartPostgres.
+// StartPgbouncer starts a pgbouncer before server, with the database name postgres, and
+// returns when it has connected. Settings are those of its configuration: "pool_mode =
+// session". It skips the test like StartPostgres.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)
@@ -47,7 +47,7 @@ func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbounc
 	return b
 }
 
-// URL is how to connect through the pgbouncer; see Postgres.URL.
+// URL returns the address to connect through the pgbouncer; see Postgres.URL.
 func (b *Pgbouncer) URL(parameters ...string) string {
 	return postgresURL(b.Addr, "postgres", parameters)
 }

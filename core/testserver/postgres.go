@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Postgres is a PostgreSQL server of a test's own, on a free port of 127.0.0.1,
-// where the user postgres needs no password. It ends with the test. Its methods
-// fail the test if the server does not do as it is told, and are safe for
-// concurrent use. They act on all processes of the server.
+// Postgres is a PostgreSQL server of a test's own, on a free port of 127.0.0.1, where
+// the user postgres needs no password. It stops with the test. Its methods fail the
+// test if the server does not carry them out, and are safe for concurrent use. They act
+// on all processes of the server.
 type Postgres struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -39,7 +39,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	data := filepath.Join(s.Dir, "data")
 	s.Process = newProcess(t, "postgres", s.Dir)
 	s.tree = true
-	// Another server may have been given the same port.
+	// Another server may have the same port.
 	s.ready = func(int) bool {
 		dir, err := askPostgres(s.Addr, s.database, 2*time.Second, "SHOW data_directory")
 		return err == nil && len(dir) == 1 && dir[0] == data
@@ -64,8 +64,8 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 }
 
 // NewDatabase makes a database for one test on a server that several share. The
-// Postgres that it returns is that server, but for URL, Exec and StartPgbouncer,
-// which are about the database. Settings are those that sessions in it begin with:
+// Postgres that it returns is that server, except for URL, Exec and StartPgbouncer,
+// which are about the database. Settings are those with which sessions in it begin:
 // "TimeZone = 'UTC'". The database lasts as long as the server.
 func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
@@ -82,16 +82,16 @@ func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 	return d
 }
 
-// URL is how to connect to the server. Parameters are added as they are:
+// URL returns the address to connect to the server. Parameters are added unchanged:
 // "pool_max_conns=4".
 func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// URLAt is URL through a proxy of the server at addr.
+// URLAt returns the address of URL through a proxy of the server at addr.
 func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }
 
-// postgresURL is how to connect to a database as the user postgres.
+// postgresURL returns the address to connect to a database as the user postgres.
 func postgresURL(addr, database string, parameters []string) string {
 	return fmt.Sprintf("postgres://postgres@%s/%s?%s",
 		addr, database, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// postgresDir is a tempDir of that user.
+// postgresDir makes a tempDir of that user.
 func postgresDir(t testing.TB) string {
 	t.Helper()
 	dir := tempDir(t)

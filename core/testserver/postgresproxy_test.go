@@ -9,8 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A test that fails midway leaves its line stalled, or a statement held. That
-// must not keep the proxy from ending, and the test from telling why it failed.
+// TestPostgresProxyEnds: a test that fails midway leaves its line stalled, or a
+// statement held. That must not keep the proxy from stopping, and the test from
+// reporting its failure.
 func TestPostgresProxyEnds(t *testing.T) {
 	server := testserver.StartPostgres(t)
 	for name, trouble := range map[string]func(t *testing.T, p *testserver.Proxy, send func()){

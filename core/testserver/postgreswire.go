@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// postgresWire has messages that begin with their type and size, but for the first
-// one of a client, which has no type.
+// postgresWire has messages that begin with their type and size. The first one of a
+// client is an exception: it has no type.
 type postgresWire struct{ begun bool }
 
 func (w *postgresWire) request(r *bufio.Reader) (message, error) {
@@ -98,7 +98,7 @@ func untilReady(r *bufio.Reader) (last []string, refused error) {
 	}
 }
 
-// postgresError is the text of an error: fields that begin with a letter each.
+// postgresError returns the text of an error: fields that begin with a letter each.
 func postgresError(body []byte) string {
 	for field := range bytes.SplitSeq(body, []byte{0}) {
 		if text, ok := bytes.CutPrefix(field, []byte("M")); ok {

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// startLimit is how long a server may take until it serves. On a busy machine
-// three of ZooKeeper's that start together need most of it.
+// startLimit limits the time until a server serves. On a busy machine three servers of
+// ZooKeeper that start together need most of it.
 const startLimit = 2 * time.Minute
 
-// Process is a process that a test started. It ends with the test, and on Linux
-// also if the test's process is killed. If the test failed, the end of its output is in
+// Process is a process that a test started. It is killed with the test, and on Linux
+// even if the test's process is killed. If the test failed, the end of its output is in
 // the test's log. Its methods fail the test if they have no effect on the process, and
 // are safe for concurrent use.
 type Process struct {
@@ -36,9 +36,9 @@ type Process struct {
 	guard  *guard // while a tree is paused
 }
 
-// StartProcess starts cmd, which is not started yet, and returns at once. Where
-// cmd has no Stdout or Stderr, Output has what it writes there. The process cannot
-// be restarted.
+// StartProcess starts cmd, which is not started yet, and returns at once. Where cmd has
+// no Stdout or Stderr, Output has what the process writes there. The process cannot be
+// restarted.
 func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := newProcess(t, filepath.Base(cmd.Path), tempDir(t))
@@ -70,9 +70,9 @@ func newProcess(t testing.TB, name, dir string) *Process {
 	return p
 }
 
-// begin starts the process for the first time. choose gives it a port, which
-// another process may take between the look and the start, so it is called again
-// for each attempt.
+// begin starts the process for the first time. choose picks a port, which another
+// process may take between the check and the start, so it is called again for each
+// attempt.
 func (p *Process) begin(choose func()) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -129,8 +129,8 @@ func (p *Process) launch() error {
 	return nil
 }
 
-// await waits until the process is ready, and ends it if it does not become so.
-// The caller holds mu.
+// await waits until the process is ready, and kills it if it does not become ready. The
+// caller holds mu.
 func (p *Process) await() error {
 	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -147,13 +147,13 @@ func (p *Process) await() error {
 	return errors.New("it does not answer")
 }
 
-// Output is the standard output and error of the process.
+// Output returns the standard output and error of the process.
 func (p *Process) Output() string {
 	text, _ := os.ReadFile(p.output)
 	return string(text)
 }
 
-// Pid is the process id. It fails the test if the process was killed.
+// Pid returns the process ID. It fails the test if the process was killed.
 func (p *Process) Pid() int {
 	p.t.Helper()
 	p.mu.Lock()
@@ -162,7 +162,7 @@ func (p *Process) Pid() int {
 	return p.cmd.Process.Pid
 }
 
-// Running tells whether the process is there and not paused.
+// Running reports whether the process is there and not paused.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,9 +185,9 @@ func (p *Process) mustRun() {
 	}
 }
 
-// Pause stops the process where it stands (SIGSTOP), and returns when it has
-// stopped, where the system tells. Its connections stay open, the kernel accepts
-// new ones, and nothing is answered until Resume.
+// Pause stops the process (SIGSTOP), and returns when it has stopped, where the system
+// reports that. Its connections stay open, the kernel accepts new ones, and nothing is
+// answered until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -213,7 +213,7 @@ func (p *Process) Pause() {
 	}
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -234,7 +234,7 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		p.t.Fatalf("testserver: %s: %v", p.name, err)
 	}
-	// Where there is no such file, it cannot be seen whether the process stands.
+	// Where there is no such file, the state of the process is unknown.
 	for deadline := time.Now().Add(10 * time.Second); sig == sigStop && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
@@ -243,8 +243,8 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	}
 }
 
-// Kill ends the process like a crash (SIGKILL), and returns when it has ended.
-// Its files stay. It does nothing if the process was killed before.
+// Kill ends the process like a crash (SIGKILL), and returns when it has exited. Its
+// files stay. Kill does nothing if the process was killed before.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *Process) kill() {
 	first := p.cmd.Process.Pid
 	all := []int{first}
 	if p.tree {
-		all = family(first) // the parent's end alone would leave the children to notice
+		all = family(first) // after the end of the parent alone the children would have to notice it
 	}
 	_ = p.cmd.Process.Kill()
 	for _, pid := range all[1:] {
@@ -274,8 +274,8 @@ func (p *Process) kill() {
 	}
 }
 
-// Wait returns when the process has ended, or was killed, and fails the test if
-// that takes longer than limit.
+// Wait returns when the process has exited, or was killed, and fails the test if that
+// takes longer than limit.
 func (p *Process) Wait(limit time.Duration) {
 	p.t.Helper()
 	p.mu.Lock()

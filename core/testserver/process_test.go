@@ -12,7 +12,8 @@ import (
 
 func TestProcess(t *testing.T) {
 	t.Parallel()
-	t.Run("its output is kept, and its end is awaited", func(t *testing.T) {
+	// Its output is recorded, and its exit is awaited.
+	t.Run("output and exit", func(t *testing.T) {
 		t.Parallel()
 		p := testserver.StartProcess(t, exec.Command("sh", "-c", "echo out; echo err >&2"))
 		p.Wait(patience)
@@ -23,19 +24,20 @@ func TestProcess(t *testing.T) {
 			t.Error("it runs after its end")
 		}
 	})
-	t.Run("it stands while it is paused, and ends with the test", func(t *testing.T) {
+	// It stands while it is paused, and is killed with the test.
+	t.Run("paused process", func(t *testing.T) {
 		var p *testserver.Process
 		t.Run("in a test", func(t *testing.T) {
 			p = testserver.StartProcess(t, exec.Command("sh", "-c", "while :; do echo x; sleep 0.01; done"))
 			eventually(t, "it writes", func() bool { return p.Output() != "" })
 			p.Pause()
 			if p.Running() {
-				t.Error("it runs while it is paused")
+				t.Error("got a process that runs while it is paused")
 			}
 			before := p.Output()
 			time.Sleep(100 * time.Millisecond)
 			if p.Output() != before {
-				t.Error("it writes while it is paused")
+				t.Error("got output while it is paused")
 			}
 			p.Resume()
 			eventually(t, "it writes again", func() bool { return len(p.Output()) > len(before) })

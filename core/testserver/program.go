@@ -21,7 +21,7 @@ func RequireRedis(t testing.TB) {
 	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
 }
 
-// RequireZooKeeper is RequireRedis for ZooKeeper.
+// RequireZooKeeper skips or fails the test like RequireRedis, for ZooKeeper.
 func RequireZooKeeper(t testing.TB) {
 	t.Helper()
 	const hint = "ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)"
@@ -31,32 +31,33 @@ func RequireZooKeeper(t testing.TB) {
 	}
 }
 
-// RequirePostgres is RequireRedis for PostgreSQL.
+// RequirePostgres skips or fails the test like RequireRedis, for PostgreSQL.
 func RequirePostgres(t testing.TB) {
 	t.Helper()
 	require(t, "PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)", "initdb")
 }
 
-// RequirePgbouncer is RequireRedis for PostgreSQL and pgbouncer.
+// RequirePgbouncer skips or fails the test like RequireRedis, for PostgreSQL and pgbouncer.
 func RequirePgbouncer(t testing.TB) {
 	t.Helper()
 	RequirePostgres(t)
 	require(t, "pgbouncer is not installed (apt-get install pgbouncer, or brew install pgbouncer)", "pgbouncer")
 }
 
-// RequireLua is RequireRedis for the interpreters of Lua 5.1 and 5.4.
+// RequireLua skips or fails the test like RequireRedis, for the interpreters of Lua 5.1 and 5.4.
 func RequireLua(t testing.TB) {
 	t.Helper()
 	require(t, "Lua is not installed (apt-get install lua5.1 lua5.4, or brew install lua@5.1 lua@5.4)", "lua5.1", "lua5.4")
 }
 
-// RequireSpin is RequireRedis for the model checker Spin and the C compiler that it needs.
+// RequireSpin skips or fails the test like RequireRedis, for the model checker Spin and
+// the C compiler that it needs.
 func RequireSpin(t testing.TB) {
 	t.Helper()
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
-// RequireMariaDB is RequireRedis for MariaDB.
+// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB.
 func RequireMariaDB(t testing.TB) {
 	t.Helper()
 	const hint = "MariaDB is not installed (apt-get install mariadb-server, or brew install mariadb)"
@@ -72,8 +73,9 @@ func require(t testing.TB, hint string, programs ...string) {
 	}
 }
 
-// Missing skips the test for what this machine does not have, or fails it if the
-// environment says LOCKKIT_REQUIRE_SERVERS=1. what says how to install it.
+// Missing skips the test because of a program that this machine does not have. With
+// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead. what says how
+// to install it.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
@@ -82,8 +84,8 @@ func Missing(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// program finds a program; it is empty if there is none. Debian does not put
-// PostgreSQL's where others are; the newest version wins.
+// program returns the path of a program, or "". Debian puts PostgreSQL's programs in a
+// place of their own; the newest version wins.
 func program(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
@@ -103,16 +105,16 @@ func program(name string) string {
 	return ""
 }
 
-// given are the ports that freePort has returned: a server that is not ready yet
-// does not listen.
+// given are the ports that freePort has returned: a server that is not ready yet does
+// not listen.
 var given struct {
 	sync.Mutex
 	ports map[int]bool
 }
 
 // freePort returns a port of 127.0.0.1 that is free, as is the one 10000 above it,
-// which the nodes of a Redis Cluster use too. Both are below those that the kernel
-// gives to outgoing connections, so that a server can come back at its own.
+// which the nodes of a Redis Cluster use too. Both are below the ports that the kernel
+// assigns to outgoing connections, so that a server can come back at its own port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	given.Lock()
@@ -138,15 +140,15 @@ func free(port int) bool {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// portOf is the port of an address of the form host:port.
+// portOf returns the port of an address of the form host:port.
 func portOf(addr string) int {
 	_, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.Atoi(port)
 	return n
 }
 
-// tempDir returns a directory that is removed after the test, also if a process
-// that is just ending still writes to it for a moment.
+// tempDir returns a directory that is removed after the test, even if a process that is
+// just exiting still writes to it for a moment.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "testserver")

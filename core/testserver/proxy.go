@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server. It passes everything on as it is,
-// except for the faults that a test asks for. It ends with the test, and is safe
-// for concurrent use; none of its methods blocks.
+// Proxy stands between clients and a server. It passes everything on unchanged, except
+// for the faults of a test. It stops with the test, and is safe for concurrent use;
+// none of its methods blocks.
 type Proxy struct {
 	Addr string // host:port that clients connect to
 
 	wire   func() wire   // for each connection
-	dials  time.Duration // how long to go on dialing a server that does not listen
+	dials  time.Duration // the time for which it dials a server that does not listen
 	listen net.Listener
 	wg     sync.WaitGroup
 	quit   chan struct{}
@@ -144,23 +144,23 @@ func (p *Proxy) Inject(m Match, a Action) *Fault {
 	return f
 }
 
-// OnRequest has decide choose the action for each request that no injected fault
+// OnRequest makes decide choose the action for each request that no injected fault
 // takes; nil lets all of them pass. decide can be called by several connections at
-// once, and holds up the one that calls.
+// once, and delays the one that calls.
 func (p *Proxy) OnRequest(decide func(Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.decide = decide
 }
 
-// Remove takes a fault back. The messages that it holds stay held until Deliver.
+// Remove removes a fault. The messages that it holds stay held until Deliver.
 func (p *Proxy) Remove(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = slices.DeleteFunc(p.faults, func(other *Fault) bool { return other == f })
 }
 
-// Times is how many requests the fault has hit.
+// Times returns the number of requests that the fault has hit.
 func (p *Proxy) Times(f *Fault) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,23 +216,23 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// passage returns a channel that is closed while the network is whole, and how long a
-// message takes.
+// passage returns a channel that is closed while the network is whole, and the delay of
+// a message.
 func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open, p.delay
 }
 
-// Delay has each message arrive d later, in both directions; those that follow
-// wait for it. 0 ends that.
+// Delay makes each message arrive d later, in both directions; those that follow wait
+// for it. 0 ends that.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Sever closes all present connections on both sides. Messages under way are lost.
+// Sever closes all present connections on both sides. Messages in flight are lost.
 func (p *Proxy) Sever() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,15 +264,15 @@ func (p *Proxy) Retarget(addr string) {
 	p.target = addr
 }
 
-// Requests returns what clients have sent since the proxy began, or since the last
-// Forget.
+// Requests returns the requests that clients have sent since the proxy began, or since
+// the last Forget.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.seen)
 }
 
-// Count is how many of Requests m selects; Skip and Times do not matter.
+// Count returns the number of Requests that m selects; Skip and Times do not matter.
 func (p *Proxy) Count(m Match) int {
 	n := 0
 	for _, r := range p.Requests() {
@@ -295,16 +295,16 @@ func (p *Proxy) Statements(parts ...string) []string {
 	return all
 }
 
-// Bytes is the size of Requests.
+// Bytes returns the size of Requests.
 func (p *Proxy) Bytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bytes
 }
 
-// Events is how many messages servers have sent that answer no request, since the
-// proxy began or since the last Forget: watches of ZooKeeper that fire, RESP3
-// pushes of Redis, notifications of PostgreSQL.
+// Events returns the number of messages that servers have sent and that answer no
+// request, since the proxy began or since the last Forget. These are watches of
+// ZooKeeper that fire, RESP3 pushes of Redis, and notifications of PostgreSQL.
 func (p *Proxy) Events() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +318,7 @@ func (p *Proxy) Forget() {
 	p.seen, p.bytes, p.events = nil, 0, 0
 }
 
-// Links is how many connections there are.
+// Links returns the number of connections.
 func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Redis is a redis-server of a test's own, on a free port of 127.0.0.1. It ends
-// with the test. Its methods fail the test if the server does not do as it is
-// told, and are safe for concurrent use.
+// Redis is a redis-server of a test's own, on a free port of 127.0.0.1. It stops with
+// the test. Its methods fail the test if the server does not carry them out, and are
+// safe for concurrent use.
 type Redis struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -23,19 +23,19 @@ type Redis struct {
 
 	args []string
 	env  []string // of the process, on top of the test's own
-	host *Host    // where it runs; nil: on this machine
+	host *Host    // the host on which it runs; nil: this machine
 }
 
 // StartRedis starts a server with the given arguments, as on the command line of
-// redis-server: "--maxmemory", "2mb". Without any it keeps nothing on disk. It
-// returns when the server answers. It skips the test if Redis is not installed, and
-// fails it instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+// redis-server: "--maxmemory", "2mb". By default it stores nothing on disk. It returns
+// when the server answers. It skips the test if Redis is not installed. With
+// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	return startRedis(t, &Redis{args: args})
 }
 
-// startRedis starts a server of which the arguments, environment and host are set.
+// startRedis starts a server whose arguments, environment and host are set.
 func startRedis(t testing.TB, s *Redis) *Redis {
 	t.Helper()
 	RequireRedis(t)
@@ -59,9 +59,9 @@ func startRedis(t testing.TB, s *Redis) *Redis {
 	return s
 }
 
-// answers tells whether the server serves, and is ours: a server of another
-// process may have been given the same port. It answers INFO, but hardly anything
-// else, before it has loaded its data. A refusal is an answer too.
+// answers reports whether the server serves, and is ours: a server of another process
+// may have the same port. It answers INFO, but hardly anything else, before it has
+// loaded its data. A refusal is an answer too.
 func (s *Redis) answers(pid int) bool {
 	info, err := askRedis(s.Addr, time.Second, "INFO")
 	if errors.As(err, new(redisError)) {
@@ -70,11 +70,11 @@ func (s *Redis) answers(pid int) bool {
 	return err == nil && infoField(info, "process_id") == strconv.Itoa(pid) && infoField(info, "loading") != "1"
 }
 
-// Port is the port of Addr.
+// Port returns the port of Addr.
 func (s *Redis) Port() int { return portOf(s.Addr) }
 
-// Restart is Process.Restart. Further arguments come on top of those that the
-// server was started with.
+// Restart restarts the server like Process.Restart. Additional arguments follow those
+// with which the server was started.
 func (s *Redis) Restart(args ...string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Redis) Restart(args ...string) {
 	s.Process.Restart()
 }
 
-// RestartEmpty is Restart without the server's files.
+// RestartEmpty restarts the server without its files.
 func (s *Redis) RestartEmpty(args ...string) {
 	s.t.Helper()
 	s.Kill()
@@ -146,7 +146,7 @@ func awaitLink(t testing.TB, replica *Redis) {
 	})
 }
 
-// offset is how far the server is in what its master sends.
+// offset returns how far the server is in the stream of its master.
 func (s *Redis) offset(field string) int {
 	n, err := strconv.Atoi(s.Field("replication", field))
 	if err != nil {
@@ -155,9 +155,9 @@ func (s *Redis) offset(field string) int {
 	return n
 }
 
-// CutReplicas makes sure that nothing that master is sent from now on reaches its
-// replicas: they are paused, and their connections to it are closed, so that
-// nothing waits in those either. Resume sets them free.
+// CutReplicas makes sure that no write that master receives from now on reaches its
+// replicas. It pauses them and closes their connections to the master, so that nothing
+// waits in those either. Resume sets them free.
 func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.t.Helper()
 	for _, r := range replicas {

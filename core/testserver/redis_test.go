@@ -14,7 +14,8 @@ import (
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	t.Run("a paused server is silent and goes on where it was", func(t *testing.T) {
+	// A paused server is silent, and goes on where it was.
+	t.Run("paused", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t)
 		c := testclient.Redis(t, s.Addr)
@@ -30,7 +31,8 @@ func TestRedis(t *testing.T) {
 			return c.Get(t.Context(), "a").Val() == "1"
 		})
 	})
-	t.Run("a killed server refuses connections", func(t *testing.T) {
+	// A killed server refuses connections.
+	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t)
 		c := testclient.Redis(t, s.Addr)
@@ -39,7 +41,8 @@ func TestRedis(t *testing.T) {
 			t.Errorf("got %v, want a refused connection", err)
 		}
 	})
-	t.Run("a restarted server has what was on disk, an empty one has not", func(t *testing.T) {
+	// A restarted server has its data on disk, an empty one has not.
+	t.Run("restarted", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 		c := testclient.Redis(t, s.Addr)

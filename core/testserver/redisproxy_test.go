@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// brief is a context that ends long before the client's own time-outs.
+// brief is a context that is done long before the client's own time-outs.
 func brief(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
@@ -90,7 +90,8 @@ func TestRedisProxy(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a dropped request does not reach the server, and the connection hangs", func(t *testing.T) {
+	// It does not reach the server, and the connection hangs.
+	t.Run("dropped request", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.DropRequest)
 		if err := c.Set(brief(t), "droprequest", "1", 0).Err(); !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
@@ -104,7 +105,8 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("value %q, fault fired %d times; want 2, once", v, p.Times(f))
 		}
 	})
-	t.Run("a closed request does not reach the server", func(t *testing.T) {
+	// It does not reach the server.
+	t.Run("closed request", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "set"}, testserver.CloseRequest)
 		if err := c.Set(t.Context(), "closerequest", "1", 0).Err(); err == nil || isTimeout(err) {
@@ -114,7 +116,8 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("the server has %q", v)
 		}
 	})
-	t.Run("a command whose reply is lost is done", func(t *testing.T) {
+	// The command is done.
+	t.Run("lost reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.DropReply)
 		if err := c.Incr(brief(t), "dropreply").Err(); !isTimeout(err) {
@@ -126,7 +129,8 @@ func TestRedisProxy(t *testing.T) {
 		}
 		becomes(t, "dropreply", "2")
 	})
-	t.Run("a held request arrives when it is delivered, also if the client has gone", func(t *testing.T) {
+	// It arrives when it is delivered, even if the client has gone.
+	t.Run("held request", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set", Arg: "late"}, testserver.HoldRequest)
 		if err := c.Set(brief(t), "heldrequest", "late", 0).Err(); !isTimeout(err) {
@@ -142,7 +146,8 @@ func TestRedisProxy(t *testing.T) {
 		f.Deliver()
 		becomes(t, "heldrequest", "late")
 	})
-	t.Run("a held reply arrives when it is delivered", func(t *testing.T) {
+	// It arrives when it is delivered.
+	t.Run("held reply", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "incr"}, testserver.HoldReply)
 		done := make(chan error, 1)
@@ -159,7 +164,8 @@ func TestRedisProxy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a doubled request is done twice and answered once", func(t *testing.T) {
+	// It is done twice and answered once.
+	t.Run("doubled request", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.DoubleRequest)
 		if n, err := c.Incr(t.Context(), "doubled").Result(); err != nil || n != 1 {
@@ -169,7 +175,8 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("the server has %q (%v), want 2", v, err)
 		}
 	})
-	t.Run("a fault tells when the server has done its command", func(t *testing.T) {
+	// A fault reports when the server has done its command.
+	t.Run("answered command", func(t *testing.T) {
 		p, c := through(t)
 		for action, want := range map[testserver.Action]bool{
 			testserver.DropReply: true, testserver.CloseReply: true, testserver.HoldRequest: true, testserver.HoldReply: true,
@@ -182,7 +189,7 @@ func TestRedisProxy(t *testing.T) {
 			if action == testserver.HoldRequest {
 				select {
 				case <-f.Answered():
-					t.Errorf("%v: it is answered before it is delivered", action)
+					t.Errorf("%v: got an answer before the delivery", action)
 				default:
 				}
 			}
@@ -193,14 +200,15 @@ func TestRedisProxy(t *testing.T) {
 			select {
 			case <-f.Answered():
 			case <-time.After(10 * time.Second):
-				t.Errorf("%v: it is not answered", action)
+				t.Errorf("%v: got no answer", action)
 			}
 			if v := value(t, key); v != "1" && !(v == "2" && action == testserver.DoubleRequest) {
-				t.Errorf("%v: it is answered, and the value is %q", action, v)
+				t.Errorf("%v: got an answer and the value %q", action, v)
 			}
 		}
 	})
-	t.Run("an error reply takes the place of the command, in its turn", func(t *testing.T) {
+	// It takes the place of the command, in its turn.
+	t.Run("error reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr", Skip: 2}, testserver.ErrorReply("OOM no"))
 		pipe := c.Pipeline()
@@ -215,7 +223,7 @@ func TestRedisProxy(t *testing.T) {
 			}
 		}
 	})
-	t.Run("garbage and unrelated replies reach the client", func(t *testing.T) {
+	t.Run("garbage and unrelated replies", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.GarbageReply)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.UnrelatedReply)
@@ -250,11 +258,12 @@ func TestRedisProxy(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(start); took < 2*delay {
-			t.Errorf("it took %v, want %v at least", took, 2*delay)
+			t.Errorf("got the reply after %v, want at least %v", took, 2*delay)
 		}
 		p.Delay(0)
 	})
-	t.Run("severed connections are lost, and new ones work", func(t *testing.T) {
+	// They are lost, and new ones work.
+	t.Run("severed connections", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.HoldRequest)
 		done := make(chan error, 1)

@@ -38,9 +38,9 @@ func (w *redisWire) reply(r *bufio.Reader) (message, error) {
 	return message{raw: f.raw, answers: !pushed && !w.free.Load(), last: true, event: pushed}, nil
 }
 
-// scriptName is the name of the script of package redisstore that a command calls,
-// or empty. It is the first word of the first argument after the key. A SET NX
-// stands for an acquire of a plain key.
+// scriptName returns the name of the script of package redisstore that a command calls,
+// or "". It is the first word of the first argument after the key. A SET NX stands for
+// an acquire of a plain key.
 func scriptName(words []string) string {
 	name := lower(words)
 	if len(words) == 6 && name == "set" && words[3] == "nx" {

@@ -7,11 +7,13 @@ import (
 
 // Request is one request that a client sent through a proxy.
 type Request struct {
-	// Name is, of Redis, the command in lower case; of ZooKeeper "create", "getData"; of PostgreSQL
-	// "query", "sync"; of MySQL "query", "prepare", "execute"; of HTTP the method.
+	// Name is the name of the request: of Redis the command in lower case; of ZooKeeper
+	// "create", "getData"; of PostgreSQL "query", "sync"; of MySQL "query", "prepare",
+	// "execute"; of HTTP the method.
 	Name string
-	// Args are, of Redis, all words of the command; of a query the statement; of a prepare "prepare"
-	// and the statement; of HTTP the method and the target.
+	// Args are the words of the request: of Redis all words of the command; of a query
+	// the statement; of a prepare "prepare" and the statement; of HTTP the method and
+	// the target.
 	Args []string
 
 	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
@@ -21,11 +23,10 @@ type Request struct {
 	Link int // the number of its connection, from 1
 }
 
-// Creates tells whether a request to ZooKeeper creates a node, by itself or in a
-// "multi".
+// Creates reports whether a request to ZooKeeper creates a node, alone or in a "multi".
 func (r Request) Creates() bool { return r.Name == "create" || slices.Contains(r.Inner, "create") }
 
-// lower is the first of the words, in lower case.
+// lower returns the first of the words, in lower case.
 func lower(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -37,10 +38,10 @@ func lower(words []string) string {
 type Match struct {
 	Command string             // the request's Name, in any case
 	Script  string             // the request's Script
-	Arg     string             // a part of any of Args, the name of a Redis command excepted
-	If      func(Request) bool // what else is to be so
-	Skip    int                // how many of these requests to let pass first
-	Times   int                // how many requests the fault hits; 0 means 1, -1 all
+	Arg     string             // a part of any of Args, except the name of a Redis command
+	If      func(Request) bool // a further condition
+	Skip    int                // the number of these requests to let pass first
+	Times   int                // the number of requests that the fault hits; 0 means 1, -1 all
 }
 
 // Statement selects the queries to PostgreSQL or MySQL that contain all parts.
@@ -50,7 +51,7 @@ func Statement(parts ...string) Match {
 	}}
 }
 
-// matches tells whether m selects r.
+// matches reports whether m selects r.
 func (m Match) matches(r Request) bool {
 	if m.Command != "" && !strings.EqualFold(m.Command, r.Name) || m.Script != "" && m.Script != r.Script {
 		return false

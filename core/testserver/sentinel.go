@@ -16,12 +16,11 @@ import (
 // SentinelName is the master's name at the sentinels.
 const SentinelName = "locks"
 
-// SentinelDownAfter is when a sentinel takes a silent server for dead.
+// SentinelDownAfter is the time after which a sentinel takes a silent server for dead.
 const SentinelDownAfter = 2 * time.Second
 
-// Sentinel is a master, two replicas and three sentinels. Its methods fail the
-// test if it does not do as it is told within a minute. The sentinels cannot be
-// restarted.
+// Sentinel is a master, two replicas and three sentinels. Its methods fail the test if
+// it does not carry them out within a minute. The sentinels cannot be restarted.
 type Sentinel struct {
 	Nodes     []*Redis // the first is the master at first
 	Sentinels []*Redis
@@ -76,7 +75,7 @@ func startSentinel(t testing.TB, host *Host, master *Redis) *Redis {
 	return s
 }
 
-// SentinelAddrs is where the sentinels can be reached.
+// SentinelAddrs returns the addresses of the sentinels.
 func (s *Sentinel) SentinelAddrs() []string {
 	var all []string
 	for _, sentinel := range s.Sentinels {
@@ -85,8 +84,8 @@ func (s *Sentinel) SentinelAddrs() []string {
 	return all
 }
 
-// AwaitOK waits until all sentinels know each other, the same master and two
-// replicas, and no failover is under way.
+// AwaitOK waits until all sentinels know each other, the same master and two replicas,
+// and no failover is in progress.
 func (s *Sentinel) AwaitOK() {
 	s.t.Helper()
 	Eventually(s.t, Settled, "the sentinels agree", func() bool {
@@ -103,7 +102,7 @@ func (s *Sentinel) AwaitOK() {
 	})
 }
 
-// watched is the state of the master at a sentinel.
+// watched returns the state of the master at a sentinel.
 func (s *Redis) watched() map[string]string {
 	s.t.Helper()
 	fields := make(map[string]string)
@@ -120,8 +119,8 @@ func (s *Redis) watched() map[string]string {
 	return fields
 }
 
-// Master returns the server that all sentinels call the master, once they do,
-// and once it takes itself for one.
+// Master returns the server that all sentinels call the master, once they do, and once
+// the server takes itself for the master.
 func (s *Sentinel) Master() *Redis {
 	s.t.Helper()
 	var master *Redis
@@ -170,7 +169,7 @@ func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 	return s.Master()
 }
 
-// DownAfter sets after what time the sentinels take a silent server for dead.
+// DownAfter sets the time after which the sentinels take a silent server for dead.
 func (s *Sentinel) DownAfter(d time.Duration) {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {
@@ -178,13 +177,13 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 	}
 }
 
-// Failover has the sentinels promote a replica (SENTINEL FAILOVER), and returns
-// the new master. The old one takes writes until the sentinels get round to it,
-// some seconds after the new one was announced, and those are lost.
+// Failover makes the sentinels promote a replica (SENTINEL FAILOVER), and returns the
+// new master. The old one takes writes until the sentinels demote it, some seconds
+// after the new one was announced, and those writes are lost.
 func (s *Sentinel) Failover() *Redis {
 	s.t.Helper()
 	old := s.Master()
-	// A sentinel refuses while it does not see a replica that will do.
+	// A sentinel refuses while it does not see a suitable replica.
 	Eventually(s.t, Settled, "a sentinel begins a failover", func() bool {
 		_, err := s.Sentinels[0].ask("SENTINEL", "FAILOVER", SentinelName)
 		// An answer that was lost may have been a yes.
@@ -193,7 +192,7 @@ func (s *Sentinel) Failover() *Redis {
 	return s.AwaitFailover(old)
 }
 
-// HandOver is a Failover that loses no write: the old master refuses them from
+// HandOver makes a Failover that loses no write: the old master refuses writes from
 // before its replicas have everything until it is a replica itself.
 func (s *Sentinel) HandOver() *Redis {
 	s.t.Helper()

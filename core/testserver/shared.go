@@ -18,8 +18,8 @@ type Shared[S any] struct {
 	keeper *keeper
 }
 
-// NewShared returns a server that start starts when the first test wants it. What
-// start starts, and its Cleanup, lasts until the last test has ended.
+// NewShared returns a server that start starts when the first test wants it. The server
+// and the Cleanup of start last until the last test has finished.
 func NewShared[S any](start func(testing.TB) S) *Shared[S] { return &Shared[S]{start: start} }
 
 // Get returns the server, and starts it if no other test uses it.
@@ -50,15 +50,15 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	return s.server
 }
 
-// keeper stands in for the test of a server that belongs to several: it runs what
-// is to be done when the last of them has ended. A test that has ended must not be asked
-// or told anything any more, so the one that ends now is.
+// keeper stands in for the test of a server that belongs to several: it runs the
+// cleanup when the last of them has finished. A test that has finished must not be used
+// any more, so keeper uses the one that finishes now.
 type keeper struct {
 	testing.TB // of the test that started the server
 	mu         sync.Mutex
 	cleanups   []func()
-	ending     testing.TB // the test that ends now
-	failed     bool       // one that has ended
+	ending     testing.TB // the test that finishes now
+	failed     bool       // a test that has finished has failed
 }
 
 func (k *keeper) last(t testing.TB) {
@@ -76,20 +76,20 @@ func (k *keeper) now() (t testing.TB, failed bool) {
 	return k.TB, false
 }
 
-// Failed tells whether any test of those that used the server has failed.
+// Failed reports whether any test that used the server has failed.
 func (k *keeper) Failed() bool {
 	t, failed := k.now()
 	return failed || t.Failed()
 }
 
-// Logf logs in the test that ends now.
+// Logf logs in the test that finishes now.
 func (k *keeper) Logf(format string, args ...any) {
 	t, _ := k.now()
 	t.Helper()
 	t.Logf(format, args...)
 }
 
-// Errorf fails the test that ends now.
+// Errorf fails the test that finishes now.
 func (k *keeper) Errorf(format string, args ...any) {
 	t, _ := k.now()
 	t.Helper()
@@ -112,11 +112,11 @@ func (k *keeper) end() {
 	}
 }
 
-// sharedZooKeeper is for SharedZooKeeper.
+// sharedZooKeeper is the server of SharedZooKeeper.
 var sharedZooKeeper = NewShared(StartZooKeeper)
 
-// SharedZooKeeper returns the address of a server for all tests of the package, as
-// Shared has it: each takes a second or two to start.
+// SharedZooKeeper returns the address of a server for all tests of the package, see
+// Shared: each takes a second or two to start.
 func SharedZooKeeper(t testing.TB) string {
 	t.Helper()
 	return sharedZooKeeper.Get(t).Addr

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// The signals that stop a process where it stands, and let it go on.
+// The signals that stop a process, and continue it.
 const (
 	sigStop = syscall.SIGSTOP
 	sigCont = syscall.SIGCONT
@@ -20,10 +20,10 @@ const (
 // send sends s to a process that this one did not start.
 func send(pid int, s syscall.Signal) error { return syscall.Kill(pid, s) }
 
-// ownGroup has the process of cmd lead a process group.
+// ownGroup makes the process of cmd lead a process group.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// asPostgres makes cmd run as a user that PostgreSQL accepts: it refuses to be run by
+// asPostgres makes cmd run as a user that PostgreSQL accepts: it refuses to run as
 // root.
 func asPostgres(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -43,7 +43,7 @@ func asPostgres(cmd *exec.Cmd) error {
 	return nil
 }
 
-// give makes a directory that user's.
+// give makes that user the owner of a directory.
 func give(dir string) error {
 	cmd := exec.Command("true")
 	if err := asPostgres(cmd); err != nil || os.Getuid() != 0 {

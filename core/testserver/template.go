@@ -11,7 +11,7 @@ import (
 // template is the data directory of a new server, made once.
 type template struct {
 	initialize func(dir string) error // makes dir/data
-	as         func(*exec.Cmd) error  // has a command run as the server's user
+	as         func(*exec.Cmd) error  // makes a command run as the server's user
 
 	mu   sync.Mutex
 	done bool
@@ -19,8 +19,8 @@ type template struct {
 	err  error
 }
 
-// copyTo makes dir/data. All but the first of a test binary are copies, which
-// are made ten times as fast.
+// copyTo makes dir/data. All directories of a test binary except the first are copies,
+// which are made ten times as fast.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// family is a process and its children, where the system tells.
+// family returns a process and its children, where the system reports them.
 func family(first int) []int {
 	all := []int{first}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -51,7 +51,7 @@ func newGuard(pids []int) (*guard, error) {
 	return &guard{cmd, in}, nil
 }
 
-// end takes the guard away, if there is one.
+// end removes the guard, if there is one.
 func (g *guard) end() {
 	if g == nil {
 		return

@@ -7,22 +7,22 @@ import (
 	"io"
 )
 
-// wire cuts what travels on one connection of a protocol into messages. Its two
-// methods are called by a goroutine each.
+// wire cuts the data of one connection of a protocol into messages. Its two methods are
+// called by a goroutine each.
 type wire interface {
 	request(r *bufio.Reader) (message, error)
 	reply(r *bufio.Reader) (message, error)
 }
 
-// message is a part of what travels in one direction.
+// message is a part of the data in one direction.
 type message struct {
 	raw     []byte
-	request *Request // nil for what is neither counted nor answered
+	request *Request // nil for a message that is neither counted nor answered
 	id      int32    // a reply has that of its request
 
 	// Of replies.
 	answers bool // it belongs to a request
-	last    bool // it is the end of what the request is answered
+	last    bool // it is the end of the answer to the request
 	event   bool // it answers nothing
 }
 
@@ -40,8 +40,8 @@ func (bytesWire) request(r *bufio.Reader) (message, error) {
 
 func (w bytesWire) reply(r *bufio.Reader) (message, error) { return w.request(r) }
 
-// readSized reads a message that begins with head bytes and then says its size, of
-// which counted bytes are those of the size itself.
+// readSized reads a message that begins with head bytes and then its size. counted
+// bytes of the size are those of the size itself.
 func readSized(r *bufio.Reader, head, counted int) ([]byte, error) {
 	raw := make([]byte, head+4)
 	if _, err := io.ReadFull(r, raw); err != nil {

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// Where Debian's package zookeeper puts its files.
+// The places of the files of Debian's package zookeeper.
 const (
 	zooKeeperScript = "/usr/share/zookeeper/bin/zkServer.sh"
 	zooKeeperJars   = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 )
 
-// ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last 2 ticks at least
-// and 400 at most.
+// ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last at least 2 ticks and
+// at most 400.
 const ZooKeeperTick = 200 * time.Millisecond
 
-// ContainerCheck is how often ZooKeeper's servers remove empty containers.
+// ContainerCheck is the interval at which ZooKeeper's servers remove empty containers.
 const ContainerCheck = 500 * time.Millisecond
 
 // ZooKeeper is a ZooKeeper server of a test's own, on a free port of 127.0.0.1. It
-// ends with the test. Its methods fail the test if the server does not do as it is
-// told, and are safe for concurrent use.
+// stops with the test. Its methods fail the test if the server does not carry them out,
+// and are safe for concurrent use.
 type ZooKeeper struct {
 	*Process
 	Addr string // host:port for clients, the same after a Restart
@@ -37,9 +37,9 @@ type ZooKeeper struct {
 	extra string // lines of the configuration
 }
 
-// StartZooKeeper starts one server by itself and returns when it serves, after a
-// second or two. It skips the test if ZooKeeper is not installed, and fails it
-// instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+// StartZooKeeper starts one server alone and returns when it serves, after a second or
+// two. It skips the test if ZooKeeper is not installed. With LOCKKIT_REQUIRE_SERVERS=1
+// in the environment it fails the test instead.
 func StartZooKeeper(t testing.TB) *ZooKeeper {
 	t.Helper()
 	RequireZooKeeper(t)
@@ -54,7 +54,7 @@ func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
 	dir := tempDir(t)
 	s := &ZooKeeper{Process: newProcess(t, "zookeeper", dir), Dir: dir, tick: tick}
 	s.command = s.java
-	// A server of another process may have been given the same port.
+	// A server of another process may have the same port.
 	s.ready = func(int) bool { return s.Mode() != "" && strings.Contains(s.Ask("conf"), s.Dir) }
 	return s
 }
@@ -75,7 +75,7 @@ syncLimit=25
 	file := filepath.Join(s.Dir, "zoo.cfg")
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
-		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // or one that elects alone soon asks once a minute only
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks once a minute only
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", zooKeeperJars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
@@ -83,8 +83,8 @@ syncLimit=25
 	return cmd, os.WriteFile(file, []byte(config), 0o600)
 }
 
-// Ask sends one of ZooKeeper's four-letter words and returns the answer, which is
-// empty if there is none within two seconds.
+// Ask sends one of ZooKeeper's four-letter words and returns the answer, or "" if there
+// is none within two seconds.
 func (s *ZooKeeper) Ask(word string) string {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -99,8 +99,8 @@ func (s *ZooKeeper) Ask(word string) string {
 	return string(text)
 }
 
-// Mode is "standalone", "leader" or "follower", and empty while the server does
-// not serve.
+// Mode returns "standalone", "leader" or "follower", or "" while the server does not
+// serve.
 func (s *ZooKeeper) Mode() string {
 	for line := range strings.Lines(s.Ask("srvr")) {
 		if mode, ok := strings.CutPrefix(line, "Mode: "); ok {

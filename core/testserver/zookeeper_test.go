@@ -31,7 +31,7 @@ func exists(t testing.TB, conn *zk.Conn, path string) bool {
 	return there
 }
 
-// listens tells whether a server accepts connections at addr.
+// listens reports whether a server accepts connections at addr.
 func listens(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -43,7 +43,8 @@ func listens(addr string) bool {
 
 func TestZooKeeper(t *testing.T) {
 	t.Parallel()
-	t.Run("a paused server is silent and goes on where it was", func(t *testing.T) {
+	// A paused server is silent, and goes on where it was.
+	t.Run("paused", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		if mode := s.Mode(); mode != "standalone" {
@@ -71,7 +72,9 @@ func TestZooKeeper(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a killed server is gone, and has what it confirmed when it is back at its address", func(t *testing.T) {
+	// A killed server is gone, and has its confirmed writes when it is back at its
+	// address.
+	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		// The client comes by a proxy, which is down until the server serves. A server of
@@ -88,7 +91,8 @@ func TestZooKeeper(t *testing.T) {
 		}
 		s.Restart()
 		proxy.Up()
-		// The client's state can be that of its old connection. An answer shows that it is back.
+		// The client's state can be that of its old connection. An answer shows that it
+		// is back.
 		there := false
 		eventually(t, "the client is answered", func() bool {
 			var err error
@@ -99,24 +103,26 @@ func TestZooKeeper(t *testing.T) {
 			t.Error("what it had confirmed is gone")
 		}
 	})
-	t.Run("sessions are as short as two of its ticks", func(t *testing.T) {
+	// Sessions are as short as two ticks.
+	t.Run("short sessions", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		watcher := testclient.ZooKeeper(t, session, s.Addr)
 		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
 		conn := testclient.ZooKeeper(t, testserver.ZooKeeperTick, proxy.Addr)
-		eventually(t, "there is a node of a session that lives", func() bool { // a short one may have ended meanwhile
+		eventually(t, "there is a node of a session that lives", func() bool { // a short one may have expired meanwhile
 			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 			return err == nil
 		})
 		start := time.Now()
 		proxy.Down()
-		eventually(t, "the session has ended", func() bool { return !exists(t, watcher, "/short") })
+		eventually(t, "the session has expired", func() bool { return !exists(t, watcher, "/short") })
 		if took := time.Since(start); took > patience/2 {
 			t.Errorf("that took %v", took)
 		}
 	})
-	t.Run("empty containers are removed", func(t *testing.T) {
+	// They are removed.
+	t.Run("empty containers", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		conn := testclient.ZooKeeper(t, session, s.Addr)
@@ -131,12 +137,13 @@ func TestZooKeeper(t *testing.T) {
 	})
 }
 
-// It has the shared server to itself, so it is not parallel.
+// TestShared: it has the shared server to itself, so it is not parallel.
 func TestShared(t *testing.T) {
 	var addr string
-	t.Run("tests have one server", func(t *testing.T) {
+	t.Run("one server", func(t *testing.T) {
 		addr = testserver.SharedZooKeeper(t)
-		t.Run("which outlives those that are not the last", func(t *testing.T) {
+		// It outlives those that are not the last.
+		t.Run("outlives its users", func(t *testing.T) {
 			if again := testserver.SharedZooKeeper(t); again != addr {
 				t.Errorf("they have %s and %s", addr, again)
 			}
@@ -146,17 +153,18 @@ func TestShared(t *testing.T) {
 	if listens(addr) {
 		t.Error("it outlives the last one")
 	}
-	t.Run("those that come later have another one", func(t *testing.T) {
+	// They have another server.
+	t.Run("later tests", func(t *testing.T) {
 		if exists(t, testclient.ZooKeeper(t, session, testserver.SharedZooKeeper(t)), "/shared") {
 			t.Error("it has the nodes of the first")
 		}
 	})
 }
 
-// diesWith tells a copy of this test to start a server, tell where it is, and wait.
+// diesWith makes a copy of this test start a server, print its address, and wait.
 const diesWith = "TESTSERVER_DIES_WITH"
 
-// Nothing runs on when a test process is killed.
+// TestZooKeeperDiesWithTheTestProcess: no server runs on when a test process is killed.
 func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
 	if os.Getenv(diesWith) != "" {
 		os.Stdout.WriteString("\nserver " + testserver.StartZooKeeper(t).Addr + "\n")
@@ -187,5 +195,5 @@ func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = child.Wait()
-	eventually(t, "the server has ended", func() bool { return !listens(addr) })
+	eventually(t, "the server has exited", func() bool { return !listens(addr) })
 }

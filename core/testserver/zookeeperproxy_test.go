@@ -38,7 +38,8 @@ func TestZooKeeperProxy(t *testing.T) {
 		})
 	}
 
-	t.Run("everything passes, and is told by operation and path", func(t *testing.T) {
+	// It is counted by operation and path.
+	t.Run("everything passes", func(t *testing.T) {
 		p, conn := through(t)
 		p.Forget()
 		create(t, conn, "/pass")
@@ -49,7 +50,7 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Errorf("got %q, %v", text, err)
 		}
 		if !exists(t, conn, "/pass") {
-			t.Error("it is not there")
+			t.Error("got no node")
 		}
 		// Of each kind one, the first with rights of two entries, the last with data.
 		_, err := conn.Multi(
@@ -90,7 +91,8 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Error("it does not forget")
 		}
 	})
-	t.Run("watches are counted when they fire", func(t *testing.T) {
+	// They are counted when they fire.
+	t.Run("watches", func(t *testing.T) {
 		p, conn := through(t)
 		_, _, events, err := conn.ExistsW("/watched")
 		if err != nil {
@@ -105,7 +107,8 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Errorf("counted %d", n)
 		}
 	})
-	t.Run("a lost request does not reach the server", func(t *testing.T) {
+	// It does not reach the server.
+	t.Run("lost request", func(t *testing.T) {
 		p, conn := through(t)
 		once(p, "create", testserver.CloseRequest)
 		if _, err := conn.Create("/request", nil, zk.FlagPersistent, everybody); !errors.Is(err, zk.ErrConnectionClosed) {
@@ -117,21 +120,23 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		create(t, conn, "/request")
 	})
-	t.Run("what is asked for is done if only the reply is lost", func(t *testing.T) {
+	// The request is done if only the reply is lost.
+	t.Run("lost reply", func(t *testing.T) {
 		p, conn := through(t)
 		once(p, "create", testserver.CloseReply)
 		if _, err := conn.Create("/reply", nil, zk.FlagPersistent, everybody); !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Errorf("got %v, want a broken connection", err)
 		}
 		if !exists(t, direct, "/reply") {
-			t.Error("it was not done")
+			t.Error("got a request that was not done")
 		}
 		back(t, conn)
 		if !exists(t, conn, "/reply") {
 			t.Error("the client does not see it")
 		}
 	})
-	t.Run("a partition delays, and loses nothing", func(t *testing.T) {
+	// It delays, and loses nothing.
+	t.Run("partition", func(t *testing.T) {
 		p, conn := through(t)
 		p.Partition()
 		done := make(chan error, 1)
@@ -146,7 +151,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Fatalf("it was answered: %v", err)
+			t.Fatalf("got an answer: %v", err)
 		default:
 		}
 		p.Partition() // changes nothing
@@ -156,7 +161,8 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		p.Heal()
 	})
-	t.Run("a client that was cut off comes back to its session", func(t *testing.T) {
+	// It comes back to its session.
+	t.Run("client that was cut off", func(t *testing.T) {
 		p, conn := through(t)
 		id := conn.SessionID()
 		p.Sever()
@@ -177,8 +183,8 @@ func TestZooKeeperProxy(t *testing.T) {
 	})
 }
 
-// A test that fails midway leaves its network parted. That must not keep the
-// proxy from ending, and the test from telling why it failed.
+// TestZooKeeperProxyEnds: a test that fails midway leaves its network parted. That must
+// not keep the proxy from stopping, and the test from reporting its failure.
 func TestZooKeeperProxyEnds(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

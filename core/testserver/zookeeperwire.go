@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// zooKeeperWire has messages that say their size, and replies with the number of
+// zooKeeperWire has messages that begin with their size, and replies with the number of
 // their request. The first message of each side opens the session.
-type zooKeeperWire struct{ asked, told bool }
+type zooKeeperWire struct{ asked, answered bool }
 
 func (w *zooKeeperWire) request(r *bufio.Reader) (message, error) {
 	raw, err := readSized(r, 0, 0)
@@ -32,8 +32,8 @@ func (w *zooKeeperWire) reply(r *bufio.Reader) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	first := !w.told
-	w.told = true
+	first := !w.answered
+	w.answered = true
 	if first || len(raw) < 8 {
 		return message{raw: raw}, nil
 	}
@@ -43,7 +43,7 @@ func (w *zooKeeperWire) reply(r *bufio.Reader) (message, error) {
 
 const opMulti = 14
 
-// operation is the name of an operation, by its number.
+// operation returns the name of an operation, by its number.
 func operation(op int32) string {
 	names := map[int32]string{
 		1: "create", 2: "delete", 3: "exists", 4: "getData", 5: "setData", 6: "getACL", 7: "setACL", 8: "getChildren", 9: "sync",
@@ -103,7 +103,7 @@ func parseZooKeeper(b []byte) Request {
 	return r
 }
 
-// sizedText reads a string, or bytes, and returns what follows.
+// sizedText reads a string, or bytes, and returns the rest.
 func sizedText(b []byte) (string, []byte) {
 	if len(b) < 4 {
 		return "", nil

@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// errAgain says that the queue has changed since it was read.
+// errAgain is returned when the queue has changed since it was read.
 var errAgain = errors.New("the queue changes faster than it can be read")
 
-// attempts is how often an operation looks anew at a queue that changes.
+// attempts bounds how often an operation reads a queue that changes.
 const attempts = 20
 
-// Acquire tries once to admit c. A free key takes one request: it creates the
-// claim's node and tells, of the same moment, whether it is the only one.
+// Acquire tries once to admit c. A free key takes one request: it creates the claim's
+// node, and its answer shows whether that was the only node at that moment.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", c); err != nil {
 		return store.Grant{}, err
@@ -30,7 +30,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return run(ctx, s, "acquire", c, func(o *operation) (store.Grant, error) {
 		g, err := s.acquire(o, c, sent)
 		if err != nil && o.made && !errors.Is(err, store.ErrBusy) {
-			// Nothing is to be left of what failed.
+			// Nothing of a failed acquire may be left.
 			if h := s.live(o.entry); h != nil {
 				s.forget(h)
 				s.remove(h.path, h.session)
@@ -61,7 +61,7 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 			err = s.ask(o, c, h)
 		}
 		if err == nil {
-			if h = s.live(o.entry); h == nil || !h.admitted { // it may have got another's place
+			if h = s.live(o.entry); h == nil || !h.admitted { // it may have got another node's place
 				continue
 			}
 			if err = s.raise(o.ctx, h, c); err == nil {
@@ -83,14 +83,14 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 	return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
-// grant is the answer for a hold.
+// grant returns the answer for a hold.
 func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (store.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
 	if !o.proved.IsZero() {
 		valid = min(valid, o.proved.Add(c.TTL).Sub(sent))
 	}
 	if valid <= 0 {
-		return store.Grant{}, errors.New("zkstore: acquire: the session may have ended")
+		return store.Grant{}, errors.New("zkstore: acquire: the session may have expired")
 	}
 	g := store.Grant{Owner: c.Owner, Valid: min(valid, c.TTL)}
 	if c.Via != "" && digest("owner", c.Via) == h.node.owner {
@@ -102,9 +102,9 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 	return g, nil
 }
 
-// token is the first of those that belong to the grant of a node, 0 if they would not
-// be below 2^53. The upper half of a zxid counts the elections of a leader, and the
-// lower one the transactions since. So the 32768th election is the first without tokens.
+// token returns the first token of the grant of a node, or 0 if its tokens would not be
+// below 2^53. The upper half of a zxid counts the elections of a leader, and the lower
+// half the transactions since. So the 32768th election is the first without tokens.
 // Neither half can be left out: nodes of one key may be created by each of several
 // transactions in a row.
 func token(zxid, plus int64) uint64 {
@@ -114,15 +114,15 @@ func token(zxid, plus int64) uint64 {
 	return uint64(zxid*store.TokenStep + plus)
 }
 
-// enter creates a node for a claim that has none. It returns nil if it is held.
+// enter creates a node for a claim that has none. It returns nil if the claim is held.
 func (s *Store) enter(o *operation, c store.Claim) error {
 	owner := digest("owner", c.Owner)
 	if c.Via != "" {
 		owner = digest("owner", c.Via)
 	}
-	// A further hold of an owner that has the whole key to itself, by a session
-	// that is ours, needs no look at the queue: if that hold is still there when
-	// this one is created, it is granted.
+	// A further hold of an owner that has the whole key to itself, by our session, does
+	// not need the queue. If the owner's hold is still there when this one is created,
+	// it is granted.
 	if m := s.holdOf(c.Key, owner, c.Lease); m != nil && m.node.weight >= c.Weight {
 		if err := s.join(o, c, m.node, m.zxid, nil); !errors.Is(err, errAgain) {
 			return err
@@ -159,7 +159,7 @@ func tooHeavy() error {
 	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 }
 
-// holdOf finds a hold of the whole key that an owner has in our session.
+// holdOf returns a hold of the whole key that an owner has in our session, or nil.
 func (s *Store) holdOf(key, owner, lease string) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life is how long a claim's node is to stay.
+// life returns how long a claim's node is to stay.
 func life(c store.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, store.WaiterLife)
@@ -180,9 +180,9 @@ func life(c store.Claim) time.Duration {
 	return c.TTL
 }
 
-// create creates n, after the given requests and in one step with them. The
-// write to the key's node that ends the step is there for its answer: how many
-// children there are, and when n was created.
+// create creates n, after the given requests and in one step with them. The write to
+// the key's node at the end of the step is there for its answer: the number of
+// children, and the time of n's creation.
 func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
@@ -237,7 +237,8 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 	return newLine(children), nil
 }
 
-// ask looks whether a node that exists is held by now. It returns nil if so.
+// ask checks whether the claim of a node that exists is held by now. It returns nil if
+// so.
 func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	o.proved = time.Time{}
 	proof := s.sess.confirmed(h.session)
@@ -277,12 +278,13 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	if !l.admits(own) && !l.holds(own.lease) {
 		return s.wait(o, c, h, l)
 	}
-	// The node was there when the queue was read, by a server that may be behind
-	// the leader, but not behind the last write that it confirmed to us before. What
-	// has ended the node since then is the end of the session, which cannot have come
-	// if that write was a short time ago, or a revoke, which keeps the key for the
-	// claim's TTL: so from that write on the grant is good for its TTL. A waiter beside
-	// which others may have room tells those behind it as well, by writing to its node.
+	// The node was there when the queue was read. The server that was read may be
+	// behind the leader, but not behind the last write that it confirmed to us before.
+	// Since then the node can have gone for two reasons only. One is the end of the
+	// session, which cannot have come if that write was a short time ago. The other is
+	// a revoke, which keeps the key for the claim's TTL. So from that write on the
+	// grant is good for its TTL. A waiter beside which others may have room notifies
+	// those behind it as well, by writing to its node.
 	switch {
 	case o.made:
 	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
@@ -296,7 +298,7 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	return nil
 }
 
-// admit notes that h is held from now on.
+// admit records that h is held from now on.
 func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 	d := s.span(h, c.TTL)
 	s.mu.Lock()
@@ -312,11 +314,10 @@ func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 	s.mu.Unlock()
 }
 
-// withdraw takes back a node that is not to stay, if the given nodes are still
-// there. If not, the answer is errAgain: it may have become the first of the
-// queue. So the first always gets the key. If nodes could go at any time, each of
-// many that ask at once could find others ahead, which are about to go, and give
-// up as well.
+// withdraw deletes a node that is not to stay, if the given nodes are still there.
+// Otherwise it returns errAgain: the node may have become the first of the queue. So
+// the first always gets the key. If nodes could go at any time, each of many that ask
+// at once could find others ahead, which are about to go, and give up as well.
 func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
 	var ops []any
 	for _, m := range blockers {

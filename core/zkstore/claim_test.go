@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Claims that make no sense are refused before anything is sent.
+// TestUnusableClaims: claims that make no sense are refused before anything is sent.
 func TestUnusableClaims(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -34,8 +34,8 @@ func TestUnusableClaims(t *testing.T) {
 		"more than all":               {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
 		"no time":                     {func(c *store.Claim) { c.TTL = 0 }, store.ErrInvalid, false},
 		"a token beyond all counting": {func(c *store.Claim) { c.MinToken = 1 << 63 }, store.ErrInvalid, false},
-		"a token for a claim that is not exclusive": {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
-		"a TTL of less than can be told":            {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
+		"token of a shared claim":     {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
+		"TTL below the least":         {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := exclusive("usable")
@@ -62,10 +62,10 @@ func TestUnusableClaims(t *testing.T) {
 	}
 }
 
-// While a key is held for long, many come to wait for it and go again. The client
-// cannot take a watch back, so they share one, or they would pile up until the
-// holder leaves.
-func TestWaitersThatGoShareAWatch(t *testing.T) {
+// TestWaiters_ShareAWatch: while a key is held for long, many callers come to wait
+// for it and leave. The client cannot cancel a watch, so they share one, or the watches
+// would pile up until the holder leaves.
+func TestWaiters_ShareAWatch(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	holder, _ := storeOn(t, session, []string{server})

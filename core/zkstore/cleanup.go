@@ -8,8 +8,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// remove deletes a node in the background until that is confirmed or its session
-// is over, which 0 is not.
+// remove deletes a node in the background until that is confirmed or the node's session
+// is gone. 0 is no session, and is never gone.
 func (s *Store) remove(path string, session int64) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -30,9 +30,10 @@ func (s *Store) remove(path string, session int64) {
 	})
 }
 
-// sweep removes the node that an attempt may have created, by the name that only
-// it can have, until that is certain. The client's own way of creating such nodes
-// is not enough: it looks once, at a server that may not have seen the node yet.
+// sweep removes the node that an attempt may have created, by the name that only that
+// node can have, until the removal is certain. The client's own way of creating such
+// nodes is not enough: it reads once, from a server that may not have seen the node
+// yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -50,9 +51,9 @@ func (s *Store) sweep(dir, nonce string) {
 }
 
 func (s *Store) swept(dir, nonce string) bool {
-	// The connection on which the attempt was sent is gone. The leader refuses requests
-	// that arrive from there now, since the session has moved. Earlier ones this server
-	// may not have seen yet.
+	// The connection on which the attempt was sent is gone. The leader now refuses
+	// requests that arrive from there, because the session has moved. This server may
+	// not have seen earlier requests yet.
 	if _, err := s.conn.Sync(dir); err != nil {
 		return errors.Is(err, zk.ErrNoNode)
 	}
@@ -69,8 +70,8 @@ func (s *Store) swept(dir, nonce string) bool {
 	return true
 }
 
-// ensure creates the node of a key, as a container that the servers remove when
-// it is empty, and the missing nodes of the root.
+// ensure creates the node of a key, as a container that the servers remove when it is
+// empty, and the missing nodes of the root.
 func (s *Store) ensure(ctx context.Context, dir string) error {
 	for {
 		_, _, err := s.sess.do(ctx, func() error {

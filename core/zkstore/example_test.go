@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	// What a crashed holder keeps is free when its session has ended.
+	// The key of a crashed holder is free when its session has expired.
 	servers := []string{"zk1:2181", "zk2:2181", "zk3:2181"}
 	conn, _, err := zk.Connect(servers, 15*time.Second)
 	if err != nil {
@@ -32,12 +32,12 @@ func Example() {
 
 	err = locks.Do(context.Background(), core.Key("order", "42"), func(ctx context.Context) error {
 		lease, _ := core.LeaseFromContext(ctx)
-		return ship(ctx, lease.Token()) // ctx ends if the lock is lost
+		return ship(ctx, lease.Token()) // ctx is canceled if the lock is lost
 	}, core.Wait(5*time.Second), core.Fair())
 	if err != nil {
 		log.Print(err)
 	}
 }
 
-// ship writes to something that refuses a token lower than the last.
+// ship writes to a system that refuses a token lower than the last.
 func ship(_ context.Context, _ uint64) error { return nil }

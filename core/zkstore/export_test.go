@@ -13,8 +13,8 @@ var (
 	Parse  = func(name string) bool { _, ok := parse(name); return ok }
 )
 
-// NoteOf reads the data of a node: how much is left of its hold so long after it was
-// written, and the same data written again.
+// NoteOf reads the data of a node. It returns the time left of its hold so long after
+// it was written, and the same data written again.
 func NoteOf(text []byte, since time.Duration) (left time.Duration, again []byte) {
 	n := parseNote(text)
 	return n.left(since), n.text()
@@ -25,8 +25,8 @@ func CardOf(text []byte, since time.Duration) (store.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 
-// Replies are the codes of the errors in the table, of those with a variable too: whether
-// nothing was changed, and a word of the error.
+// Replies returns the codes of the errors in the table, also of those with a variable:
+// whether nothing was changed, and a word of the error.
 func Replies() map[int32]struct {
 	Refused bool
 	Advice  string
@@ -44,7 +44,7 @@ func Replies() map[int32]struct {
 	return all
 }
 
-// Admitted is which of the children are held, and by what wait for which.
+// Admitted returns which of the children are held, and which child waits for which.
 func Admitted(children []string) map[string]bool {
 	l := newLine(children)
 	held := make(map[string]bool)

@@ -20,10 +20,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 56
-//
-// The server creates the node and the reply is lost. A claim that asks again has that
-// one place and no other, and nothing stays of a claim that does not ask again.
+// TestLostReplies: TestLostReplies: the server creates the node and the reply is lost.
+// A claim that asks again has that one place and no other, and nothing is left of a
+// claim that does not ask again. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -48,7 +47,7 @@ func TestLostReplies(t *testing.T) {
 						eventually(t, "nothing is left", func() bool { return len(places(t, admin, key)) == 0 })
 					}()
 				} else {
-					c := exclusive(key) // whose node there is
+					c := exclusive(key) // whose node exists
 					grant(t, s, c)
 					if err := s.Release(t.Context(), c); err != nil {
 						t.Fatal(err)
@@ -95,7 +94,7 @@ func TestLostReplies(t *testing.T) {
 		orphans.Add(int64(len(places(t, admin, "lost"+strconv.Itoa(i)))))
 	}
 	if bit.Load() < int64(n) {
-		t.Errorf("vacuous: %d replies were lost in %d trials", bit.Load(), n)
+		t.Errorf("test setup: got %d lost replies in %d trials", bit.Load(), n)
 	}
 	if orphans.Load() != 0 {
 		t.Errorf("%d nodes are left", orphans.Load())
@@ -106,8 +105,8 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// Connections break at any request while several processes take turns: no two hold the
-// key at once, and in the end no node is left.
+// TestBrokenConnections breaks connections at any request while several processes take
+// turns. No two hold the key at once, and in the end no node is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -167,13 +166,13 @@ func TestBrokenConnections(t *testing.T) {
 		t.Errorf("two were in %d times", overlaps.Load())
 	}
 	if broken.Load() < processes*rounds/4 {
-		t.Errorf("vacuous: %d connections broke", broken.Load())
+		t.Errorf("test setup: got %d broken connections", broken.Load())
 	}
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "storm")) == 0 })
 	t.Logf("%d grants, %d broken connections", grants.Load(), broken.Load())
 }
 
-// A cancelled acquire leaves no node, whenever it is cancelled.
+// TestCancelled: a canceled acquire leaves no node, whenever it is canceled.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -187,7 +186,7 @@ func TestCancelled(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
 			defer cancel()
-			if i%2 == 0 { // the store by itself
+			if i%2 == 0 { // the store alone
 				if _, err := s.Acquire(ctx, waiting("cancelled")); err == nil {
 					t.Error("granted a key that is held")
 				} else if ctx.Err() == nil && !errors.Is(err, store.ErrBusy) {
@@ -209,10 +208,8 @@ func TestCancelled(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "cancelled")) == 0 })
 }
 
-// hazard 57
-//
-// The key's node goes, by the server or an operator, and numbers its children
-// from 0 again. Tokens grow all the same.
+// TestTokens: TestTokens: the key's node goes, by the server or an operator, and
+// numbers its children from 0 again. Tokens grow all the same. hazard 57
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -258,7 +255,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if restarts < rounds/2 {
-		t.Errorf("vacuous: the numbers began again %d times", restarts)
+		t.Errorf("test setup: got %d restarts of the numbers", restarts)
 	}
 	tally.Note(t, tally.Facts{
 		Part: "limits", Runs: rounds, Faults: map[string]int{"numbers began again": restarts},
@@ -266,8 +263,9 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// Every extension and release arrives twice: a claim names the state that it wants.
-func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+// TestStore_EveryCallTwice: every extension and release arrives twice, and a
+// claim describes the desired state.
+func TestStore_EveryCallTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

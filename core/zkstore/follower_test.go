@@ -12,13 +12,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 55
-//
-// A follower is cut off from the leader right after it has confirmed a grant, and
-// goes on answering its clients. What they were told a grant is good for ends
-// before another holder is admitted, wherever in the ticks of the leader and between
-// two pings of the client the grant came. Ticks are long, since what the follower
-// has heard it tells the leader every half of one.
+// TestCutOffFollower: TestCutOffFollower cuts a follower off from the leader right
+// after it has confirmed a grant, while it goes on answering its clients. The time for
+// which its clients trust the grant ends before another holder is admitted, wherever in
+// the ticks of the leader and between two pings of the client the grant came. Ticks are
+// long, because the follower reports to the leader every half of one. hazard 55
 func TestCutOffFollower(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -58,7 +56,7 @@ func TestCutOffFollower(t *testing.T) {
 					c := exclusive("far" + strconv.Itoa(round) + "." + strconv.Itoa(i))
 					sent := time.Now()
 					g, err := s.Acquire(ctx, c)
-					link.Partition() // at the first answer, with others on their way
+					link.Partition() // at the first answer, with others in flight
 					if err == nil {
 						mu.Lock()
 						defer mu.Unlock()
@@ -90,7 +88,7 @@ func TestCutOffFollower(t *testing.T) {
 	}
 	t.Logf("%d grants, %d overlaps; the closest end was %v before the next grant", grants, overlaps, least)
 	if grants < rounds {
-		t.Errorf("vacuous: %d grants in %d rounds", grants, rounds)
+		t.Errorf("test setup: got %d grants in %d rounds", grants, rounds)
 	}
 	tally.Note(t, tally.Facts{
 		Part: "limits", Runs: rounds, Faults: map[string]int{"follower cut off": rounds},
@@ -98,7 +96,7 @@ func TestCutOffFollower(t *testing.T) {
 	})
 }
 
-// await has a claim wait until it is granted, as a Locker does.
+// await makes a claim wait until it is granted, as a Locker does.
 func await(ctx context.Context, t testing.TB, s store.Store, c store.Claim) {
 	t.Helper()
 	woken, err := s.(store.Watcher).Watch(ctx, c)

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	width   = 16  // requests of an inspection that are under way at once
+	width   = 16  // requests of an inspection in flight at once
 	step    = 128 // keys that List reads between two pauses
 	rest    = 5 * time.Millisecond
-	listing = time.Minute // how long the names of all keys are good for the pages of a walk
+	listing = time.Minute // the time for which the names of all keys serve the pages of a walk
 )
 
-// Look implements store.Inspector. It asks for the queue and for each node of it, 16 at a
-// time, after a write that leaves nothing: that is what tells the servers' time, and
-// that the client's server knows of all that was done before. Without the right to
-// CREATE and DELETE below the root, ages are not known.
+// Look implements store.Inspector. It asks for the queue and for each node of it, 16 at
+// a time, after a write that leaves nothing. That write shows the servers' time, and
+// makes sure that the client's server knows of everything done before. Without the
+// right to CREATE and DELETE below the root, ages are unknown.
 //
-// Left of a hold is what its holder has told, at the most its TTL where it has waited and
-// was not extended yet. The session of a process that died can keep its holds for longer;
-// it shows 0 then. Left of waiters is not known.
+// Left of a hold is the time that its holder has written. It is at most the TTL where
+// the holder has waited and was not extended yet. The session of a process that died
+// can keep its holds for longer; Left is 0 then. Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -48,7 +48,7 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // List implements store.Inspector, in the order of the keys' nodes. The first page asks
-// for the names of all keys in one request; the others go by that answer for a minute.
+// for the names of all keys in one request; the others use that answer for a minute.
 // Every page is Look for each of its keys.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	if err := inspection.CheckPage("zkstore: list", most); err != nil {
@@ -86,9 +86,10 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 // its weight, in one step that fails if the holder has written meanwhile. The time that
 // is left is counted by the leader's clock, as with KeepFor.
 //
-// It needs the rights READ, CREATE and DELETE. The node that it leaves gets the ACL of the
-// hold's node, so that it has the same readers. Where the servers show digests to
-// administrators only, that takes the right ADMIN, or the same WithACL as the holder's.
+// Revoke needs the rights READ, CREATE and DELETE. The node that it leaves gets the ACL
+// of the hold's node, so that it has the same readers. Where the servers show digests
+// to administrators only, that takes the right ADMIN, or the same WithACL as the
+// holder's.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
 	if err := claims.CheckKey(name, key, false); err != nil {
@@ -115,7 +116,8 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return outcome(op, err, false)
 }
 
-// revoke tries once, and returns errAgain if something has changed meanwhile.
+// revoke tries once, and returns errAgain if the queue or the hold has changed
+// meanwhile.
 func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep time.Duration) error {
 	unchanged := func(err error) error {
 		if err == nil || errors.Is(err, errAgain) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
@@ -147,7 +149,8 @@ func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep tim
 			return errAgain
 		}
 		if keep > 0 {
-			// If the hold was extended since then, its node was written, and the step fails.
+			// If the hold was extended since then, its node was written, and the step
+			// fails.
 			keep = max(keep, f.note.left(now.since(f.written)))
 		}
 		ops = append(ops, &zk.DeleteRequest{Path: dir + "/" + n.name, Version: f.version})
@@ -182,7 +185,8 @@ func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep tim
 	return err
 }
 
-// revocable are the nodes of the lease whose hold has this ID; none if it only waits.
+// revocable returns the nodes of the lease whose hold has this ID, or none if it only
+// waits.
 func (l line) revocable(hold string) []node {
 	for _, n := range l.nodes {
 		if n.kind != kept && holdID(n.lease) == hold && l.holds(n.lease) {
@@ -192,7 +196,7 @@ func (l line) revocable(hold string) []node {
 	return nil
 }
 
-// aclOf is the ACL of a node, for one that takes its place.
+// aclOf returns the ACL of a node, for one that takes its place.
 func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	var acl []zk.ACL
 	_, _, err := s.sess.do(ctx, func() (err error) {
@@ -218,14 +222,14 @@ func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 
 // moment is the servers' time at some time of this process.
 type moment struct {
-	clock int64 // in milliseconds; 0: not known
+	clock int64 // in milliseconds; 0: unknown
 	at    time.Time
 }
 
-// now is the servers' time, or a little less.
+// now returns the servers' time, or a little less.
 func (m moment) now() int64 { return m.clock + time.Since(m.at).Milliseconds() }
 
-// since is how long ago something was, or a little less; 0 if that is not known.
+// since returns the time since a write, or a little less; 0 if unknown.
 func (m moment) since(written int64) time.Duration {
 	if m.clock == 0 {
 		return 0
@@ -234,7 +238,7 @@ func (m moment) since(written int64) time.Duration {
 }
 
 // moment asks for the servers' time, by a node that is gone in the step that creates
-// it. What was done before is known to the client's server from then on.
+// it. From then on the client's server knows everything that was done before.
 func (s *Store) moment(ctx context.Context) (moment, error) {
 	path := s.root + "/" + aside + "now." + newNonce()
 	answers, _, _, err := s.sess.write(ctx,
@@ -245,7 +249,7 @@ func (s *Store) moment(ctx context.Context) (moment, error) {
 	case err == nil && answers[1].Stat != nil:
 		return moment{answers[1].Stat.Mtime, time.Now()}, nil
 	case errors.Is(err, zk.ErrNoNode):
-		return moment{}, nil // no root: nothing was ever locked
+		return moment{}, nil // no root: no key was ever locked
 	case err != nil && !errors.Is(err, zk.ErrNoAuth):
 		return moment{}, err
 	}
@@ -263,7 +267,7 @@ type fact struct {
 	version          int32
 }
 
-// facts asks for those of nodes; a node that is gone has none.
+// facts reads the data of nodes. A node that is gone has none.
 func (s *Store) facts(ctx context.Context, dir string, nodes []node) (map[string]fact, error) {
 	var mu sync.Mutex
 	facts := make(map[string]fact, len(nodes))
@@ -328,8 +332,8 @@ func (s *Store) show(ctx context.Context, key string, now moment) (store.State, 
 	return l.state(key, facts, now), err
 }
 
-// showAll reads the keys with these names of nodes, and returns those that have
-// something alive.
+// showAll reads the keys with these names of nodes, and returns those that have live
+// entries.
 func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []store.State, err error) {
 	for some := range slices.Chunk(names, step) {
 		states := make([]store.State, len(some))
@@ -365,7 +369,7 @@ func (s *Store) showAll(ctx context.Context, names []string, now moment) (page [
 	return page, nil
 }
 
-// state is the state of a key at a moment, from its queue.
+// state returns the state of a key at a moment, from its queue.
 func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	state := store.State{Key: key}
 	type place struct {
@@ -414,9 +418,9 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	return state
 }
 
-// names are those of all keys' nodes, in order. They are read when a walk begins, or when
-// they are older than a minute. A key that is alive during a whole walk was there when it
-// began.
+// names returns the names of all keys' nodes, in order. It reads them when a walk
+// begins, or when they are older than a minute. A key that is alive during a whole walk
+// was there when it began.
 func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	s.mu.Lock()
 	names := s.listed
@@ -450,7 +454,7 @@ func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	return children, nil
 }
 
-// inspect is detached for a call that is refused while the servers are known to be down.
+// inspect runs f like detached, and fails while the servers are known to be down.
 func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (R, error)) (r R, err error) {
 	if err := s.sess.gate.Enter(ctx); err != nil {
 		return r, unsent(op, err)
@@ -458,7 +462,7 @@ func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (
 	return detached(ctx, s, op, f)
 }
 
-// readable is the error of a call that only reads.
+// readable returns the error of a call that only reads.
 func readable(op string, err error) error {
 	switch {
 	case err == nil:

@@ -8,11 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 66
-//
-// A hold is extended between the operator's look and the revoke: the key stays taken
-// for the time that the holder trusts now, and not for that of the look.
-func TestRevokeOfAHoldThatIsExtendedMeanwhile(t *testing.T) {
+// TestRevoke_ExtendedMeanwhile: TestRevoke_ExtendedMeanwhile extends a hold between the
+// operator's read and the revoke. The key stays taken for the time that the holder
+// trusts now, and not for the time that was read. hazard 66
+func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	proxy := testserver.NewZooKeeperProxy(t, server)
@@ -41,12 +40,11 @@ func TestRevokeOfAHoldThatIsExtendedMeanwhile(t *testing.T) {
 	}
 }
 
-// hazard 66
-//
-// A waiter can be granted the key by a look at its queue, at a server that is behind the
-// leader and has not heard of a revoke. So its grant counts from the last write that was
-// confirmed to it, since no revoke before that is unknown to its server.
-func TestGrantAfterAWaitCountsFromTheLastWrite(t *testing.T) {
+// TestGrant_CountsFromLastWrite: TestGrant_CountsFromLastWrite: a waiter can be granted
+// the key by a read of its queue, at a server that is behind the leader and does not
+// know of a revoke yet. So its grant counts from the last write that was confirmed to
+// it: its server knows of every revoke before that. hazard 66
+func TestGrant_CountsFromLastWrite(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
 	holder, _ := storeOn(t, session, []string{server})
@@ -84,5 +82,5 @@ func TestGrantAfterAWaitCountsFromTheLastWrite(t *testing.T) {
 		}
 		return
 	}
-	t.Error("vacuous: no grant came of a look alone")
+	t.Error("test setup: got no grant by a read alone")
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// join creates a node at the place of m, if m is still there when it is created,
-// and deletes the claim's own, which came later in the queue, in the same step.
+// join creates a node at the place of m, if m is still there when it is created. In the
+// same step it deletes the claim's own node, which came later in the queue.
 //
-// If m is of another lease, its owner holds and enters again. If it is of the
-// same lease, another session keeps it, and from now on ours does too.
+// If m is of another lease, its owner holds and enters again. If it is of the same
+// lease, another session keeps that lease, and from now on ours does too.
 //
-// zxid is the transaction from which the tokens at that place follow, 0 if it has to be
-// asked for. join returns nil if the claim is held.
+// zxid is the transaction from which the tokens at that place follow, or 0 if it has to
+// be asked for. join returns nil if the claim is held.
 func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold) error {
 	dir := s.dir(c.Key)
 	path := dir + "/" + m.name
@@ -56,7 +56,7 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 		ops = append(ops, &zk.DeleteRequest{Path: own.path, Version: -1})
 	}
 	if own != nil {
-		s.forget(own) // by the time of an answer it may be gone
+		s.forget(own) // it may be gone by the time of an answer
 	}
 	h, stat, err := s.create(o, c, n, ops)
 	if err != nil {
@@ -66,9 +66,9 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 		return err
 	}
 	if m.weight == store.All && !same && stat.NumChildren == 2 {
-		// There are only that hold and this one: no tombstone, nothing that is added to
-		// the tokens, and nothing that a revoke has left. With more holds of the owner
-		// the queue is read: which of them are there still is not known here.
+		// There are only that hold and this one: no tombstone, no addition to the
+		// tokens, and no node of a revoke. With more holds of the owner the queue is
+		// read: it is not known here which of them are still there.
 		s.admit(h, c, 0)
 		return nil
 	}

@@ -13,7 +13,7 @@ type line struct {
 	tombs   map[string]bool // by the digest of the lease
 	plus    int64           // the addition to the tokens
 	markers []string        // the names of the nodes of that addition
-	held    map[string]bool // by name, as far as it was asked
+	held    map[string]bool // by name, as far as it was decided
 }
 
 func newLine(children []string) line {
@@ -52,7 +52,7 @@ func (l line) find(name string) (node, bool) {
 	return l.nodes[i], true
 }
 
-// ahead are the nodes of other owners at places before n.
+// ahead returns the nodes of other owners at places before n.
 func (l line) ahead(n node) []node {
 	var some []node
 	for _, m := range l.nodes {
@@ -68,8 +68,8 @@ func (l line) waiting() int {
 	return len(l.nodes) - sort.Search(len(l.nodes), func(i int) bool { return !l.admits(l.nodes[i]) })
 }
 
-// weigh adds up weights, each lease's once: it has a node for each session that
-// keeps it.
+// weigh returns the sum of weights, counting each lease once: a lease has a node for
+// each session that keeps it.
 func weigh(nodes []node) int64 {
 	var sum int64
 	seen := make(map[string]bool)
@@ -84,18 +84,18 @@ func weigh(nodes []node) int64 {
 	return sum
 }
 
-// admits tells whether n is held.
+// admits reports whether n is held.
 //
-// A plain node is if those ahead leave room for it, and all of them are held.
-// Nodes ahead only go, and a node that comes at a place ahead is a further hold of an
-// owner that is counted there. So a node that is admitted once stays admitted, for every
+// A plain node is held if those ahead leave room for it, and all of them are held.
+// Nodes ahead only go. A node that comes at a place ahead is a further hold of an owner
+// that is counted there. So a node that is admitted once stays admitted, for every
 // process and at every state of the queue that has the node.
 //
-// A further hold passes the waiters. It counts all nodes that may have been admitted when
-// it was created.
+// A further hold overtakes the waiters. It counts all nodes that may have been admitted
+// when it was created.
 func (l line) admits(n node) bool {
-	// Each node is decided once: where limits differ, every node asks for all
-	// those ahead of it, which ask in turn.
+	// Each node is decided once: where limits differ, every node asks for all those
+	// ahead of it, which ask in turn.
 	held, ok := l.held[n.name]
 	if !ok {
 		held = l.decide(n)
@@ -126,11 +126,11 @@ func (l line) decide(n node) bool {
 	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && (m.kind == plain || m.kind == copied) && !l.admits(m) })
 }
 
-// early tells whether a node may have been admitted before later ones came.
+// early reports whether a node may have been admitted before later ones came.
 //
 // A further hold, or a kept one, shows that its owner has held at that place all the
-// time, with its weight at least, since weights do not grow. So it counts also where it
-// came later and the first hold is gone.
+// time, with at least its weight, because weights do not grow. So it counts even where
+// it came later and the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
 	later := make(map[int32]node) // by place, the heaviest
@@ -152,7 +152,7 @@ func (l line) early(n node) bool {
 	return some.admits(n)
 }
 
-// at are the nodes at a place.
+// at returns the nodes at a place.
 func (l line) at(place int32) []node {
 	var some []node
 	for _, m := range l.nodes {
@@ -163,12 +163,13 @@ func (l line) at(place int32) []node {
 	return some
 }
 
-// holds tells whether a lease is held, by any of its nodes.
+// holds reports whether a lease is held, by any of its nodes.
 func (l line) holds(lease string) bool {
 	return slices.ContainsFunc(l.nodes, func(m node) bool { return m.kind != kept && m.lease == lease && l.admits(m) })
 }
 
-// twin finds another node of the same lease, at a place before n or at the same.
+// twin returns another node of the same lease, at a place before n or at the same
+// place.
 func (l line) twin(n node) (node, bool) {
 	for _, m := range l.nodes {
 		if m.kind != kept && m.lease == n.lease && m.name != n.name && !before(n.pos(), m.pos()) {
@@ -178,7 +179,7 @@ func (l line) twin(n node) (node, bool) {
 	return node{}, false
 }
 
-// mate finds the heaviest hold that an owner has, apart from one lease.
+// mate returns the heaviest hold of an owner, apart from one lease.
 func (l line) mate(owner, lease string) (node, bool) {
 	var best node
 	for _, m := range l.nodes {
@@ -189,7 +190,7 @@ func (l line) mate(owner, lease string) (node, bool) {
 	return best, best.weight > 0
 }
 
-// of are all nodes of a lease.
+// of returns all nodes of a lease.
 func (l line) of(lease string) []node {
 	var some []node
 	for _, m := range l.nodes {
@@ -200,13 +201,13 @@ func (l line) of(lease string) []node {
 	return some
 }
 
-// watched is what n waits for: the nodes to be watched, and whether a change of
-// their data counts, which tells that a waiter was admitted.
+// watched returns the nodes for which n waits, and whether a change of their data
+// counts, which shows that a waiter was admitted.
 //
-// While a node is there beside which n has no room, its end is all that
-// matters; for a writer that is the node just ahead, and for readers the writer
-// ahead, whose end admits them all. Else n waits for the waiter just ahead to be
-// admitted or to leave, and the first waiter for any of those that hold.
+// While a node is there beside which n has no room, only its end matters. For a writer
+// that is the node just ahead, and for readers the writer ahead, whose end admits them
+// all. Otherwise n waits for the waiter just ahead to be admitted or to leave, and the
+// first waiter for any of the holders.
 func (l line) watched(n node) (nodes []node, data bool) {
 	ahead := l.ahead(n)
 	for _, m := range slices.Backward(ahead) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// child is the name of a node as the server completes it.
+// child returns the name of a node as the server completes it.
 func child(owner string, weight, limit int64, number int32) string {
 	return fmt.Sprintf("h.%s.%s.%s.lease-%s.nonce.%010d", strconv.FormatInt(weight, 36), strconv.FormatInt(limit, 36), owner, owner, number)
 }
@@ -27,13 +27,13 @@ func TestLine(t *testing.T) {
 		held  []bool
 	}{
 		{"the first has the key", []string{child("a", all, all, 3), child("b", all, all, 7)}, []bool{true, false}},
-		{"the order of the listing says nothing", []string{child("b", all, all, 7), child("a", all, all, 3)}, []bool{false, true}},
+		{"order of the listing", []string{child("b", all, all, 7), child("a", all, all, 3)}, []bool{false, true}},
 		{
 			"numbers wrap around", // what comes after the highest is negative
 			[]string{child("c", all, all, math.MinInt32), child("a", all, all, math.MaxInt32-1), child("b", all, all, math.MaxInt32)},
 			[]bool{false, true, false},
 		},
-		{"and go on below zero", []string{child("b", all, all, 0), child("a", all, all, -1)}, []bool{false, true}},
+		{"numbers below zero", []string{child("b", all, all, 0), child("a", all, all, -1)}, []bool{false, true}},
 		{
 			"readers up to the first writer",
 			[]string{child("a", 1, all, 1), child("b", 1, all, 2), child("c", all, all, 3), child("d", 1, all, 4)},
@@ -82,7 +82,7 @@ func TestLine(t *testing.T) {
 			},
 			[]bool{true, true, false},
 		},
-		{"what others put there does not count", []string{"lock-0000000000", "h.x", child("a", all, all, 1)}, []bool{false, false, true}},
+		{"nodes of others", []string{"lock-0000000000", "h.x", child("a", all, all, 1)}, []bool{false, false, true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +107,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// An operator's view reads data that others may have written.
+// FuzzNotes: an operator's view reads data that others may have written.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("30000"), int64(0))
 	f.Add([]byte("10000 w30000"), int64(5000))
@@ -145,8 +145,8 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// A deploy that changes how many permits there are has claims of two limits side
-// by side for a while.
+// TestLineOfTwoLimits: a deploy that changes the number of permits has claims of two
+// limits side by side for a while.
 func TestLineOfTwoLimits(t *testing.T) {
 	t.Parallel()
 	var nodes []string
@@ -167,8 +167,8 @@ func TestLineOfTwoLimits(t *testing.T) {
 	}
 }
 
-// A client with the right to write here can lock everything. But no name that it writes
-// by mistake lets two claims in.
+// TestNamesBeyondMeasure: a client with the right to write here can lock everything.
+// But no name that it writes by mistake lets two claims in.
 func TestNamesBeyondMeasure(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// modelled is a child as the model knows it.
+// modelled is a child in the model.
 type modelled struct {
 	name          string
 	owner, lease  string
@@ -22,9 +22,8 @@ type modelled struct {
 	held          bool // at some time
 }
 
-// Whatever comes and goes, in any order: a node that was held stays held
-// until it goes, however the queue changes, and nothing is admitted beside more
-// than its limit allows.
+// TestLineModel makes nodes come and go, in any order. A node that was held stays held
+// until it goes, however the queue changes, and nothing is admitted beyond its limit.
 func TestLineModel(t *testing.T) {
 	t.Parallel()
 	granted, joined := 0, 0
@@ -136,7 +135,7 @@ func TestLineModel(t *testing.T) {
 		}
 	}
 	if granted < 1000 || joined < 100 {
-		t.Errorf("vacuous: %d were granted, %d entered again", granted, joined)
+		t.Errorf("test setup: got %d grants and %d re-entries", granted, joined)
 	}
 	t.Logf("%d were granted, %d entered again", granted, joined)
 }

@@ -20,7 +20,8 @@ func TestLocker(t *testing.T) {
 	here := lockerOn(t, newStore(t, []string{server}))
 	there := lockerOn(t, newStore(t, []string{server}))
 
-	t.Run("waiters of several processes get in one after the other, in order", func(t *testing.T) {
+	// They get in one after the other, in order.
+	t.Run("waiters of several processes", func(t *testing.T) {
 		t.Parallel()
 		const n = 6
 		admin := testclient.ZooKeeper(t, session, server)
@@ -54,7 +55,7 @@ func TestLocker(t *testing.T) {
 			}
 		}
 	})
-	t.Run("readers share, writers do not", func(t *testing.T) {
+	t.Run("readers and writers", func(t *testing.T) {
 		t.Parallel()
 		a, b := acquire(t, here, "shared", core.Shared()), acquire(t, there, "shared", core.Shared())
 		if _, err := there.TryAcquire(t.Context(), "shared"); !errors.Is(err, store.ErrBusy) {
@@ -71,7 +72,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, w)
 	})
-	t.Run("permits are given out up to their number", func(t *testing.T) {
+	t.Run("permits", func(t *testing.T) {
 		t.Parallel()
 		a := acquire(t, here, "permits", core.Permits(2, 3))
 		if _, err := there.TryAcquire(t.Context(), "permits", core.Permits(2, 3)); !errors.Is(err, store.ErrBusy) {
@@ -81,7 +82,8 @@ func TestLocker(t *testing.T) {
 		release(t, a)
 		release(t, b)
 	})
-	t.Run("a holder enters again, and another process with its owner", func(t *testing.T) {
+	// A holder enters again, and another process with its owner.
+	t.Run("re-entry and owners", func(t *testing.T) {
 		t.Parallel()
 		outer := acquire(t, here, "again")
 		inner, err := here.Acquire(outer.Context(), "again")
@@ -106,7 +108,8 @@ func TestLocker(t *testing.T) {
 		release(t, joined)
 		release(t, acquire(t, here, "again"))
 	})
-	t.Run("a lease outlives its session's time-out and its TTL while it is renewed", func(t *testing.T) {
+	// A lease outlives its session's time-out and its TTL while it is renewed.
+	t.Run("renewed lease", func(t *testing.T) {
 		t.Parallel()
 		// Half of it is what a busy machine has for an extension.
 		const ttl = 3 * short
@@ -122,7 +125,8 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	t.Run("a lease that is not renewed ends at its TTL, though its session lives", func(t *testing.T) {
+	// A lease that is not renewed expires at its TTL, although its session lives.
+	t.Run("lease without renewal", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 2 * time.Second
 		start := time.Now()
@@ -136,7 +140,8 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	t.Run("a key is kept for a while after its release, also when the process has ended", func(t *testing.T) {
+	// The key is kept for a while, even if the process has exited.
+	t.Run("KeepFor after a release", func(t *testing.T) {
 		t.Parallel()
 		const keep = 3 * time.Second
 		conn := testclient.ZooKeeper(t, session, server)
@@ -158,7 +163,8 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	t.Run("answers are not kept here, and that is said at once", func(t *testing.T) {
+	// Records are not supported here, and are refused at once.
+	t.Run("records", func(t *testing.T) {
 		t.Parallel()
 		if _, err := once.New(here); !errors.Is(err, store.ErrUnsupported) {
 			t.Errorf("got %v, want %v", err, store.ErrUnsupported)

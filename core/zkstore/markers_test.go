@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// What outlives a session has no end of life in ZooKeeper, so there is as little
-// of it as can be: for a key of which a higher token was asked for, one node.
+// TestMarkers: nodes that outlive a session never expire in ZooKeeper, so there are as
+// few as possible. A key whose claims required a higher token has one.
 func TestMarkers(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -31,7 +31,9 @@ func TestMarkers(t *testing.T) {
 		}
 	}
 
-	t.Run("however often higher tokens are asked for, one node of a key says so, and tokens stay above", func(t *testing.T) {
+	// However often higher tokens are required, a key has one node for that, and tokens
+	// stay above.
+	t.Run("one node for higher tokens", func(t *testing.T) {
 		t.Parallel()
 		const key, step = "raised", 1 << 40
 		var last uint64
@@ -43,7 +45,7 @@ func TestMarkers(t *testing.T) {
 			if g.Token < c.MinToken {
 				t.Errorf("got token %d, want at least %d", g.Token, c.MinToken)
 			}
-			c.MinToken += step // asked for by the holder, too
+			c.MinToken += step // required by the holder, too
 			last = grant(t, store, c).Token
 			if last < c.MinToken {
 				t.Errorf("got token %d, want at least %d", last, c.MinToken)
@@ -64,7 +66,8 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%v are left, want the marker alone", names)
 		}
 	})
-	t.Run("a claim for a token only leaves nothing, and the key's node goes", func(t *testing.T) {
+	// It leaves nothing, and the key's node goes.
+	t.Run("claim for a token", func(t *testing.T) {
 		t.Parallel()
 		l := lockerOn(t, s)
 		lease := acquire(t, l, "fenced", core.Fenced())
@@ -77,7 +80,8 @@ func TestMarkers(t *testing.T) {
 			return err == nil && !there
 		})
 	})
-	t.Run("the node that KeepFor leaves after its process has ended is deleted by the next claim of the key", func(t *testing.T) {
+	// The next claim of the key deletes the node that KeepFor has left.
+	t.Run("KeepFor of a dead process", func(t *testing.T) {
 		t.Parallel()
 		conn := testclient.ZooKeeper(t, session, server)
 		gone := newStoreOn(t, conn)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The kinds of children of a key's node. A child's name tells its meaning, so that one
-// listing tells all.
+// The kinds of children of a key's node. A child's name shows its kind, so that one
+// listing is enough.
 const (
 	plain     = 'h' // a place in the queue: held, if those ahead leave room
 	reentry   = 'r' // a further hold of an owner that holds, at that hold's place
@@ -32,12 +32,12 @@ type node struct {
 	weight, limit int64
 	owner, lease  string // digests: an owner is a secret, see core.Lease.Owner
 	nonce         string // of the attempt that created it, after the process if a Locker made the claim
-	seq           int32  // given by the server, grows with every child of the key
-	base          int32  // the place that it shares, for all but plain nodes
+	seq           int32  // assigned by the server, grows with every child of the key
+	base          int32  // the place that it shares, for all except plain nodes
 	zxid          int64  // the creation of the node whose place it shares
 }
 
-// pos is the place in the queue.
+// pos returns the place in the queue.
 func (n node) pos() int32 {
 	if n.kind == plain {
 		return n.seq
@@ -48,16 +48,16 @@ func (n node) pos() int32 {
 // before compares sequence numbers, which the server lets wrap around.
 func before(a, b int32) bool { return a-b < 0 }
 
-// digest names an owner or a lease without telling it.
+// digest names an owner or a lease without revealing it.
 func digest(kind, s string) string {
 	sum := sha256.Sum256([]byte(kind + "\x00" + s))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// leaseDigest names a lease by the digest of which store.HoldID is the beginning.
+// leaseDigest names a lease by a digest whose beginning is store.HoldID.
 func leaseDigest(lease string) string { return digest("hold", lease) }
 
-// holdID is store.HoldID of the lease with this digest, "" if it is no digest.
+// holdID returns store.HoldID of the lease with this digest, or "" if it is no digest.
 func holdID(lease string) string {
 	sum, err := base64.RawURLEncoding.DecodeString(lease)
 	if err != nil || len(sum) != 16 {
@@ -66,21 +66,21 @@ func holdID(lease string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:8])
 }
 
-// nonceLetters is how long a nonce is without the process.
+// nonceLetters is the length of a nonce without the process.
 const nonceLetters = 12
 
 func newNonce() string { return rand.Text()[:nonceLetters] }
 
-// nonceOf is a new nonce of an attempt to acquire for a lease. It begins with the process,
-// as an operator is shown it, and as only the rest of the lease is a secret.
+// nonceOf returns a new nonce of an attempt to acquire for a lease. It begins with the
+// process, which operators see: only the rest of the lease is a secret.
 func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
-// process is what nonceOf was told of it.
+// process returns the process in a nonce of nonceOf.
 func (n node) process() string {
 	return inspection.Process(n.nonce[:max(len(n.nonce)-nonceLetters, 0)])
 }
 
-// prefix is the name of n but for the sequence number.
+// prefix returns the name of n without the sequence number.
 func (n node) prefix() string {
 	s := fmt.Sprintf("%c.%s.%s.%s.%s.%s.", n.kind, strconv.FormatInt(n.weight, 36), strconv.FormatInt(n.limit, 36),
 		n.owner, n.lease, n.nonce)
@@ -120,21 +120,21 @@ func parse(name string) (node, bool) {
 		}
 	}
 	if n.weight < 1 || n.weight > store.All || n.limit < 1 || n.limit > store.All {
-		return node{}, false // no claim is like that, and sums stay sums
+		return node{}, false // no claim is like that, and sums do not overflow
 	}
 	return n, true
 }
 
-// tombName is the name of a lease's tombstone.
+// tombName returns the name of a lease's tombstone.
 func tombName(lease string) string { return string(tomb) + "." + lease }
 
-// unescape is the key of which escape makes this name, if there is one.
+// unescape returns the key from which escape makes this name, if there is one.
 func unescape(name string) (key string, ok bool) {
 	key, err := url.PathUnescape(name)
 	return key, err == nil && escape(key) == name && claims.CheckKey("", key, false) == nil
 }
 
-// escape makes one path segment of a key; no two keys have the same.
+// escape returns a path segment for a key; no two keys have the same.
 func escape(key string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

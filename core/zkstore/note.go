@@ -12,11 +12,11 @@ import (
 // not depend on it. "30000" is a claim that did not wait, "10000 w30000" one that does,
 // "30000 a1200" a hold that was extended; all in milliseconds.
 type note struct {
-	life  time.Duration // how long the node stays if nothing more happens
+	life  time.Duration // the time for which the node stays if nothing more happens
 	waits bool
-	ttl   time.Duration // of a claim that waits: how long it lasts once it is granted
+	ttl   time.Duration // of a claim that waits: the time for which it lasts once it is granted
 	held  bool          // the holder has written it
-	age   time.Duration // how long it had held then
+	age   time.Duration // the time since the grant then
 }
 
 func (n note) text() []byte {
@@ -30,7 +30,7 @@ func (n note) text() []byte {
 	return text
 }
 
-// parseNote reads a note; a text that no Store has written is one of no time.
+// parseNote reads a note. A text that no Store has written is a note without times.
 func parseNote(text []byte) note {
 	life, more, two := strings.Cut(string(text), " ")
 	n := note{}
@@ -56,8 +56,8 @@ func parseNote(text []byte) note {
 	return n
 }
 
-// millis reads a length of time. None is longer than a hundred years, so sums of some
-// are lengths of time too.
+// millis reads a duration. None is longer than a hundred years, so sums of some are
+// durations too.
 func millis(s string) (time.Duration, bool) {
 	const most = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
 	ms, err := strconv.ParseInt(s, 10, 64)
@@ -67,7 +67,7 @@ func millis(s string) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// left is how much of a hold is left, at most, when its node was written so long ago.
+// left returns the maximum time left of a hold when its node was written that long ago.
 // A claim that has waited may have been granted just now: its node is not written then.
 func (n note) left(since time.Duration) time.Duration {
 	if n.waits {
@@ -76,12 +76,12 @@ func (n note) left(since time.Duration) time.Duration {
 	return min(max(n.life-since, 0), n.life)
 }
 
-// noteOf is the note of a new node for c.
+// noteOf returns the note of a new node for c.
 func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }
 
-// note is the note of h for its node. The caller holds the mutex.
+// note returns the note of h for its node. The caller holds the mutex.
 func (h *hold) note(ttl time.Duration) note {
 	n := note{life: max(ttl, time.Until(h.until)), held: true}
 	if h.admitted {

@@ -17,8 +17,8 @@ type operation struct {
 	proved time.Time // when the write began that proves the hold; zero: after the operation
 }
 
-// run runs f when the operations on the same lease that came before are done.
-// The nodes of an operation whose caller has left are taken back.
+// run runs f when the operations on the same lease that came before are done. If the
+// caller of an operation has left, its nodes are deleted.
 func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f func(o *operation) (R, error)) (R, error) {
 	return detached(ctx, s, name, func(at *stage) (r R, err error) {
 		e := s.entryOf(c)
@@ -46,7 +46,7 @@ func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f fun
 	})
 }
 
-// stage is how far a call has come.
+// stage is the progress of a call.
 type stage struct{ of atomic.Int32 }
 
 // The stages.
@@ -57,19 +57,19 @@ const (
 	left // by its caller
 )
 
-// begin says that something will be sent. It is false if the caller has left: then
-// nothing is to be.
+// begin announces that a request will be sent. It returns false if the caller has left:
+// then nothing may be sent.
 func (a *stage) begin() bool { return a.of.CompareAndSwap(waiting, atWork) }
 
-// over notes that nothing has changed.
+// over records that nothing has changed.
 func (a *stage) over() { a.of.CompareAndSwap(atWork, waiting) }
 
-// end has the caller wait for the answer, which is at hand. It is false if the caller
-// has left.
+// end makes the caller wait for the answer, which is at hand. It returns false if the
+// caller has left.
 func (a *stage) end() bool { return a.of.CompareAndSwap(atWork, answered) }
 
-// detached runs f in the background, where its caller can leave it: the client's calls
-// know no context. f goes on to its end then.
+// detached runs f in the background, where its caller can leave it, because the
+// client's calls take no context. f then goes on to its end.
 func detached[R any](ctx context.Context, s *Store, op string, f func(at *stage) (R, error)) (r R, err error) {
 	if ctx.Err() != nil {
 		return r, unsent(op, context.Cause(ctx))
@@ -103,7 +103,7 @@ func detached[R any](ctx context.Context, s *Store, op string, f func(at *stage)
 	return a.result, a.err
 }
 
-// unsent is the error of a call that has changed nothing.
+// unsent returns the error of a call that has changed nothing.
 func unsent(op string, err error) error {
 	return fmt.Errorf("zkstore: %s: %w: %w", op, store.ErrUnavailable, err)
 }

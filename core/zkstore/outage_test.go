@@ -17,7 +17,7 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// hazard 23
+// TestOutage is about hazard 23.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -28,7 +28,7 @@ func TestOutage(t *testing.T) {
 		"closed": {(*testserver.Proxy).Down, (*testserver.Proxy).Up, "not connected"},
 		"silent": {(*testserver.Proxy).Partition, (*testserver.Proxy).Heal, "no answer"},
 	} {
-		t.Run(name+": callers are told at once, and it is over with the client's next connection", func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewZooKeeperProxy(t, server)
 			s, _ := storeOn(t, session, []string{proxy.Addr})
@@ -65,7 +65,7 @@ func TestOutage(t *testing.T) {
 			if n := len(proxy.Requests()); n > syncs || syncs > 1+int(took/time.Second) {
 				t.Errorf("%v was sent for them", proxy.Requests())
 			}
-			// What has something to lose is sent all the same.
+			// Calls that have something to lose are sent all the same.
 			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held})[0].Err }); err == nil || knownDown(err) {
 				t.Errorf("extend: got %v", err)
 			}
@@ -78,7 +78,8 @@ func TestOutage(t *testing.T) {
 			t.Logf("the first acquire: %v", time.Since(start))
 		})
 	}
-	t.Run("a connection that breaks once is no outage", func(t *testing.T) {
+	// It is no outage.
+	t.Run("one broken connection", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, _ := storeOn(t, session, []string{proxy.Addr})
@@ -88,7 +89,8 @@ func TestOutage(t *testing.T) {
 			proxy.Sever()
 		}
 	})
-	t.Run("a caller that leaves says nothing of the servers, which one request shows", func(t *testing.T) {
+	// It is no sign of an outage, as one request shows.
+	t.Run("caller that leaves", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, _ := storeOn(t, session, []string{proxy.Addr})

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release gives up c. A hold of this Store is deleted in one request, if no other Store
+// Release releases c. A hold of this Store is deleted in one request, if no other Store
 // has written to its node.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := usable("release", c); err != nil {
@@ -69,10 +69,10 @@ func (s *Store) release(o *operation, c store.Claim) error {
 	return outcome("release", errAgain, true)
 }
 
-// releaseAny gives up a lease of which we do not know all nodes.
+// releaseAny releases a lease whose nodes we do not all know.
 func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
-	// The tombstone comes first: nodes that are created before it are found below, and
+	// The tombstone comes first: nodes that were created before it are found below, and
 	// later ones find it.
 	if c.TTL > 0 {
 		if err := s.plant(o, c, dir, lease); err != nil {
@@ -104,7 +104,7 @@ func (s *Store) releaseAny(o *operation, c store.Claim) error {
 		return err
 	}
 	if held && c.TTL > 0 {
-		// Nothing of it can be on its way.
+		// No attempt for it can be in flight.
 		s.mu.Lock()
 		o.entry.refused = time.Time{}
 		s.mu.Unlock()
@@ -113,8 +113,8 @@ func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	return nil
 }
 
-// leave deletes a hold and creates what stays in its place for a while, by
-// any session: the end of ours is not to free the key.
+// leave deletes a hold, and creates the node that stays in its place for a while. That
+// node belongs to no session: the end of ours must not free the key.
 func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...any) error {
 	dir := s.dir(c.Key)
 	k := keptNode(n, zxid)
@@ -131,7 +131,7 @@ func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...
 	return err
 }
 
-// keptNode takes the place of a hold, without an owner.
+// keptNode returns the node that takes the place of a hold, without an owner.
 func keptNode(n node, zxid int64) node {
 	return node{
 		kind: kept, weight: n.weight, limit: n.limit, owner: "-", lease: n.lease, nonce: newNonce(),
@@ -139,7 +139,7 @@ func keptNode(n node, zxid int64) node {
 	}
 }
 
-// tombstone is the request that makes one.
+// tombstone returns the request that makes a tombstone.
 func (s *Store) tombstone(h *hold) any {
 	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
 }
@@ -168,7 +168,7 @@ func (s *Store) plant(o *operation, c store.Claim, dir, lease string) error {
 	}
 }
 
-// refuse has a lease refused for the time that its tombstone stays.
+// refuse makes a lease refused for the time that its tombstone stays.
 func (s *Store) refuse(e *entry, dir, lease string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// touch writes to a node of ours, which proves that it is there and our session
+// touch writes to a node of ours, which proves that it is there and our session is
 // alive.
 func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	s.mu.Lock()
@@ -57,8 +57,8 @@ func (s *Store) renew(ctx context.Context, h *hold, c store.Claim) error {
 	return nil
 }
 
-// raise makes the token of an exclusive hold at least what the claim wants. The
-// addition stays with the key, for all tokens to come.
+// raise makes the token of an exclusive hold at least the one that the claim requires.
+// The addition stays with the key, for all tokens to come.
 func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
 	if c.Weight != store.All || c.MinToken == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
 		return err
 	}
 	h.plus = plus
-	// The smaller ones say nothing any more.
+	// The smaller ones have no effect any more.
 	if l, err := s.list(ctx, h.dir); err == nil {
 		for _, m := range l.markers {
 			if m != name && l.plus == plus {

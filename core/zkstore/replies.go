@@ -9,17 +9,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// reply is what follows from an error of a request. Its zero value is that of an unknown
-// one: the outcome is unknown, and no server may have answered. What becomes of the
-// connection is up to the client: it replaces one that is closed or silent, and begins a
-// new session when the servers have expired the old one.
+// reply is the meaning of an error of a request. Its zero value is that of an unknown
+// error: the outcome is unknown, and no server may have answered. The client decides
+// about the connection: it replaces one that is closed or silent, and begins a new
+// session when the servers have expired the old one.
 type reply struct {
-	// unchanged: the servers have not executed the request.
+	// unchanged is set if the servers have not executed the request.
 	unchanged bool
-	// refused: it is unchanged for a reason other than the state of the nodes. Calls fail
-	// with store.ErrUnavailable.
+	// refused is set if the request is unchanged for a reason other than the state of
+	// the nodes. Calls fail with store.ErrUnavailable.
 	refused bool
-	// answered: it comes from a server.
+	// answered is set if the error comes from a server.
 	answered bool
 	// advice precedes the client's text.
 	advice string
@@ -32,7 +32,7 @@ var (
 	uncertain = reply{answered: true}
 )
 
-// replies has the reply of each error that the client has a variable for.
+// replies has the reply of each error for which the client has a variable.
 var replies = map[error]reply{
 	zk.ErrNoNode:                  ofNodes,
 	zk.ErrBadVersion:              ofNodes,
@@ -59,8 +59,8 @@ var replies = map[error]reply{
 	zk.ErrClosing:          {},
 }
 
-// codes has the reply of each error code of ZooKeeper's KeeperException.Code that the client
-// has no variable for.
+// codes has the reply of each error code of ZooKeeper's KeeperException.Code for which
+// the client has no variable.
 var codes = map[zk.ErrCode]reply{
 	-1: uncertain, // system error
 	-2: uncertain, // inconsistency at run time
@@ -93,7 +93,7 @@ var byText = func() map[string]reply {
 	return all
 }()
 
-// replyOf returns what follows from err.
+// replyOf returns the meaning of err.
 func replyOf(err error) reply {
 	for known, r := range replies {
 		if errors.Is(err, known) {
@@ -113,8 +113,8 @@ func unknown(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrUnavailable) && !replyOf(err).unchanged
 }
 
-// outcome returns the error of a call for that of a request. After a step that has changed
-// something, it never matches store.ErrUnavailable.
+// outcome returns the error of a call for that of a request. After a step that has
+// changed something, it never matches store.ErrUnavailable.
 func outcome(op string, err error, changed bool) error {
 	r := replyOf(err)
 	if r.advice != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// refusing is a connection to a server that answers the next multi request with an error
-// code, and does not execute it.
+// refusing is a connection to a server that answers the next multi request with an
+// error code, and does not execute it.
 type refusing struct {
 	net.Conn
 	code    *atomic.Int32 // 0: execute
@@ -49,7 +49,7 @@ func (c refusing) Close() error {
 	return c.Conn.Close()
 }
 
-// refuse returns a client whose server answers as code says.
+// refuse returns a client whose server answers with code.
 func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{server}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}),
@@ -86,7 +86,7 @@ func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	return conn
 }
 
-// hazard 17
+// TestReplies is about hazard 17.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	var code atomic.Int32
@@ -110,8 +110,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A load balancer forgets the connection. Pings keep that from happening while it is
-// idle, and the client replaces it within the session.
+// TestSilentConnection: a load balancer forgets the connection. Pings keep that from
+// happening while it is idle, and the client replaces it within the session.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewZooKeeperProxy(t, testserver.SharedZooKeeper(t))

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// What an operation costs is counted between the client and the server, beside
-// the lock that comes with the client library.
+// TestRequests counts the requests of an operation between the client and the server,
+// beside the lock that comes with the client library.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -31,7 +31,8 @@ func TestRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("a free lock costs two requests, and the library's own three", func(t *testing.T) {
+	// It costs two requests, and the library's own three.
+	t.Run("free lock", func(t *testing.T) {
 		// The first one creates the key's node, and the server may remove it before
 		// the next one.
 		for range 20 {
@@ -57,14 +58,16 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "theirs", proxy.Requests(), "create", "getChildren", "delete")
 	})
-	t.Run("the first lock of a key creates its node as well", func(t *testing.T) {
+	// It creates its node as well.
+	t.Run("first lock of a key", func(t *testing.T) {
 		proxy.Forget()
 		c := exclusive("first")
 		grant(t, s, c)
 		give(c)
 		sameOps(t, "ours", proxy.Requests(), "multi", "createContainer", "multi", "delete")
 	})
-	t.Run("a claim that does not wait for a busy key costs four", func(t *testing.T) {
+	// It costs four requests.
+	t.Run("busy key without waiting", func(t *testing.T) {
 		holder := exclusive("refused")
 		grant(t, s, holder)
 		proxy.Forget()
@@ -72,7 +75,8 @@ func TestRequests(t *testing.T) {
 		sameOps(t, "ours", proxy.Requests(), "multi", "getChildren", "getData", "multi")
 		give(holder)
 	})
-	t.Run("a nested lock costs two requests", func(t *testing.T) {
+	// It costs two requests.
+	t.Run("nested lock", func(t *testing.T) {
 		outer := exclusive("nested")
 		grant(t, s, outer)
 		proxy.Forget()
@@ -85,7 +89,8 @@ func TestRequests(t *testing.T) {
 		sameOps(t, "ours", proxy.Requests(), "multi", "delete")
 		give(outer)
 	})
-	t.Run("a hundred holds are extended in one request", func(t *testing.T) {
+	// They are sent in one request.
+	t.Run("hundred extensions", func(t *testing.T) {
 		var claims []store.Claim
 		for i := range 100 {
 			c := exclusive(fmt.Sprintf("many:%d", i))
@@ -100,7 +105,8 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "ours", proxy.Requests(), "multi")
 	})
-	t.Run("a lock that is passed on among goroutines costs two requests, and the library's own five", func(t *testing.T) {
+	// A lock costs two requests, and the library's own five.
+	t.Run("passed on among goroutines", func(t *testing.T) {
 		const workers, rounds = 8, 5
 		each := func(lock func() error, unlock func() error) {
 			for range rounds {
@@ -143,12 +149,13 @@ func TestRequests(t *testing.T) {
 			t.Errorf("the library's own lock took %d requests, ours %d", theirs, ours)
 		}
 	})
-	t.Run("a lock that is passed on to another process costs six requests, one more than the library's own", func(t *testing.T) {
+	// A lock costs six requests, one more than the library's own.
+	t.Run("passed on between processes", func(t *testing.T) {
 		other := testserver.NewZooKeeperProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
 		holder, w := exclusive("passed"), waiting("passed")
 		grant(t, s, holder)
-		// What a Locker does: it asks, opens a watch, and asks again.
+		// As a Locker does: it asks, opens a watch, and asks again.
 		busy(t, second, w)
 		woken, err := second.Watch(t.Context(), w)
 		if err != nil {
@@ -193,8 +200,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// A release wakes the one that comes next, however many wait.
-// It is not parallel to other tests: places last ten seconds only.
+// TestHerd: a release wakes the waiter that comes next, however many wait. The test is
+// not parallel to others: places last ten seconds only.
 func TestHerd(t *testing.T) {
 	const waiters = 200
 	server := testserver.SharedZooKeeper(t)

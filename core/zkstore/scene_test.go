@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// patience bounds what should come at once.
+// patience bounds events that should come at once.
 const patience = time.Minute
 
 // storeOn returns a Store on a connection with sessions of the given length.
@@ -63,8 +63,8 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// reacquire is acquire after an outage: a client is back when it is, and until then
-// the store is unavailable.
+// reacquire is acquire after an outage: until its client is back, the store is
+// unavailable.
 func reacquire(t testing.TB, l *core.Locker, key string) *core.Lease {
 	t.Helper()
 	for stop := time.Now().Add(patience); ; {
@@ -114,7 +114,7 @@ func busy(t testing.TB, s store.Store, c store.Claim) {
 	}
 }
 
-// children are those of a key's node, which has a plain name.
+// children returns those of a key's node, which has a plain name.
 func children(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	dir := "/lk1/" + key
@@ -128,13 +128,13 @@ func children(t testing.TB, conn *zk.Conn, key string) []string {
 	return names
 }
 
-// places are the nodes of holders and waiters.
+// places returns the nodes of holders and waiters.
 func places(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })
 }
 
-// eventually fails the test unless what is wanted comes soon.
+// eventually fails the test unless the condition is met soon.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for stop := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
@@ -144,13 +144,13 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// lostBy waits for a lease's end and returns when it was seen.
+// lostBy waits for the loss of a lease and returns when it was seen.
 func lostBy(t testing.TB, l *core.Lease) time.Time {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
 	case <-time.After(patience):
-		t.Fatal("the holder was not told")
+		t.Fatal("got no loss")
 	}
 	at := time.Now()
 	if err := context.Cause(l.Context()); !errors.Is(err, store.ErrLost) {
@@ -159,7 +159,7 @@ func lostBy(t testing.TB, l *core.Lease) time.Time {
 	return at
 }
 
-// ops are the kinds of requests, in order.
+// ops returns the kinds of requests, in order.
 func ops(requests []testserver.Request) []string {
 	var some []string
 	for _, r := range requests {

@@ -18,24 +18,24 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// short is a session that ends while a test waits for it.
+// short is a session that expires while a test waits for it.
 const short = 3 * time.Second
 
-// expire cuts a client off until its session has ended, and lets it back.
+// expire cuts a client off until its session has expired, and reconnects it.
 func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 	t.Helper()
 	old := conn.SessionID()
 	proxy.Down()
-	time.Sleep(short + 2*testserver.ZooKeeperTick) // the server lets a session end at its next tick
+	time.Sleep(short + 2*testserver.ZooKeeperTick) // the server expires a session at its next tick
 	proxy.Up()
 	eventually(t, "the client has a new session", func() bool {
 		return conn.SessionID() != old && conn.State() == zk.StateHasSession
 	})
 }
 
-// inTime waits for the end of a lease of a short session in which nothing has
-// been confirmed since the given moment, and fails the test unless it is relied
-// on for half of the session at most, and ends then.
+// inTime waits for the loss of a lease of a short session in which nothing was
+// confirmed since the given moment. It fails the test unless the lease is trusted for
+// at most half of the session, and is lost then.
 func inTime(t testing.TB, l *core.Lease, since time.Time) {
 	t.Helper()
 	at := lostBy(t, l)
@@ -44,7 +44,7 @@ func inTime(t testing.TB, l *core.Lease, since time.Time) {
 		t.Errorf("the holder relied on it for %v, a session lasts %v", left, short)
 	}
 	if late := at.Sub(deadline); late > patience/4 {
-		t.Errorf("the holder was told %v after the deadline", late)
+		t.Errorf("got the loss %v after the deadline", late)
 	}
 }
 
@@ -53,7 +53,9 @@ func TestSession(t *testing.T) {
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
 
-	t.Run("a grant is good for half of the session that the server grants, not of what was asked for", func(t *testing.T) {
+	// A grant is good for half of the session that the server grants, not of the one
+	// that was asked for.
+	t.Run("half of the granted session", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			ask, least, most time.Duration
@@ -85,12 +87,14 @@ func TestSession(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a session that ends between the node and the look at the queue grants nothing", func(t *testing.T) {
+	// A session that expires between the creation of the node and the read of the queue
+	// grants nothing.
+	t.Run("session expires before the read", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
 		outside, _ := storeOn(t, session, []string{server})
-		mark := exclusive("between") // so that there is a queue to look at
+		mark := exclusive("between") // so that there is a queue to read
 		mark.Weight = 1
 		grant(t, outside, mark)
 		var cut atomic.Bool
@@ -109,7 +113,7 @@ func TestSession(t *testing.T) {
 			t.Fatalf("got %+v, %v; want an error that leaves the outcome open", g, err)
 		}
 		if !cut.Load() {
-			t.Fatal("vacuous: the look at the queue was not lost")
+			t.Fatal("test setup: the read of the queue was not lost")
 		}
 		expire(t, proxy, conn)
 		if _, err = s.Acquire(ctx, c); err != nil {
@@ -119,7 +123,8 @@ func TestSession(t *testing.T) {
 			t.Errorf("there are %d nodes, want ours and the other reader's", n)
 		}
 	})
-	t.Run("a waiter whose session ends waits on in the new one", func(t *testing.T) {
+	// It waits on in the new one.
+	t.Run("waiter whose session expires", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
@@ -164,7 +169,8 @@ func TestSession(t *testing.T) {
 		}
 		eventually(t, "nothing is left", func() bool { return len(places(t, admin, "waits")) == 0 })
 	})
-	t.Run("a holder whose session ends is told, and enters no more", func(t *testing.T) {
+	// It learns of the loss, and does not re-enter.
+	t.Run("holder whose session expires", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
@@ -196,10 +202,8 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// hazard 55
-//
-// A holder that is cut off stops by itself before the server ends its session,
-// and another holder is admitted only after that.
+// TestCutOff: TestCutOff: a holder that is cut off stops by itself before the server
+// expires its session, and another holder is admitted only after that. hazard 55
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)
@@ -238,13 +242,13 @@ func TestCutOff(t *testing.T) {
 				}
 				type entry struct {
 					at   time.Time
-					told bool // whether the holder was, by then
+					knew bool // whether the holder knew of the loss by then
 				}
 				granted := make(chan entry, 1)
 				go func() {
 					rival, err := rivals.Acquire(context.Background(), key, core.Wait(2*patience))
-					told := lease.Context().Err() != nil
-					granted <- entry{time.Now(), told}
+					knew := lease.Context().Err() != nil
+					granted <- entry{time.Now(), knew}
 					if err != nil {
 						t.Error(err)
 						return
@@ -256,11 +260,11 @@ func TestCutOff(t *testing.T) {
 				deadline := lease.Deadline()
 				next := <-granted
 				proxy.Up()
-				proxy.Heal() // so that the Locker can give back what is lost
+				proxy.Heal() // so that the Locker can release the lost lease
 				bit.Add(1)
-				if margin := next.at.Sub(deadline); margin <= 0 || !next.told {
+				if margin := next.at.Sub(deadline); margin <= 0 || !next.knew {
 					overlaps.Add(1)
-					t.Errorf("another owner got in %v after the deadline; the holder was told before: %v", margin, next.told)
+					t.Errorf("another owner got in %v after the deadline; the holder knew before: %v", margin, next.knew)
 				} else if int64(margin) < least.Load() {
 					least.Store(int64(margin))
 				}
@@ -268,7 +272,7 @@ func TestCutOff(t *testing.T) {
 		}
 	})
 	if bit.Load() < int64(n) {
-		t.Errorf("vacuous: %d of %d trials were played", bit.Load(), n)
+		t.Errorf("test setup: got %d of %d trials", bit.Load(), n)
 	}
 	t.Logf("the latest deadline was %v before another owner got in", time.Duration(least.Load()))
 	tally.Note(t, tally.Facts{
@@ -277,10 +281,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// hazard 55
-//
-// The server itself stands still, for longer than the session: all is told lost
-// while it does.
+// TestFrozenServer: TestFrozenServer stops the server itself, for longer than the
+// session. All leases are lost meanwhile. hazard 55
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)

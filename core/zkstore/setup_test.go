@@ -47,7 +47,8 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	t.Run("without a connection nothing is sent, and calls end with their context", func(t *testing.T) {
+	// Nothing is sent, and calls return when their context is done.
+	t.Run("without a connection", func(t *testing.T) {
 		s, err := zkstore.New(conn)
 		if err != nil {
 			t.Fatal(err)
@@ -96,12 +97,13 @@ func TestRootAndRights(t *testing.T) {
 
 	s, conn := storeOn(t, session, []string{server.Addr}, opts...)
 	c := exclusive("key")
-	t.Run("a client that is not authenticated gets nothing", func(t *testing.T) {
+	t.Run("client that is not authenticated", func(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, zk.ErrInvalidACL) && !errors.Is(err, zk.ErrNoAuth) {
 			t.Errorf("got %v, want %v because of the rights", err, store.ErrUnavailable)
 		}
 	})
-	t.Run("everything stays below the root, with the rights that are wanted", func(t *testing.T) {
+	// Everything stays below the root, with the wanted rights.
+	t.Run("below the root", func(t *testing.T) {
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +123,8 @@ func TestRootAndRights(t *testing.T) {
 			}
 		}
 	})
-	t.Run("strangers cannot take, free or read", func(t *testing.T) {
+	// They cannot take, free or read.
+	t.Run("strangers", func(t *testing.T) {
 		stranger, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/a/locks"))
 		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("acquire: got %v, want %v", err, store.ErrUnavailable)
@@ -133,7 +136,7 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(x[0].Err)
 		}
 	})
-	t.Run("the rights that README names are enough", func(t *testing.T) {
+	t.Run("rights in README", func(t *testing.T) {
 		least := zk.DigestACL(zk.PermRead|zk.PermWrite|zk.PermCreate|zk.PermDelete, "ours", "secret")
 		s, conn := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/least"), zkstore.WithACL(least))
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
@@ -162,7 +165,8 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("rights outlive a broken connection", func(t *testing.T) {
+	// The rights outlive it.
+	t.Run("broken connection", func(t *testing.T) {
 		proxy := testserver.NewZooKeeperProxy(t, server.Addr)
 		s, conn := storeOn(t, session, []string{proxy.Addr}, opts...)
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
@@ -180,7 +184,8 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("stores with other roots do not meet", func(t *testing.T) {
+	// Stores with other roots do not meet.
+	t.Run("other roots", func(t *testing.T) {
 		other, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/b"))
 		grant(t, other, exclusive("key"))
 	})
@@ -196,7 +201,8 @@ func TestRootAndRights(t *testing.T) {
 	})
 }
 
-// While servers remove empty nodes, locks are taken: none is refused or doubled.
+// TestEmptyNodesGo takes locks while servers remove empty nodes: none is refused or
+// doubled.
 func TestEmptyNodesGo(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -220,8 +226,8 @@ func TestEmptyNodesGo(t *testing.T) {
 	t.Logf("removed %d times meanwhile", gone)
 }
 
-// Others may list a key's children; that does not tell them an owner, which is
-// all that one needs to join.
+// TestOwnersStaySecret: others may list a key's children, but that does not reveal an
+// owner, with which they could join.
 func TestOwnersStaySecret(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -12,41 +12,40 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime is how long the servers have to answer: longer than the second for which
-// the client pauses when it has tried all of them.
+// probeTime limits the time for the servers to answer. It is longer than the second for
+// which the client pauses when it has tried all of them.
 const probeTime = 2 * time.Second
 
-// Store keeps locks in ZooKeeper. It is a store.Store, a store.Watcher, a
-// store.Inspector and store.Cards. It is safe for concurrent use.
+// Store has locks in ZooKeeper. It is a store.Store, a store.Watcher, a store.Inspector
+// and store.Cards. It is safe for concurrent use.
 type Store struct {
 	config
 	conn *zk.Conn
 	sess *session
 
-	ctx    context.Context // of what goes on in the background
+	ctx    context.Context // of the background work
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
 	entries map[string]*entry              // by key and lease
-	owners  map[string]map[*entry]struct{} // that hold, by key and owner
+	owners  map[string]map[*entry]struct{} // holders, by key and owner
 	subs    map[string]map[*sub]struct{}   // the watches of waiters, by key and lease
 	spies   map[spot]*spy                  // the nodes that are watched
-	spots   map[string][]spot              // of which, by key and lease of the waiter
+	spots   map[string][]spot              // the spots of a waiter, by its key and lease
 	listed  *[]string                      // the names of all keys, while a walk needs them
 }
 
-// New returns a Store on conn, which stays the caller's: Close the Store before
-// it. Nothing is sent, and conn need not be connected yet.
+// New returns a Store on conn, which stays the caller's: Close the Store before it. New
+// sends nothing, and conn need not be connected yet.
 //
 // The locks of a Store end with the session of conn. A crashed holder keeps its key for
-// the session's time-out, as the servers grant it. A lease is trusted for half of that
-// after a round trip, at most. Several Stores may
-// share a connection.
+// the session's time-out, as the servers grant it. A lease is trusted for at most half
+// of that after a round trip. Several Stores may share a connection.
 //
-// New fails with store.ErrInvalid if an option makes no sense, and if this
-// version of the client library does not tell the session's time-out and
+// New fails with store.ErrInvalid if an option makes no sense. It also fails with it if
+// this version of the client library hides the session's time-out and
 // WithSessionTimeout is missing.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
@@ -63,7 +62,7 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if c.session == 0 && !knowsTimeout() {
-		return nil, fmt.Errorf("zkstore: the client library does not tell the session time-out, WithSessionTimeout is needed: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("zkstore: the client library hides the session time-out, WithSessionTimeout is needed: %w", store.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
@@ -76,9 +75,9 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the background work of the Store, and waits for it, at most three seconds.
-// It gives nothing back: holds end with the session then, and not at their TTL, since the
-// Store's timers have ended.
+// Close stops the background work of the Store, and waits for it, at most three
+// seconds. It releases nothing: holds then end with the session, and not at their TTL,
+// because the Store's timers have stopped.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -116,33 +115,33 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-// dir is the node of a key.
+// dir returns the node of a key.
 func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
 
 // entry is one lease under one key, as far as this Store knows it.
 type entry struct {
 	key, id string
-	turn    chan struct{} // full while an operation is at work
+	turn    chan struct{} // full while an operation is in progress
 	refs    int           // operations, waiting ones included
 	hold    *hold         // nil if there is no node
-	refused time.Time     // until when the lease has a tombstone
+	refused time.Time     // the lease has a tombstone until then
 }
 
-// hold is a node of our session for a lease: a hold, or a place in the queue.
-// What does not change once the node exists may be read without a lock.
+// hold is a node of our session for a lease: a hold, or a place in the queue. Fields
+// that do not change once the node exists may be read without a lock.
 type hold struct {
 	entry     *entry
 	dir, path string
 	session   int64
 	node      node
-	zxid      int64 // what its token follows from, see token
+	zxid      int64 // the base of its token, see token
 
 	plus     int64         // the addition to the token
 	version  int32         // of the node's data
-	shared   bool          // other sessions have nodes of the lease, perhaps
-	ttl      time.Duration // that others know of
+	shared   bool          // other sessions may have nodes of the lease
+	ttl      time.Duration // the TTL that others know
 	admitted bool          // held
-	granted  time.Time     // since when
+	granted  time.Time     // since then
 	until    time.Time     // its end
 	timer    *time.Timer
 }
@@ -160,7 +159,7 @@ func (s *Store) entryOf(c store.Claim) *entry {
 	return e
 }
 
-// put gives an entry back, and forgets it if it says nothing.
+// put returns an entry, and removes it if it is empty.
 func (s *Store) put(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +168,7 @@ func (s *Store) put(e *entry) {
 	}
 }
 
-// keep notes a node that was just created.
+// keep records a node that was just created.
 func (s *Store) keep(h *hold, life time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,14 +180,14 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// span is how long a hold lasts that has just been confirmed: for its TTL, but not longer
-// than it can be trusted. A holder that was cut off for longer is told of the loss, and
-// the key is free when the connection is back.
+// span returns how long a hold that has just been confirmed lasts: for its TTL, but not
+// longer than it can be trusted. A holder that was cut off for longer learns of the
+// loss, and the key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }
 
-// prolong has h last for a TTL from now, at least.
+// prolong makes h last for at least a TTL from now.
 func (s *Store) prolong(h *hold, ttl time.Duration) {
 	d := s.span(h, ttl)
 	s.mu.Lock()
@@ -219,8 +218,8 @@ func (s *Store) forget(h *hold) {
 
 func ownerID(key, owner string) string { return key + "\x00" + owner }
 
-// live returns the entry's hold. If its session or its time is over it forgets the hold
-// first.
+// live returns the entry's hold. It first drops a hold that has expired or whose
+// session is gone.
 func (s *Store) live(e *entry) *hold {
 	s.mu.Lock()
 	h := e.hold
@@ -240,8 +239,8 @@ func (s *Store) live(e *entry) *hold {
 	return h
 }
 
-// expire ends a hold or a place whose time is over. That is this Store's part,
-// since the session would keep it alive.
+// expire ends a hold or a place that has expired. This Store has to do it, because the
+// session would keep it alive.
 func (s *Store) expire(h *hold) {
 	select {
 	case h.entry.turn <- struct{}{}:

@@ -14,8 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few
-// processors.
+// TestMain runs many tests at once: most of them wait for time to pass or for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -44,7 +43,7 @@ func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Sto
 	return s
 }
 
-// conformance runs the suite on stores that connect makes.
+// conformance runs the suite on stores of connect.
 func conformance(t *testing.T, connect func(t testing.TB) store.Store) {
 	t.Helper()
 	storetest.Run(t, storetest.Harness{

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// The tokens of a node's grant are below 2^53, or there are none (hazard 34).
+// TestTokensOfNodes: the tokens of a node's grant are below 2^53, or there are none
+// (hazard 34).
 func TestTokensOfNodes(t *testing.T) {
 	t.Parallel()
 	at := func(elections, since int64) int64 { return elections<<32 | since }
@@ -29,10 +30,10 @@ func TestTokensOfNodes(t *testing.T) {
 		{"after an election", at(1, 1), 0, (1<<32 + 1) * store.TokenStep},
 		{"the last election with tokens", at(1<<15-1, 0), 0, (1<<15 - 1) << 32 * store.TokenStep},
 		{"the last node with tokens", at(1<<15-1, math.MaxUint32), 0, last},
-		{"the last node with tokens, and what is added", at(1<<15-1, math.MaxUint32), 1, 0},
+		{"last node and an addition", at(1<<15-1, math.MaxUint32), 1, 0},
 		{"one election more", at(1<<15, 0), 0, 0},
 		{"as many as can be", math.MaxInt64, 0, 0},
-		{"so much that is added that they end at once", 1, last - store.TokenStep, last},
+		{"addition up to the end", 1, last - store.TokenStep, last},
 		{"more than that", 1, last - store.TokenStep + 1, 0},
 	} {
 		if got := zkstore.Token(c.zxid, c.plus); got != c.want {
@@ -41,7 +42,7 @@ func TestTokensOfNodes(t *testing.T) {
 	}
 }
 
-// What a key's nodes tell of its tokens is on the server's disk.
+// TestTokensOverARestart: the tokens of a key's nodes are on the server's disk.
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
@@ -77,7 +78,8 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// Where no token is below 2^53 any more, locks go on without, but for claims that demand one.
+// TestNoTokensAreLeft: where no token is below 2^53 any more, claims are granted
+// without one, except those that require one.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -109,5 +111,5 @@ func TestNoTokensAreLeft(t *testing.T) {
 	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("with a token: got %v, want %v", err, store.ErrUnsupported)
 	}
-	grant(t, s, exclusive("spent")) // nothing is left of what was refused
+	grant(t, s, exclusive("spent")) // nothing is left of the refused claim
 }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// askAgain is when a waiter is to ask again: its watch tells of everything
-	// else.
+	// askAgain limits the time after which a waiter asks again. Its watch reports
+	// everything else.
 	askAgain = time.Second
-	// looks is of how many that hold is asked when their time is over.
+	// looks bounds how many of the holders are asked for their remaining time.
 	looks = 8
 )
 
-// wait leaves h in its place and watches the node before it, if the claim waits, and takes
-// h back if not. It returns the *store.BusyError, or errAgain.
+// wait leaves h in its place and watches the node before it, if the claim waits.
+// Otherwise it deletes h. It returns the *store.BusyError, or errAgain.
 func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
@@ -37,7 +37,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 		case err != nil:
 			return err
 		case left <= 0:
-			// Its releaser has not come to that.
+			// Its releaser has not deleted it.
 			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return err
 			}
@@ -76,7 +76,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	return busy
 }
 
-// left is how long a node stays by the servers' clock if nothing happens to it.
+// left returns how long a node stays by the servers' clock if nothing happens to it.
 func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, error) {
 	var text []byte
 	var stat *zk.Stat
@@ -90,7 +90,7 @@ func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, er
 	return time.Duration(stat.Mtime-s.sess.clock())*time.Millisecond + parseNote(text).life, nil
 }
 
-// hint is the shortest that one of those ahead still stays.
+// hint returns the shortest time that one of those ahead still stays.
 func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
 	var best time.Duration
 	for i, m := range ahead {

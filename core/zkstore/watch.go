@@ -13,20 +13,20 @@ import (
 // sub is a waiter that is to be woken.
 type sub struct{ wake chan struct{} }
 
-// spot is what is watched: that a node goes, or also that its data changes.
+// spot is a watched event: a node goes, or its data changes too.
 type spot struct {
 	path string
 	data bool
 }
 
-// spy waits for the one event of a watch, on behalf of all that want to know. It
-// stays when there is none left: the client cannot take a watch back, so a waiter that
-// comes next has this one, as long as the node is there.
+// spy waits for the one event of a watch, on behalf of all waiters that wait for it. It
+// stays when no waiter is left, because the client cannot cancel a watch. A waiter that
+// comes next uses it, as long as the node is there.
 type spy struct {
-	ids map[string]struct{} // key and lease of those
+	ids map[string]struct{} // key and lease of these waiters
 }
 
-// Watch returns a channel that receives when what the waiting claim c waits for
+// Watch returns a channel that receives when a node for which the waiting claim c waits
 // has gone. It sends nothing: Acquire has set the watch of a claim that waits.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", c); err != nil {
@@ -56,8 +56,8 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return w.wake, nil
 }
 
-// watch has the waiter of this id woken when something happens at a spot. It
-// fails with zk.ErrNoNode if there is nothing there.
+// watch makes the waiter of this id woken when the event of a spot happens. It fails
+// with zk.ErrNoNode if there is no node.
 func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	if s.listen(at, id, nil) {
 		return nil
@@ -67,8 +67,8 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 		if at.data {
 			_, _, events, err = s.conn.GetW(at.path)
 		} else {
-			// The children of a node that has none change only when it goes; its
-			// data is written with every extension.
+			// The children of a node without children change only when the node goes.
+			// Its data is written with every extension.
 			_, _, events, err = s.conn.ChildrenW(at.path)
 		}
 		return err
@@ -80,8 +80,8 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	return nil
 }
 
-// listen adds a waiter to a spy. If there is none, it starts one on events, if
-// they are given, and else returns false.
+// listen adds a waiter to a spy. If there is none, it starts one on events, if they are
+// given, and returns false otherwise.
 func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *Store) wake(at spot, p *spy) {
 	}
 }
 
-// unwatch ends what a waiter waits for at these spots, but for those where it
-// waits again, under the mutex.
+// unwatch ends a waiter's wait at these spots, except those where it waits again, under
+// the mutex.
 func (s *Store) unwatch(id string, spots []spot) {
 	for _, at := range spots {
 		if p := s.spies[at]; p != nil && !slices.Contains(s.spots[id], at) {
@@ -134,7 +134,7 @@ func (s *Store) unwatch(id string, spots []spot) {
 	}
 }
 
-// unwatchAll is unwatch for all that a waiter waits for.
+// unwatchAll calls unwatch for all spots of a waiter.
 func (s *Store) unwatchAll(id string) {
 	spots := s.spots[id]
 	delete(s.spots, id)

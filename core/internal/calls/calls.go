@@ -1,10 +1,11 @@
-// Package calls runs a call where its caller can leave it: a client does not return
-// when a context ends, or gives up its connection then.
+// Package calls runs a call so that its caller can leave it: a client may not return
+// when a context is done, or may give up its connection then.
 //
 // It is for calls whose late outcome nobody needs: redisstore, its pipeline, pgstore
-// and casstore. They bound a call themselves, since PostgreSQL's wait for a row and the
-// pipeline's timer follow the bound, and know whether anything was sent. A late answer in zkstore is a node
-// to be removed, and in redlock a vote, so these have ways of their own; memstore has no calls.
+// and casstore. These stores bound a call themselves, because PostgreSQL's wait for a
+// row and the pipeline's timer follow the bound, and they know whether anything was
+// sent. A late answer in zkstore is a node to be removed, and in redlock a vote, so
+// these have their own ways. memstore has no calls.
 package calls
 
 import (
@@ -12,9 +13,9 @@ import (
 	"fmt"
 )
 
-// Detached runs work on a goroutine of its own, also if ctx has ended, and returns its
-// outcome. If ctx ends first, the caller has left, and err is the cause; a later outcome
-// is dropped. A panic in work is an error.
+// Detached runs work on a goroutine of its own, even if ctx is done, and returns its
+// outcome. If ctx is done first, the caller has left, and err is the cause; a later
+// outcome is dropped. A panic in work is an error.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left bool, err error) {
 	type outcome struct {
 		value T

@@ -16,7 +16,8 @@ var errOwn = errors.New("own")
 func TestDetached(t *testing.T) {
 	t.Parallel()
 
-	t.Run("an outcome is returned as it is", func(t *testing.T) {
+	// It is returned unchanged.
+	t.Run("outcome", func(t *testing.T) {
 		t.Parallel()
 		got, left, err := calls.Detached(t.Context(), func() (int, error) { return 42, errOwn })
 		if got != 42 || left || err != errOwn {
@@ -24,7 +25,8 @@ func TestDetached(t *testing.T) {
 		}
 	})
 
-	t.Run("a caller leaves when its context ends, and the work goes on", func(t *testing.T) {
+	// A caller leaves when its context is done, and the work goes on.
+	t.Run("caller leaves", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errOwn)
@@ -42,7 +44,8 @@ func TestDetached(t *testing.T) {
 		})
 	})
 
-	t.Run("the work runs even if the context has ended", func(t *testing.T) {
+	// The work runs even if the context is done.
+	t.Run("context done before", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -54,10 +57,11 @@ func TestDetached(t *testing.T) {
 		<-ran
 	})
 
-	t.Run("an outcome that is there when the context ends counts", func(t *testing.T) {
+	// An outcome that is there when the context is done counts.
+	t.Run("outcome with the context", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			for range 100 { // a select between two that are ready is a matter of luck
+			for range 100 { // a select between two that are ready is random
 				ctx, cancel := context.WithCancel(t.Context())
 				got, left, err := calls.Detached(atOnce{ctx, cancel}, func() (int, error) { return 42, nil })
 				if got != 42 || left || err != nil {
@@ -67,7 +71,7 @@ func TestDetached(t *testing.T) {
 		})
 	})
 
-	t.Run("a panic is an error", func(t *testing.T) {
+	t.Run("panic", func(t *testing.T) {
 		t.Parallel()
 		_, left, err := calls.Detached(t.Context(), func() (int, error) { panic("in a hook") })
 		if left || err == nil || !strings.Contains(err.Error(), "panic in the client: in a hook") {
@@ -76,8 +80,8 @@ func TestDetached(t *testing.T) {
 	})
 }
 
-// atOnce is a context that ends at the moment at which it is waited for, when everything
-// else has come to rest.
+// atOnce is a context that is done at the moment at which it is waited for, when
+// everything else has come to rest.
 type atOnce struct {
 	context.Context
 	cancel context.CancelFunc

@@ -1,12 +1,12 @@
-// Package claims is what the stores on servers refuse of a claim before anything is sent.
-// A Locker sends nothing of it: a weight that is not positive, for example, would make room
-// for others.
+// Package claims has the checks of claims that all stores on servers make before
+// anything is sent. A Locker sends no claim that they refuse: a weight that is not
+// positive, for example, would make room for others.
 //
-// What a store refuses beyond that is in the store: in Redis a lease and an owner stand
-// between spaces, dates of PostgreSQL have an end, and sessions of ZooKeeper keep no
-// records. redlock has a check of its own, of what a majority can decide; the rest is
-// refused by its nodes. memstore has one too: it has no format, and takes any key, value and
-// limit; core/storetest builds broken stores on it, whose claims go beyond store.All.
+// Further checks are in each store: in Redis a lease and an owner stand between spaces,
+// dates of PostgreSQL have an end, and sessions of ZooKeeper keep no records. redlock
+// checks only that a majority can decide a claim; its nodes check the rest. memstore
+// has a check of its own: it has no format, and takes any key, value and limit;
+// core/storetest builds broken stores on it, whose claims go beyond store.All.
 package claims
 
 import (
@@ -21,20 +21,21 @@ import (
 )
 
 const (
-	// maxToken is the highest token that can be asked for. Tokens stay below 2^53, up to
-	// which a Lua number is exact, and a key with one just below that could never be
-	// granted again.
+	// maxToken is the highest token that a claim may require. Tokens stay below 2^53,
+	// up to which a Lua number is exact. A key with a token just below that could never
+	// be granted again.
 	maxToken = 1 << 52
-	// maxValue is the length of a record's value: Redis takes no word of more than
-	// 512 MiB, and does nothing else while it copies one.
+	// maxValue bounds the length of a record's value in bytes. Redis takes no word of
+	// more than 512 MiB, and does nothing else while it copies one.
 	maxValue = 64 << 20
-	// maxAttempt is an int on every platform: what one process saves, each can read.
+	// maxAttempt is an int on every platform: a number that one process saves can be
+	// read by each.
 	maxAttempt = math.MaxInt32
 )
 
-// Check refuses c for op: "acquire", "extend", "release" or "watch". It looks at what op
-// uses. The error is store.ErrInvalid, or store.ErrUnsupported for a token where no store
-// gives one.
+// Check returns an error if c is not allowed for op: "acquire", "extend", "release" or
+// "watch". It checks the fields that op uses. The error is store.ErrInvalid, or
+// store.ErrUnsupported for a token where no store gives one.
 func Check(s, op string, c *store.Claim, braces bool) error {
 	fault := badKey(c.Key, braces)
 	switch {
@@ -62,7 +63,7 @@ func Check(s, op string, c *store.Claim, braces bool) error {
 	return fmt.Errorf("%s: %s: %s: %w", s, op, fault, store.ErrInvalid)
 }
 
-// CheckKey refuses with store.ErrInvalid a key that no store has.
+// CheckKey returns store.ErrInvalid for a key that no store can have.
 func CheckKey(op, key string, braces bool) error {
 	if fault := badKey(key, braces); fault != "" {
 		return fmt.Errorf("%s: %s: %w", op, fault, store.ErrInvalid)
@@ -80,7 +81,7 @@ func badKey(key string, braces bool) string {
 	return ""
 }
 
-// printable tells that s is printable UTF-8.
+// printable reports whether s is printable UTF-8.
 func printable(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c-' ' > '~'-' ' {

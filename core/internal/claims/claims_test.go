@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Each fault is refused by the operations that use what is wrong, and by no other.
+// TestCheck: each fault is refused by the operations that use the faulty field, and by
+// no other.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ops := []string{"acquire", "extend", "release", "watch"}

@@ -6,9 +6,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Classless returns err without what it says of the outcome of a call: the errors of package
-// store. It matches whatever else err matches. A caller can end its context with any cause,
-// also with one of these errors, and that is no answer of a store.
+// Classless returns err without its class, the errors of package store that describe
+// the outcome of a call. The result matches everything else that err matches. A caller
+// can cancel its context with any cause, even with one of these errors, and that is no
+// answer of a store.
 func Classless(err error) error {
 	for _, class := range classes {
 		if errors.Is(err, class) {
@@ -25,7 +26,7 @@ type classless struct{ err error }
 
 func (c *classless) Error() string { return c.err.Error() }
 
-// Is has errors.Is match what c.err matches, except a class.
+// Is reports whether c.err matches target, unless target is a class.
 func (c *classless) Is(target error) bool {
 	for _, class := range classes {
 		if target == class {
@@ -35,7 +36,7 @@ func (c *classless) Is(target error) bool {
 	return errors.Is(c.err, target)
 }
 
-// As has errors.As find what is in c.err, except what says that the key is busy.
+// As finds target in c.err, except an error that means that the key is busy.
 func (c *classless) As(target any) bool {
 	if _, busy := target.(**store.BusyError); busy {
 		return false

@@ -7,9 +7,9 @@ import (
 )
 
 // suspended returns how long this machine has been suspended since it booted:
-// CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. A pause between
-// the readings would make the result smaller, and that would be remembered, so
-// they are repeated then.
+// CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. A pause between the
+// readings would make the result smaller, and that result would be remembered. So the
+// readings are repeated then.
 func suspended() time.Duration {
 	var d time.Duration
 	for range 10 {

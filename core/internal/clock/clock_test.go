@@ -7,8 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// hazard 4
-// TestTheClockAsks is about hazard 4 of PROOF.md.
+// TestTheClockAsks: hazard 4 TestTheClockAsks is about hazard 4 of PROOF.md.
 func TestTheClockAsks(t *testing.T) {
 	t.Parallel()
 	asked, asleep := 0, time.Duration(0)
@@ -29,7 +28,7 @@ func TestTheClockAsks(t *testing.T) {
 		{"more time passes", 22 * time.Second, time.Hour + time.Second, time.Hour - 21*time.Second, time.Hour + time.Second, 0},
 		{"the wall clock is set back", 23 * time.Second, -24 * time.Hour, time.Hour - 21*time.Second, time.Hour + 2*time.Second, 1},
 		{"the wall clock is set ahead", 24 * time.Second, 24 * time.Hour, time.Hour - 21*time.Second, time.Hour + 3*time.Second, 1},
-		{"it was suspended again, and the clock set right", 25 * time.Second, 3*time.Hour + 25*time.Second, 2 * time.Hour, 2*time.Hour + 25*time.Second, 1},
+		{"suspended again, clock set right", 25 * time.Second, 3*time.Hour + 25*time.Second, 2 * time.Hour, 2*time.Hour + 25*time.Second, 1},
 	} {
 		asked, asleep = 0, step.asleep
 		if got := later(step.mono, step.wall); got != step.want || asked != step.asks {
@@ -38,7 +37,7 @@ func TestTheClockAsks(t *testing.T) {
 	}
 }
 
-// hazard 4
+// TestMoment is about hazard 4.
 func TestMoment(t *testing.T) {
 	t.Parallel()
 	var asleep time.Duration

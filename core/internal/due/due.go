@@ -1,4 +1,4 @@
-// Package due is a queue of what is due at some time.
+// Package due is a queue of values by their due time.
 package due
 
 import (
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Queue holds values, what is due first in front. Its zero value is empty. It is not
+// Queue holds values, the first due one in front. Its zero value is empty. It is not
 // safe for concurrent use.
 //
-// It is a heap. All that it compares stands in it, and a value does not know its
-// place there: a hundred thousand values are not in the processor's cache. So what is
-// removed leaves a stale item behind, which is taken out when it comes to the front,
-// or with all others when they are as many as the rest.
+// It is a heap that contains all that it compares, and a value does not know its place
+// there: a hundred thousand values are not in the processor's cache. So a removed value
+// leaves a stale item behind. That item is taken out when it comes to the front, or
+// with all others when they are as many as the rest.
 type Queue[T any] struct {
 	items items[T]
 	stale int
-	spare []*Entry[T] // a few to use again
+	spare []*Entry[T] // a few for reuse
 }
 
 // Entry leads from the queue to a value that was added, until that is removed.
@@ -28,7 +28,7 @@ type item[T any] struct {
 	entry *Entry[T]
 }
 
-// Len is how many values there are.
+// Len returns the number of values.
 func (q *Queue[T]) Len() int { return len(q.items) - q.stale }
 
 // Add adds v, which is due at that time on the caller's clock.
@@ -45,7 +45,7 @@ func (q *Queue[T]) Add(at time.Duration, v *T) *Entry[T] {
 	return e
 }
 
-// Remove removes the value of e, which is not to be used any more; nil has none.
+// Remove removes the value of e, which must not be used any more. A nil e has no value.
 func (q *Queue[T]) Remove(e *Entry[T]) {
 	if e == nil {
 		return
@@ -64,7 +64,7 @@ func (q *Queue[T]) Remove(e *Entry[T]) {
 	}
 }
 
-// First is the value that is due first, and when; nil if there is none.
+// First returns the value that is due first, and its time, or nil.
 func (q *Queue[T]) First() (at time.Duration, v *T) {
 	for len(q.items) > 0 {
 		first := q.items[0]
@@ -101,7 +101,7 @@ func (q items[T]) Len() int           { return len(q) }
 func (q items[T]) Less(i, j int) bool { return q[i].due < q[j].due }
 func (q items[T]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop pass nothing on, which would need an allocation.
+// Push and Pop pass no value on, which would need an allocation.
 func (q *items[T]) Push(any) {}
 
 func (q *items[T]) Pop() any {

@@ -35,13 +35,13 @@ func (q *Queue[T]) Remove(n *Node[T]) {
 	q.length--
 }
 
-// Len is how many members there are.
+// Len returns the number of members.
 func (q *Queue[T]) Len() int { return q.length }
 
-// First is the member that came first, nil if there is none.
+// First returns the member that came first, or nil.
 func (q *Queue[T]) First() *T { return q.ring.Next() }
 
-// Next is the member that came after that of n, nil if there is none.
+// Next returns the member that came after that of n, or nil.
 func (n *Node[T]) Next() *T {
 	if n.next == nil {
 		return nil
@@ -49,5 +49,5 @@ func (n *Node[T]) Next() *T {
 	return n.next.member
 }
 
-// Queued tells whether the member of n is in a queue.
+// Queued reports whether the member of n is in a queue.
 func (n *Node[T]) Queued() bool { return n.next != nil }

@@ -12,12 +12,12 @@ import (
 // ErrClosed is returned by Watch after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// keep is how long a connection without watches stays open.
+// keep is the time for which a connection without watches stays open.
 const keep = time.Minute
 
-// Hub has the watches of a store, each with data D, which the Hub's mutex guards. The first
-// watch opens a connection, and the next one opens another where it broke. A Hub is safe for
-// concurrent use.
+// Hub has the watches of a store, each with data D, which the Hub's mutex guards. The
+// first watch opens a connection. After the connection broke, the next watch opens
+// another. A Hub is safe for concurrent use.
 type Hub[D any] struct {
 	listen func(ctx context.Context, l *Listener[D]) error
 
@@ -27,7 +27,7 @@ type Hub[D any] struct {
 	wg     sync.WaitGroup
 }
 
-// New makes a Hub. Listen opens a connection, calls Live and Wake of l, and returns the
+// New makes a Hub. listen opens a connection, calls Live and Wake of l, and returns the
 // reason when the connection ends, which is soon after ctx is done. It may panic.
 func New[D any](listen func(ctx context.Context, l *Listener[D]) error) *Hub[D] {
 	return &Hub[D]{listen: listen}
@@ -50,13 +50,14 @@ type watch[D any] struct {
 	of   string
 	ch   chan struct{}
 	data D
-	stop func() bool // takes back the leave at the end of ctx; nil at first
+	stop func() bool // undoes the leave at the end of ctx; nil at first
 }
 
-// Watch returns a channel that has an element after each wake-up of of, until ctx is done,
-// and that is closed when the connection ends. It waits until the connection is live. It
-// returns ErrClosed after Close, the cause of ctx, the reason for which the connection
-// ended, or late after limit. Then the connection is ended, as it may hang in a dial.
+// Watch returns a channel that has an element after each wake-up of of, until ctx is
+// done. The channel is closed when the connection ends. Watch waits until the
+// connection is live. It returns ErrClosed after Close, the cause of ctx, the reason
+// for which the connection ended, or late after limit. It then ends the connection,
+// which may hang in a dial.
 func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late error) (<-chan struct{}, error) {
 	w := &watch[D]{of: of, ch: make(chan struct{}, 1)}
 	l, err := h.join(w)
@@ -154,7 +155,7 @@ func (h *Hub[D]) Each(of string, f func(*D)) bool {
 	return len(all) > 0
 }
 
-// Live has the watches of the connection return.
+// Live makes the Watch calls of the connection return.
 func (l *Listener[D]) Live() { close(l.live) }
 
 // Wake wakes the watches of of, after f has seen the data of each. f may be nil.

@@ -20,7 +20,7 @@ var (
 type server struct {
 	*hub.Hub[int]
 	opened []*hub.Listener[int]
-	silent bool // new connections do not get live
+	silent bool // new connections do not become live
 }
 
 func (s *server) listen(ctx context.Context, l *hub.Listener[int]) error {

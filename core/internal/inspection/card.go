@@ -12,13 +12,14 @@ import (
 // id is the form of the ID of a process.
 var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// EncodeCard is what is kept of c. It refuses with store.ErrInvalid what no store keeps.
+// EncodeCard returns the stored form of c. It returns store.ErrInvalid for a card that
+// is not allowed.
 func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	if !id.MatchString(c.Process) {
 		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, store.ErrInvalid)
 	}
 	if ttl < time.Millisecond || ttl > store.MaxKeep {
-		return nil, fmt.Errorf("%s: a card for %v, 1ms to %v is allowed: %w", op, ttl, store.MaxKeep, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: a card for %v, 1ms to 24 days is allowed: %w", op, ttl, store.ErrInvalid)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -30,7 +31,8 @@ func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	return text, nil
 }
 
-// DecodeCard reads what EncodeCard wrote for process. It is false of any other text.
+// DecodeCard reads a card that EncodeCard wrote for process. It returns false for any
+// other text.
 func DecodeCard(process string, text []byte) (c store.Card, ok bool) {
 	if len(text) > store.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
 		return store.Card{}, false

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Whatever others have kept in place of a card, it is left out, or is one that can be kept
-// and shown again.
+// FuzzDecodeCard: a text that others have stored in place of a card is left out, or is
+// one that can be stored and shown again.
 func FuzzDecodeCard(f *testing.F) {
 	text, err := inspection.EncodeCard("test", store.Card{
 		Process: "AAAAAAAA", Service: "\x1b[2J\u202e", Host: "<b>", PID: -1, Start: time.Unix(1, 0),

@@ -1,5 +1,4 @@
-// Package inspection is what the stores of this repository have in common as a
-// store.Inspector.
+// Package inspection has the common parts of the store.Inspectors of this repository.
 package inspection
 
 import (
@@ -9,18 +8,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// CheckRevoke refuses with store.ErrInvalid what cannot be revoked.
+// CheckRevoke returns store.ErrInvalid for a revoke that is not allowed.
 func CheckRevoke(op, hold string, keep time.Duration) error {
 	if hold == "" || len(hold) > 64 {
 		return fmt.Errorf("%s: the ID of a hold is needed: %w", op, store.ErrInvalid)
 	}
 	if keep < 0 || keep > store.MaxKeep {
-		return fmt.Errorf("%s: to keep the key for %v, 0 to %v is allowed: %w", op, keep, store.MaxKeep, store.ErrInvalid)
+		return fmt.Errorf("%s: to keep the key for %v, 0 to 24 days is allowed: %w", op, keep, store.ErrInvalid)
 	}
 	return nil
 }
 
-// CheckPage refuses with store.ErrInvalid the length of a page.
+// CheckPage returns store.ErrInvalid for a page length that is not allowed.
 func CheckPage(op string, most int) error {
 	if most < 1 || most > store.MostListed {
 		return fmt.Errorf("%s: a page of %d, 1 to %d is allowed: %w", op, most, store.MostListed, store.ErrInvalid)
@@ -28,19 +27,19 @@ func CheckPage(op string, most int) error {
 	return nil
 }
 
-// Lost says that there is no such hold.
+// Lost returns the error for a hold that does not exist.
 func Lost(op string) error {
 	return fmt.Errorf("%s: there is no such hold: %w", op, store.ErrLost)
 }
 
-// Process is id if it can be the ID of a Locker, as store.ProcessOf returns them, else
-// "".
+// Process returns id if it can be the ID of a Locker, as store.ProcessOf returns them,
+// and "" otherwise.
 func Process(id string) string {
 	return store.ProcessOf(id + "AAAAAAAAAAAAAAAAAAAAAAAAAA") // a lease of it
 }
 
-// Age is how long ago a grant was, whose token is the time in microseconds at which it
-// came unless something made it later; 0 if that is not known.
+// Age returns the time since a grant, or 0 if unknown. The token is the time of the
+// grant in microseconds, unless something made it later.
 func Age(token, now uint64) time.Duration {
 	if token == 0 || token > now {
 		return 0

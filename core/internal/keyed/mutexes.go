@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// Mutexes is a mutex for each key. The zero value is ready, and keys that are
-// not in use take no memory. It is safe for concurrent use.
+// Mutexes is a mutex for each key. The zero value is ready, and unused keys take no
+// memory. It is safe for concurrent use.
 type Mutexes[K comparable] struct {
 	mu sync.Mutex
 	of map[K]*mutex
 }
 
-// mutex is that of a key that is held or waited for.
+// mutex is the mutex of a key that is held or waited for.
 type mutex struct {
-	users int           // how many have it or wait for it
+	users int           // the number of callers that have it or wait for it
 	free  chan struct{} // takes one element while it is held
 }
 
-// Lock waits for the key until ctx ends, and then fails with ctx's cause.
+// Lock waits for the key until ctx is done, and then fails with ctx's cause.
 func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	if m.TryLock(key) {
-		return nil // also if ctx has ended
+		return nil // even if ctx is done
 	}
 	select {
 	case m.enter(key).free <- struct{}{}:
@@ -33,7 +33,7 @@ func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	}
 }
 
-// TryLock takes the key if it is free, and tells whether it did.
+// TryLock takes the key if it is free, and reports whether it did.
 func (m *Mutexes[K]) TryLock(key K) bool {
 	select {
 	case m.enter(key).free <- struct{}{}:
@@ -44,7 +44,8 @@ func (m *Mutexes[K]) TryLock(key K) bool {
 	}
 }
 
-// Unlock gives the key to one of those that wait for it. The caller has it.
+// Unlock passes the key to one of the callers that wait for it. The caller must have
+// it.
 func (m *Mutexes[K]) Unlock(key K) {
 	<-m.leave(key).free
 }

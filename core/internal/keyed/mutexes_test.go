@@ -12,7 +12,7 @@ import (
 
 func TestMutexes(t *testing.T) {
 	t.Parallel()
-	t.Run("one at a time has a key, others have others", func(t *testing.T) {
+	t.Run("one holder per key", func(t *testing.T) {
 		t.Parallel()
 		var m keyed.Mutexes[int]
 		var all sync.WaitGroup

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// waiter returns what counts of c for its admission.
+// waiter returns the part of c that counts for its admission.
 func waiter(now time.Time, c store.Claim) Waiter {
 	return Waiter{
 		Lease: c.Lease, Owner: c.Owner, Via: c.Via, Weight: c.Weight, Limit: c.Limit, Fair: c.Fair, Run: c.Record != nil,
@@ -35,8 +35,9 @@ func (s *State) heaviest(owner string) (weight int64) {
 	return weight
 }
 
-// room is the admission rule: it reports whether w fits, beside holds without an owner too
-// if kept is true. If it does not, free is the earliest end of what keeps it out.
+// room applies the admission rule. It reports whether w fits, beside holds without an
+// owner too if kept is true. If w does not fit, free is the earliest expiry of a hold
+// that keeps it out.
 func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	owner, heaviest := s.join(w)
 	sum, limit := w.Weight, w.Limit

@@ -42,12 +42,12 @@ func (s *State) undo(now time.Time, lease string) {
 	}
 }
 
-// save keeps r. A record that is kept for no time is gone with the next operation.
+// save stores r. A record that is kept for no time is gone with the next operation.
 func (s *State) save(now time.Time, r store.Record) {
 	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
 }
 
-// saveFor keeps the record of a release.
+// saveFor stores the record of a release.
 func (s *State) saveFor(now time.Time, c store.Claim) {
 	s.save(now, *c.Record)
 	s.Record.Saver = c.Lease
@@ -61,8 +61,8 @@ func (s *State) saved(c store.Claim) bool {
 		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
 }
 
-// HasSavedOther reports whether c's lease has saved a record that is kept, and no run has begun
-// since, but not the one that c would save.
+// HasSavedOther reports whether c's lease has saved another stored record than the one
+// that c would save, and no run has begun since.
 func (s *State) HasSavedOther(now time.Time, c store.Claim) bool {
 	r := s.Record
 	return c.Record != nil && r != nil && r.Saver == c.Lease && r.Until.After(now) && !s.saved(c)

@@ -1,6 +1,6 @@
-// Package keystate has the rule of a lock: what is kept of one key, and how a claim changes
-// it. It is for stores that decide in Go: they load a [State], apply one operation at their
-// own time, and keep what it has become, which may be by compare-and-set.
+// Package keystate has the rule of a lock: the state of one key, and how a claim
+// changes it. It is for stores that decide in Go: they load a [State], apply one
+// operation at their own time, and store the result, which may be by compare-and-set.
 //
 // An operation is decided by its arguments alone. It reads no clock, waits for nothing and
 // wakes nobody: it returns the leases of the waiting claims to wake. A State is plain data
@@ -14,17 +14,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// State is what is kept of one key. Its zero value is that of a key which was never used.
-// Each operation first removes what has expired at its time.
+// State is the stored state of one key. Its zero value is the state of a key that was
+// never used. Each operation first removes everything that has expired at its time.
 type State struct {
-	Holds   []Hold      // in the order of their grants, but those that are kept come later
+	Holds   []Hold      // in the order of their grants, but kept ones come later
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
 	// Token is the first token of the last grant, which also has the store.TokenStep-1
-	// after it. A State that begins anew has the highest token that was forgotten, if
+	// after it. A State that was forgotten starts with the highest forgotten token, if
 	// the clock may not have passed it.
 	Token  uint64
-	Record *Record // nil: nothing is recorded
+	Record *Record // nil: no record
 }
 
 // Hold is a grant that has not expired. One without an owner was released with Claim.Keep,
@@ -35,7 +35,7 @@ type Hold struct {
 	Since, Until time.Time
 }
 
-// Waiter is what counts of a claim that waits.
+// Waiter is the part of a waiting claim that counts.
 type Waiter struct {
 	Lease, Owner, Via string
 	Weight, Limit     int64
@@ -57,18 +57,18 @@ type Record struct {
 	Done    bool
 	Until   time.Time
 	Saver   string // the lease that saved it, if no run has begun since
-	// Beginner is the lease that began the last run, if nothing was saved since and it was
-	// not undone. Fresh says that there was no record then.
+	// Beginner is the lease that began the last run, if nothing was saved since and it
+	// was not undone. Fresh is set if there was no record then.
 	Beginner string
 	Fresh    bool
-	Before   *Record // what that run found, if it is remembered; it has none itself
+	Before   *Record // the record before that run, if it is remembered; it has none itself
 }
 
-// Empty reports whether the key can be forgotten at now. Its last token is kept until the
-// clock has passed it.
+// Empty reports whether the key can be forgotten at now. Its last token is kept until
+// the clock has passed it.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
-		return false // as mostly: it need not look at a crowd
+		return false // as usual: it need not visit a crowd
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&

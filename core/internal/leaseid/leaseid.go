@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// letters are what IDs are made of, in the alphabet of rand.Text: five bits each.
+// letters are the characters of IDs, in the alphabet of rand.Text: five bits each.
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 const (

@@ -1,6 +1,5 @@
-// Package outage knows whether a server is down, so that callers are told at once and
-// need no time-outs of their own to find out. It knows nothing of what the server is
-// asked for.
+// Package outage knows whether a server is down, so that callers learn it at once and
+// need no time-outs of their own. It does not know what the server is asked for.
 package outage
 
 import (
@@ -16,38 +15,39 @@ const (
 	// patience limits how long Enter waits for the probe. Where a server is back, the
 	// callers that wait are to get in.
 	patience = 100 * time.Millisecond
-	// pace is the least time between the end of a probe and the beginning of the next one.
+	// pace is the minimum time between the end of a probe and the beginning of the next
+	// one.
 	pace = 20 * time.Millisecond
-	// calm is how long a probe that was answered puts off the next one while the gate is
-	// open, since callers may leave all the time.
-	calm = time.Second
-	// hearsay limits how long a caller whose deadline has passed waits for the error of the
-	// probe. A connection that is refused has it in much less.
-	hearsay = 10 * time.Millisecond
+	// probePause delays the next probe after one that was answered, while the gate is
+	// open, because callers may leave all the time.
+	probePause = time.Second
+	// probeGrace limits how long a caller whose deadline has passed waits for the error of
+	// the probe. A connection that is refused has its error much earlier.
+	probeGrace = 10 * time.Millisecond
 )
 
-// Gate is open or closed: what is known of one server by the outcomes of its calls. The
-// first call or probe that could not reach the server closes it, and any answer opens it.
-// While it is closed, one probe at a time asks the server, on behalf of all that want to
-// enter. A Gate is safe for concurrent use; its zero value is open, and stays so until
-// Watch.
+// Gate is open or closed: it has what is known of one server by the outcomes of its
+// calls. The first call or probe that could not reach the server closes it, and any
+// answer opens it. While it is closed, one probe at a time asks the server, on behalf
+// of all that want to enter. A Gate is safe for concurrent use. Its zero value is open,
+// and stays so until Watch.
 type Gate struct {
 	answers atomic.Uint64         // so far; they wrap
-	why     atomic.Pointer[error] // what the connection said; nil while the gate is open
+	why     atomic.Pointer[error] // the error of the connection; nil while the gate is open
 
 	mu    sync.Mutex
 	probe func(ctx context.Context) error // nil before Watch and after Close
 	limit time.Duration
-	done  chan struct{}      // closed at the end of the probe under way; nil without one
+	done  chan struct{}      // closed at the end of the probe in progress, or nil
 	last  time.Time          // when the last probe ended
 	stop  context.CancelFunc // of the probe
 
 	probes sync.WaitGroup
 }
 
-// Watch has the gate close while the server is down. Probe asks the server anything
-// that changes nothing, over a connection of its own; it returns soon after its ctx
-// ends, which is after limit.
+// Watch makes the gate close while the server is down. probe asks the server a question
+// that changes nothing, over a connection of its own. It returns soon after its ctx is
+// done, which is after limit.
 func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,7 +60,8 @@ type Mark uint64
 // Begin returns the mark of a call that begins.
 func (g *Gate) Begin() Mark { return Mark(g.answers.Load()) }
 
-// Answered says that the server has answered, whatever it was. That opens the gate.
+// Answered records that the server has answered, whatever the answer was. That opens
+// the gate.
 func (g *Gate) Answered() {
 	g.answers.Add(1)
 	if g.Why() != nil {
@@ -72,8 +73,8 @@ func (g *Gate) open() {
 	g.why.Store(nil)
 }
 
-// Failed says that a call could not reach the server: it is down, unless something was
-// answered since the call began.
+// Failed records that a call could not reach the server: it is down, unless something
+// was answered since the call began.
 func (g *Gate) Failed(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,21 +86,21 @@ func (g *Gate) fail(begun Mark, err error) {
 		return
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = errors.New(err.Error()) // it is not the context of the callers that will be told
+		err = errors.New(err.Error()) // the callers that get this error have other contexts
 	}
 	g.why.Store(&err)
-	if g.Begin() != begun { // and the caller that answered may have looked before
+	if g.Begin() != begun { // the caller that answered may have checked before
 		g.open()
 	}
 }
 
-// Doubt says that a call had no answer. Its caller may have had little time, or its
+// Doubt records that a call had no answer. Its caller may have had little time, or its
 // connection may have been idle for too long, or lost. So it is only a reason to probe.
-// Doubt returns what Why does. If the deadline of ctx has passed, it waits for the end of
-// the probe first, for at most 10 ms.
+// Doubt returns the result of Why. If the deadline of ctx has passed, it first waits
+// for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
-	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= calm) {
+	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {
 		g.ask()
 	}
 	done := g.done
@@ -107,13 +108,13 @@ func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) && done != nil && g.Why() == nil {
 		select {
 		case <-done:
-		case <-time.After(hearsay):
+		case <-time.After(probeGrace):
 		}
 	}
 	return g.Why()
 }
 
-// Why returns what the connection said, or nil while the gate is open.
+// Why returns the error of the connection, or nil while the gate is open.
 func (g *Gate) Why() error {
 	if why := g.why.Load(); why != nil {
 		return *why
@@ -121,9 +122,9 @@ func (g *Gate) Why() error {
 	return nil
 }
 
-// Enter returns nil while the gate is open. Otherwise it waits for the probe that is under
-// way, or begins one, for at most 100 ms. Its error is Known, and matches the cause of ctx
-// if that is done.
+// Enter returns nil while the gate is open. Otherwise it waits for the probe in
+// progress, or begins one, for at most 100 ms. Its error is Known, and matches the
+// cause of ctx if ctx is done.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil
@@ -151,7 +152,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 	return &downError{why}
 }
 
-// ask begins a probe, unless one is under way.
+// ask begins a probe, unless one is in progress.
 func (g *Gate) ask() {
 	if g.done != nil || g.probe == nil {
 		return
@@ -166,7 +167,7 @@ func (g *Gate) ask() {
 		defer close(done)
 		defer cancel()
 		time.Sleep(wait)
-		begun, err := g.Begin(), errors.New("the client has ended the goroutine that asked")
+		begun, err := g.Begin(), errors.New("the client exited the goroutine that asked")
 		defer func() {
 			if r := recover(); r != nil {
 				err = fmt.Errorf("panic in the client: %v", r)
@@ -191,7 +192,7 @@ func (g *Gate) verdict(begun Mark, err error) {
 	g.done, g.last = nil, time.Now()
 }
 
-// Close opens the gate for good, and waits for the probe that is under way.
+// Close opens the gate for good, and waits for the probe in progress.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	g.probe = nil

@@ -17,7 +17,7 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// server is what a gate is before.
+// server is the server behind a gate.
 type server struct {
 	outage.Gate
 	probes, running, most atomic.Int64
@@ -38,7 +38,7 @@ func hangs(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sim runs f with a gate whose probes go as answer says.
+// sim runs f with a gate whose probes go as answer does.
 func sim(t *testing.T, name string, answer func(ctx context.Context) error, f func(t *testing.T, s *server)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -51,14 +51,14 @@ func sim(t *testing.T, name string, answer func(ctx context.Context) error, f fu
 	})
 }
 
-// enter fails the test if the gate takes longer than it may, or says why it is closed
-// with other words than the connection's.
+// enter fails the test if the gate takes longer than it may, or has another error than
+// the connection's.
 func (s *server) enter(t *testing.T) error {
 	t.Helper()
 	start := time.Now()
 	err := s.Enter(t.Context())
 	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("it took %v", took)
+		t.Errorf("got an answer after %v", took)
 	}
 	if err != nil && !outage.Known(err) {
 		t.Errorf("got %v, which does not say that the server is down", err)
@@ -71,19 +71,22 @@ func TestGate(t *testing.T) {
 	refuses := func(context.Context) error { return errRefused }
 	answers := func(context.Context) error { return nil }
 
-	sim(t, "a server of which nothing is known is not probed", refuses, func(t *testing.T, s *server) {
+	// A server of which nothing is known is not probed.
+	sim(t, "unknown server", refuses, func(t *testing.T, s *server) {
 		if err := s.enter(t); err != nil || s.probes.Load() != 0 {
 			t.Errorf("got %v after %d probes", err, s.probes.Load())
 		}
 	})
-	sim(t, "a call that failed closes the gate, and the error says what the connection said", hangs, func(t *testing.T, s *server) {
+	// It closes the gate, and the error is the connection's.
+	sim(t, "failed call", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		err := s.enter(t)
 		if !errors.Is(err, errRefused) || !strings.Contains(fmt.Sprint(err), "connection refused") {
 			t.Errorf("got %v", err)
 		}
 	})
-	sim(t, "a hundred callers share a probe that hangs, and none waits for it", hangs, func(t *testing.T, s *server) {
+	// A hundred callers share a probe that hangs, and none waits for it.
+	sim(t, "hung probe is shared", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		for range 5 {
 			var all sync.WaitGroup
@@ -100,7 +103,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes, want 1", n)
 		}
 	})
-	sim(t, "probes that are refused come one after the other, with a pause", refuses, func(t *testing.T, s *server) {
+	// Probes that are refused come one after the other, with a pause.
+	sim(t, "pause between probes", refuses, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		var all sync.WaitGroup
 		for range 20 {
@@ -118,7 +122,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes in a second, %d at once", n, most)
 		}
 	})
-	sim(t, "a probe that is answered opens the gate to all waiters", func(context.Context) error {
+	// It opens the gate to all waiters.
+	sim(t, "answered probe", func(context.Context) error {
 		time.Sleep(30 * time.Millisecond)
 		return nil
 	}, func(t *testing.T, s *server) {
@@ -136,13 +141,14 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes, and it says %v", n, s.Why())
 		}
 	})
-	sim(t, "anything that is answered opens the gate, also while a probe hangs", hangs, func(t *testing.T, s *server) {
+	// Any answer opens the gate, even while a probe hangs.
+	sim(t, "answer during a probe", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		time.AfterFunc(10*time.Millisecond, s.Answered)
 		if err := s.enter(t); err != nil {
 			t.Error(err)
 		}
-		// The probe hangs on: it is the only one, and its end is no news.
+		// The probe hangs on: it is the only one, and its end changes nothing.
 		s.Failed(s.Begin(), errRefused)
 		if s.enter(t) == nil || s.probes.Load() != 1 {
 			t.Errorf("%d probes", s.probes.Load())
@@ -153,7 +159,8 @@ func TestGate(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sim(t, "a call that failed says nothing if something was answered since it began", refuses, func(t *testing.T, s *server) {
+	// A call that failed changes nothing if something was answered since it began.
+	sim(t, "failure before an answer", refuses, func(t *testing.T, s *server) {
 		begun := s.Begin()
 		s.Answered()
 		s.Failed(begun, errRefused)
@@ -164,7 +171,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v after %d probes", err, s.probes.Load())
 		}
 	})
-	sim(t, "a call without an answer is a reason to probe, and closes nothing by itself", answers, func(t *testing.T, s *server) {
+	// It is a reason to probe, and closes nothing by itself.
+	sim(t, "call without an answer", answers, func(t *testing.T, s *server) {
 		if err := s.Doubt(t.Context(), s.Begin()); err != nil {
 			t.Error(err)
 		}
@@ -176,14 +184,16 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes", n)
 		}
 	})
-	sim(t, "a call without an answer closes the gate if the probe fails too", refuses, func(t *testing.T, s *server) {
+	// They close the gate.
+	sim(t, "unanswered call, failed probe", refuses, func(t *testing.T, s *server) {
 		_ = s.Doubt(t.Context(), s.Begin())
 		synctest.Wait()
 		if s.enter(t) == nil {
 			t.Error("the gate is open")
 		}
 	})
-	sim(t, "callers that leave all the time do not have it probed all the time", answers, func(t *testing.T, s *server) {
+	// Callers that leave all the time do not cause probes all the time.
+	sim(t, "callers that leave", answers, func(t *testing.T, s *server) {
 		for range 1000 {
 			_ = s.Doubt(t.Context(), s.Begin())
 			time.Sleep(3 * time.Millisecond)
@@ -192,7 +202,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes in 3 s", n)
 		}
 	})
-	sim(t, "a caller whose time is over is told what the connection says", refuses, func(t *testing.T, s *server) {
+	// It gets the error of the connection.
+	sim(t, "expired caller", refuses, func(t *testing.T, s *server) {
 		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		<-late.Done()
@@ -200,7 +211,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	sim(t, "a caller whose time is over does not wait for a probe that hangs, nor does one that has left", hangs, func(t *testing.T, s *server) {
+	// They do not wait for a hung probe.
+	sim(t, "expired and canceled callers", hangs, func(t *testing.T, s *server) {
 		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		<-late.Done()
@@ -216,7 +228,8 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes", n)
 		}
 	})
-	sim(t, "a caller that leaves is told so, and changes nothing", hangs, func(t *testing.T, s *server) {
+	// It gets that error, and changes nothing.
+	sim(t, "canceled caller", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		own := errors.New("own")
@@ -228,7 +241,8 @@ func TestGate(t *testing.T) {
 			t.Error("the gate is open")
 		}
 	})
-	sim(t, "the end of a probe's time is not taken for that of a caller's context", hangs, func(t *testing.T, s *server) {
+	// The end of a probe's time is not taken for that of a caller's context.
+	sim(t, "end of a probe", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), fmt.Errorf("dial: %w", context.DeadlineExceeded))
 		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "dial: context deadline") {
 			t.Errorf("got %v", err)
@@ -240,7 +254,7 @@ func TestGate(t *testing.T) {
 	})
 	for name, dies := range map[string]func(){"panics": func() { panic("in the client") }, "ends its goroutine": runtime.Goexit} {
 		first := true
-		sim(t, "after a probe that "+name+" there is another one", func(context.Context) error {
+		sim(t, "probe "+name, func(context.Context) error {
 			if first {
 				first = false
 				dies()
@@ -256,13 +270,14 @@ func TestGate(t *testing.T) {
 			}
 		})
 	}
-	sim(t, "Close ends the probe, and opens the gate for good", hangs, func(t *testing.T, s *server) {
+	// It ends the probe, and opens the gate for good.
+	sim(t, "Close", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		_ = s.enter(t)
 		start := time.Now()
 		s.Close()
 		if took := time.Since(start); took > 0 {
-			t.Errorf("it took %v", took)
+			t.Errorf("got Close to return after %v", took)
 		}
 		s.Failed(s.Begin(), errRefused)
 		_ = s.Doubt(t.Context(), s.Begin())
@@ -272,7 +287,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// What is answered at the same moment as a call fails opens the gate in the end.
+// TestAnsweredMeanwhile: an answer at the moment at which a call fails opens the gate
+// in the end.
 func TestAnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for range 10000 {

@@ -2,7 +2,7 @@ package outage
 
 import "errors"
 
-// downError says that nothing was sent, and why.
+// downError is returned when nothing was sent because the server is down.
 type downError struct{ why error }
 
 func (e *downError) Error() string {
@@ -13,8 +13,8 @@ func (e *downError) Unwrap() error { return e.why }
 
 func (e *downError) Down() bool { return true }
 
-// Known tells that err says that a server is known to be down, so that it is no use
-// to ask again at once. An error says so by a method Down() bool. The one that
+// Known reports whether err means that a server is known to be down, so that asking
+// again at once is useless. Such an error has a method Down() bool. The one that
 // errors.As finds decides, over those that it wraps too.
 func Known(err error) bool {
 	var e interface{ Down() bool }

@@ -1,5 +1,5 @@
 // Package visible writes out the characters of a text from outside that its reader does
-// not see, or that a terminal obeys: control characters, and those that turn the
+// not see, or that a terminal obeys: control characters, and those that change the
 // direction of writing.
 package visible
 
@@ -30,8 +30,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// JSON returns a JSON text, without spaces between its parts but for line ends, with each
-// such character as \u202e: the same value.
+// JSON returns a JSON text without spaces between its parts, except line ends, with
+// each such character as \u202e. The value is the same.
 func JSON(text []byte) []byte {
 	var b []byte
 	for _, r := range string(text) {

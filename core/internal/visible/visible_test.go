@@ -28,7 +28,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Whatever a text has, its reader sees all of it, and a terminal shows it.
+// FuzzText: the reader of any text sees all of it, and a terminal shows it.
 func FuzzText(f *testing.F) {
 	f.Add("a\x1b]0;title\x07", `a\u{001b}]0;title\u{0007}`)
 	f.Add("\u2066\xf0\x9f", `\x{f0}\x{9f}`)

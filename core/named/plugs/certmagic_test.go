@@ -28,16 +28,16 @@ import (
 )
 
 // childEnv makes the test binary a process that obtains a certificate or migrates a
-// database; it holds a plan.
+// database. It holds a plan.
 const childEnv = "LOCKKIT_PLUGS_CHILD"
 
 type plan struct {
-	Addr, Dir string        // of a Redis, and where certificates are
+	Addr, Dir string        // of a Redis, and of the certificates
 	TTL       time.Duration // of a lock on a certificate
 	URL       string        // of the database
 }
 
-// storage keeps certificates in files that all processes share, and locks names by
+// storage stores certificates in files that all processes share, and locks names by
 // package named.
 type storage struct {
 	*certmagic.FileStorage
@@ -52,7 +52,8 @@ func (s storage) TryLock(ctx context.Context, name string) (bool, error) {
 
 func (s storage) Unlock(ctx context.Context, name string) error { return s.Locks.Unlock(ctx, name) }
 
-// authority issues certificates. It says that it does, and waits until it is told to.
+// authority issues certificates. It reports that it does, and waits until its parent
+// lets it go on.
 type authority struct{ in *bufio.Reader }
 
 func (a authority) IssuerKey() string { return "authority" }
@@ -110,12 +111,12 @@ func obtain(p plan) int {
 	return 0
 }
 
-// child is such a process. It ends with the test.
+// child is such a process. It stops with the test.
 type child struct {
 	t       *testing.T
 	process *testserver.Process
 	in      io.WriteCloser
-	lines   chan string // closed when it has ended
+	lines   chan string // closed when it has exited
 }
 
 func startChild(t *testing.T, p plan) *child {
@@ -156,7 +157,7 @@ func (c *child) await(want string) {
 	}
 }
 
-// next is the next line.
+// next returns the next line.
 func (c *child) next() string {
 	c.t.Helper()
 	select {
@@ -168,8 +169,8 @@ func (c *child) next() string {
 	}
 }
 
-// tell lets a child go on.
-func (c *child) tell() {
+// goOn lets a child go on.
+func (c *child) goOn() {
 	c.t.Helper()
 	if _, err := io.WriteString(c.in, "go on\n"); err != nil {
 		c.t.Fatal(err)
@@ -179,7 +180,7 @@ func (c *child) tell() {
 func TestCertmagic(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// begin starts two processes; the second one waits for the first, which is issuing.
+	// begin starts two processes. The second one waits for the first, which is issuing.
 	begin := func(t *testing.T, ttl time.Duration) (first, second *child) {
 		t.Helper()
 		t.Parallel()
@@ -195,17 +196,19 @@ func TestCertmagic(t *testing.T) {
 		})
 		return first, second
 	}
-	t.Run("two processes obtain one certificate", func(t *testing.T) {
+	// Two processes obtain one certificate.
+	t.Run("one certificate", func(t *testing.T) {
 		first, second := begin(t, time.Minute)
-		first.tell()
+		first.goOn()
 		first.await("obtained")
 		second.await("obtained") // and not issuing
 	})
-	t.Run("when a process dies while it obtains a certificate, the other one does", func(t *testing.T) {
+	// When a process dies while it obtains a certificate, the other one obtains it.
+	t.Run("process dies", func(t *testing.T) {
 		first, second := begin(t, 2*time.Second)
 		first.process.Kill()
 		second.await("issuing")
-		second.tell()
+		second.goOn()
 		second.await("obtained")
 	})
 }

@@ -27,7 +27,7 @@ import (
 
 const migrations = 4
 
-// steps are migrations that take a while and cannot be run twice.
+// steps returns migrations that take a while and cannot be run twice.
 func steps() fs.FS {
 	files := fstest.MapFS{}
 	for n := 1; n <= migrations; n++ {
@@ -37,8 +37,8 @@ func steps() fs.FS {
 	return files
 }
 
-// migrate is a child that migrates a database when it is told to, and says how many
-// migrations it has run.
+// migrate is a child that migrates a database when its parent lets it, and reports how
+// many migrations it has run.
 func migrate(p plan) int {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, p.URL)
@@ -65,7 +65,7 @@ func migrate(p plan) int {
 	return 0
 }
 
-// newProvider makes what migrates a database, with a Locker of its own.
+// newProvider makes a provider of migrations, with a Locker of its own.
 func newProvider(pool *pgxpool.Pool, url string) (*goose.Provider, *sql.DB, error) {
 	store, err := pgstore.New(pool)
 	if err != nil {
@@ -87,7 +87,8 @@ func TestGoose(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
 	server := testserver.StartPostgres(t)
-	t.Run("three processes that migrate at once run each migration once", func(t *testing.T) {
+	// They migrate at once, and run each migration once.
+	t.Run("three processes", func(t *testing.T) {
 		t.Parallel()
 		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
 			t.Fatal(err)
@@ -100,7 +101,7 @@ func TestGoose(t *testing.T) {
 			c.await("ready")
 		}
 		for _, c := range replicas {
-			c.tell()
+			c.goOn()
 		}
 		run := 0
 		for _, c := range replicas {
@@ -118,7 +119,8 @@ func TestGoose(t *testing.T) {
 			t.Errorf("%v are noted, want %d", got, migrations)
 		}
 	})
-	t.Run("goose's own tests of lockers pass", func(t *testing.T) {
+	// Its own tests of lockers pass.
+	t.Run("tests of goose", func(t *testing.T) {
 		t.Parallel()
 		database := server.NewDatabase(t)
 		pool := testclient.Postgres(t, database.URL())

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/named"
 )
 
-// If one of these libraries changes what it asks for, this does not compile.
+// If one of these libraries changes its interface, this does not compile.
 var (
 	_ certmagic.Locker                 = (*named.Locks)(nil)
 	_ certmagic.TryLocker              = (*named.Locks)(nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/named"
 )
 
-// process is the Locker of a process of its own.
+// process returns the Locker of a process of its own.
 func process(t *testing.T, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)
@@ -31,7 +31,8 @@ func process(t *testing.T, store core.Store) *core.Locker {
 
 func TestWatermill(t *testing.T) {
 	t.Parallel()
-	t.Run("of one message that two processes get ten times, one is new", func(t *testing.T) {
+	// Of one message that two processes get ten times, one is new.
+	t.Run("ten times in two processes", func(t *testing.T) {
 		t.Parallel()
 		store := memstore.New()
 		var fresh atomic.Int32
@@ -56,14 +57,15 @@ func TestWatermill(t *testing.T) {
 		}
 		all.Wait()
 		if n := fresh.Load(); n != 1 {
-			t.Errorf("it was new %d times", n)
+			t.Errorf("got it new %d times", n)
 		}
 	})
 }
 
 func TestFiber(t *testing.T) {
 	t.Parallel()
-	t.Run("of requests with one key that two processes get at once, one runs", func(t *testing.T) {
+	// Of requests with one key that two processes get at once, one runs.
+	t.Run("one key in two processes", func(t *testing.T) {
 		t.Parallel()
 		store, answers := memstore.New(), &kept{values: map[string][]byte{}}
 		var runs atomic.Int32
@@ -98,7 +100,7 @@ func TestFiber(t *testing.T) {
 	})
 }
 
-// kept is what fiber's middleware keeps answers in, for all processes.
+// kept is the storage of fiber's middleware for answers, for all processes.
 type kept struct {
 	mu     sync.Mutex
 	values map[string][]byte

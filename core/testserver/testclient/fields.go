@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fields returns what is stored of a lock of package redisstore, by the names of
-// the fields, also where it is a short string. It is empty if there is nothing. It
-// needs Redis 7.
+// Fields returns the stored fields of a lock of package redisstore, by their names,
+// even where it is a short string. It returns no fields if there is no lock. It needs
+// Redis 7.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
 	if fields, err := client.HGetAll(ctx, key).Result(); err == nil {
 		return leases(fields), nil // of a hash, or none
@@ -45,8 +45,8 @@ func leases(fields map[string]string) map[string]string {
 	return fields
 }
 
-// spread returns the fields that a string of package redisstore stands for, whose key
-// ends at a time since 1970.
+// spread returns the fields for which a string of package redisstore stands. The key
+// expires at ends, a time since 1970.
 func spread(value string, ends time.Duration) (map[string]string, error) {
 	fields := make(map[string]string)
 	switch words := strings.Split(value, " "); {
@@ -73,7 +73,7 @@ func spread(value string, ends time.Duration) (map[string]string, error) {
 	return fields, nil
 }
 
-// SetField sets one of them.
+// SetField sets one of these fields.
 func SetField(ctx context.Context, client redis.Cmdable, key, name, value string) error {
 	fields, err := Fields(ctx, client, key)
 	if err != nil {

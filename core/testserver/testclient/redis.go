@@ -1,5 +1,5 @@
-// Package testclient connects the client libraries that the kit's stores use to
-// servers of package testserver, and reads what package redisstore keeps.
+// Package testclient connects the client libraries that the kit's stores use to servers
+// of package testserver, and reads the locks that package redisstore stores.
 package testclient
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Redis returns a client as a careful program configures it: calls end with their
-// context and are not repeated. edit may change the options. It is closed after the
-// test.
+// Redis returns a client as a careful program configures it: calls stop when their
+// context is done, and are not repeated. edit may change the options. The client is
+// closed after the test.
 func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1}
@@ -27,7 +27,8 @@ func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Clien
 	return c
 }
 
-// Idle has the client's pool, not that for pipelines, hold at least n idle connections.
+// Idle makes the client's pool, not that for pipelines, hold at least n idle
+// connections.
 func Idle(t testing.TB, client *redis.Client, n int) {
 	t.Helper()
 	testserver.Eventually(t, time.Minute, "the pool has idle connections", func() bool {
@@ -75,8 +76,8 @@ func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.Failover
 	return c
 }
 
-// awaitDials gives pools of go-redis time to notice that they are closed: after
-// failed dials they try again once a second, and look only then.
+// awaitDials lets pools of go-redis notice that they are closed: after failed dials
+// they try again once a second, and check only then.
 func awaitDials() {
 	stacks := make([]byte, 8<<20)
 	for range 40 {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quiet is a logger that says nothing: clients tell of every server that a test
-// has ended.
+// quiet is a logger that logs nothing: clients log every server that a test has
+// stopped.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
