@@ -53,10 +53,12 @@ test: ## Install missing servers where possible, then run every package's tests 
 
 # go.mod names the least versions of the dependencies, so the other targets are about those. To record newer ones:
 # go get -modfile=.ci/newest.mod <module>@<version> && go mod tidy -modfile=.ci/newest.mod
+# and in grpcmw/connectmw the same with -modfile=../../.ci/newest-connectmw.mod.
 newest: ## Build with the newest recorded versions of the dependencies, and run the tests that depend on them
 	go vet -modfile=.ci/newest.mod -tags newest ./...
 	go test -modfile=.ci/newest.mod -tags newest -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw
 	go test -modfile=.ci/newest.mod -tags newest -timeout $(TIMEOUT) -run 'RefusedClients' ./core/redisstore
+	cd grpcmw/connectmw && go test -modfile=$(CURDIR)/.ci/newest-connectmw.mod -shuffle=on -timeout $(TIMEOUT) .
 
 proof: ## Run what make test leaves out (PART=mutants: some of it, PART=all: every test, and the report, LONG=1: the same at full counts, in hours)
 	@.ci/servers

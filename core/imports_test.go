@@ -111,11 +111,16 @@ var rooms = map[string]room{
 	"httpmw/stdmw":            {kit: []string{"core", "core/once", "httpmw/internal/guard"}},
 	"httpmw/httpretry":        {kit: []string{"retry"}},
 	"httpmw/internal/mounted": {kit: []string{"core", "core/memstore", "core/once", "httpmw/stdmw"}, tests: true},
-	"grpcmw": {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry", "grpcmw/lockkitpb"}, outside: []string{
+	"grpcmw": {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry", "grpcmw/internal/bridge", "grpcmw/lockkitpb"}, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
-	"grpcmw/lockkitpb": {outside: []string{"google.golang.org/protobuf"}},
-	"taskmw":           {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
+	"grpcmw/internal/bridge": {outside: []string{"google.golang.org/grpc"}},
+	"grpcmw/internal/answers": {kit: []string{"core", "core/memstore", "core/once", "core/store", "grpcmw", "grpcmw/internal/orders"}, tests: true, outside: []string{
+		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
+	}},
+	"grpcmw/internal/orders": {kit: []string{"grpcmw/lockkitpb"}, tests: true, outside: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	"grpcmw/lockkitpb":       {outside: []string{"google.golang.org/protobuf"}},
+	"taskmw":                 {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
 // talk has the names that a library must not use: its user decides what is printed and

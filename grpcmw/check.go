@@ -14,6 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
+// Services is a server whose methods Check and Audit compare with the rules. *grpc.Server is
+// one; connectmw.Services makes one of services of connect.
+type Services interface {
+	// GetServiceInfo returns the services by their full names.
+	GetServiceInfo() map[string]grpc.ServiceInfo
+}
+
 // Check tells whether r fits the services that are registered with s; call it
 // before Serve. It fails with core.ErrInvalid, and names all that is wrong: a
 // method that no service has, which a typo would leave unguarded; a path of
@@ -24,8 +31,8 @@ import (
 // It calls the KeyFuncs of r with an empty request, to have them name their
 // paths. It cannot see whether s has the interceptors that apply r, which are
 // ServerOptions.
-func Check(s *grpc.Server, r Rules) error {
-	if s == nil {
+func Check(s Services, r Rules) error {
+	if isNil(s) {
 		return fmt.Errorf("grpcmw: check: the server is nil: %w", core.ErrInvalid)
 	}
 	services := s.GetServiceInfo()
@@ -44,9 +51,9 @@ func Check(s *grpc.Server, r Rules) error {
 // NO_SIDE_EFFECTS, or that it needs no guard: (lockkit.v1.guard).none. In Go, None
 // says so. A method whose .proto names a guard needs a rule in any case. gRPC's own
 // services for health, reflection and channelz are left out.
-func Audit(s *grpc.Server, r Rules) error {
+func Audit(s Services, r Rules) error {
 	problems := []error{Check(s, r)}
-	if s == nil {
+	if isNil(s) {
 		return problems[0]
 	}
 	services := s.GetServiceInfo()
@@ -59,6 +66,11 @@ func Audit(s *grpc.Server, r Rules) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func isNil(s Services) bool {
+	server, ok := s.(*grpc.Server)
+	return s == nil || ok && server == nil
 }
 
 // looking are the services of gRPC itself that only look.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -213,7 +214,7 @@ func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Du
 		}
 	}
 	again = late || ours && pause > 0 || slices.Contains(g.codes, s.Code())
-	switch hints := trailer.Get(pushbackTrailer); len(hints) {
+	switch hints := trailer.Get(bridge.PushbackTrailer); len(hints) {
 	case 0:
 	case 1:
 		ms, err := strconv.ParseUint(hints[0], 10, 31)

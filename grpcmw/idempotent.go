@@ -183,7 +183,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	e.ran = true
 	inside := context.WithValue(ctx, executionKey{}, e)
 	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (e.keepIf != nil || len(e.metadata) > 0) {
-		e.set = &recorder{ServerTransportStream: stream}
+		e.set = record(stream)
 		inside = grpc.NewContextWithServerTransportStream(inside, e.set)
 	}
 	e.reply, e.failure = e.c.run(inside, e.next)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/lockkit/lockkit/core/keys"
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
 // maxKeptMetadata is the length of the metadata that is kept with an answer, encoded
@@ -37,9 +38,22 @@ func isKeepable(name string) bool {
 // recorder notes the metadata that a handler sets, and passes it on.
 type recorder struct {
 	grpc.ServerTransportStream
+	bridged bridge.Stream // nil with grpc-go
 
 	mu              sync.Mutex
 	header, trailer metadata.MD
+}
+
+// record returns a recorder around stream, which can be another rule's recorder.
+func record(stream grpc.ServerTransportStream) *recorder {
+	r := &recorder{ServerTransportStream: stream}
+	switch stream := stream.(type) {
+	case *recorder:
+		r.bridged = stream.bridged
+	case bridge.Stream:
+		r.bridged = stream
+	}
+	return r
 }
 
 func (r *recorder) SetHeader(md metadata.MD) error {
@@ -64,14 +78,18 @@ func (r *recorder) note(in *metadata.MD, md metadata.MD, set func(metadata.MD) e
 	return err
 }
 
-// noted returns copies of what was set.
+// noted returns copies of what was set, and of what was returned.
 func (r *recorder) noted() (header, trailer metadata.MD) {
 	if r == nil {
 		return nil, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.header.Copy(), r.trailer.Copy()
+	if r.bridged == nil {
+		return r.header.Copy(), r.trailer.Copy()
+	}
+	header, trailer = r.bridged.Returned()
+	return metadata.Join(r.header, header), metadata.Join(r.trailer, trailer)
 }
 
 // The fields of kept metadata: headers and trailers, and of each its name and values.

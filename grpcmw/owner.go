@@ -7,10 +7,8 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/keys"
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
-
-// ownerMetadata is where the owner of the caller's lease travels.
-const ownerMetadata = "lockkit-owner"
 
 // maxOwner is the length of the longest owner that is taken, in bytes.
 const maxOwner = 4096 // that of a hundred keys
@@ -60,19 +58,19 @@ func withOwner(ctx context.Context) context.Context {
 	if !ok {
 		md = metadata.MD{}
 	}
-	md.Set(ownerMetadata, lease.Owner())
+	md.Set(bridge.OwnerMetadata, lease.Owner())
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
 // takeOwner is ctx with the owner that the caller has sent, which is no longer in
 // the incoming metadata.
 func takeOwner(ctx context.Context) context.Context {
-	sent := metadata.ValueFromIncomingContext(ctx, ownerMetadata)
+	sent := metadata.ValueFromIncomingContext(ctx, bridge.OwnerMetadata)
 	if len(sent) == 0 {
 		return ctx
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	md.Delete(ownerMetadata)
+	md.Delete(bridge.OwnerMetadata)
 	ctx = metadata.NewIncomingContext(ctx, md)
 	if len(sent) == 1 && keys.IsLabel(sent[0]) && len(sent[0]) <= maxOwner {
 		ctx = core.ContextWithOwner(ctx, sent[0])

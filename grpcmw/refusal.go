@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/keys"
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
 // Domain is the domain of the ErrorInfo in every answer of this package.
@@ -37,11 +38,6 @@ const (
 
 // Never is the RetryAfter of a Refusal where asking again is of no use.
 const Never time.Duration = -1
-
-// pushbackTrailer tells clients when to ask again. grpc-go obeys it, and not
-// the RetryInfo:
-// https://github.com/grpc/proposal/blob/master/A6-client-retries.md
-const pushbackTrailer = "grpc-retry-pushback-ms"
 
 // defaultPause is when to ask again, at the latest. A busy lock's own hint can
 // only be sooner: it is when the lock is free if its holder died, and a holder
@@ -119,9 +115,9 @@ func (g *config) refuse(ctx context.Context, r Refusal) error {
 func (r Refusal) pushBack(ctx context.Context) {
 	switch {
 	case r.RetryAfter > 0:
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, strconv.FormatInt(ceilMillis(r.RetryAfter), 10)))
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(bridge.PushbackTrailer, strconv.FormatInt(ceilMillis(r.RetryAfter), 10)))
 	case r.RetryAfter < 0:
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(pushbackTrailer, "-1"))
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(bridge.PushbackTrailer, "-1"))
 	}
 }
 

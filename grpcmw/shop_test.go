@@ -3,6 +3,7 @@ package grpcmw_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -35,6 +36,13 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 }
+
+// key is where calls have their idempotency key, and pushback is the trailer that says when
+// to try again.
+const (
+	key      = "idempotency-key"
+	pushback = "grpc-retry-pushback-ms"
+)
 
 // soon is a deadline for what should not take long, on a busy machine.
 const soon = 20 * time.Second
@@ -294,5 +302,13 @@ func mustNotRun(t *testing.T) func(context.Context, *Order) (*Receipt, error) {
 	return func(context.Context, *Order) (*Receipt, error) {
 		runs.Add(1)
 		return &Receipt{}, nil
+	}
+}
+
+// counting is a handler that says how often it ran.
+func counting(n *atomic.Int64) func(context.Context, *Order) (*Receipt, error) {
+	return func(_ context.Context, o *Order) (*Receipt, error) {
+		run := n.Add(1)
+		return &Receipt{Id: o.GetId(), Text: fmt.Sprintf("run %d", run), Charge: 9007199254740993}, nil
 	}
 }

@@ -47,7 +47,7 @@ var parts = []part{
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
 	{name: "middleware", about: "HTTP, gRPC, tasks and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
-		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "taskmw", "taskmw/cronmw", "core/named/plugs",
+		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "core/named/plugs",
 	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
 	{name: "neighbours", about: "plain keys and Redisson's locks beside the real clients in Java, Python, JavaScript and Go", packages: []string{"core/proof/neighbours"}},

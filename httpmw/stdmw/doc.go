@@ -47,8 +47,22 @@
 //		}
 //	}
 //
+// What echo v5, Kratos, Huma, go-zero and Hertz need stands in README.md of the directory
+// frameworks, where the tests mount stdmw in them, and what a handler of Fiber does by itself.
+//
 // net/http has no list of routes, and so there is no Check: a Path that a route does
 // not have tells the Locker's observer core.Misused with its first request.
+//
+// # connect
+//
+// Handlers of connectrpc.com/connect need package grpcmw/connectmw instead. Behind stdmw
+// these things break:
+//
+//   - A busy lock is an error of the code "unknown" and a missing key one of "internal", since
+//     connect's clients do not read problems of HTTP.
+//   - A replay over gRPC is an error, since trailers are not kept.
+//   - A compressed replay over gRPC-Web is an error, unless KeepHeaders names Grpc-Encoding.
+//   - A repetition in another protocol, codec or compression counts as another request.
 //
 // # Handlers and their writers
 //

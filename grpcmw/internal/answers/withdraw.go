@@ -1,4 +1,4 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// A handler that has done nothing leaves its key free, also for a mended call.
-func TestWithdraw(t *testing.T) {
-	t.Parallel()
+// Withdraw are the cases of handlers that have done nothing, whose key is free for a mended
+// call.
+func Withdraw(t *testing.T, serve Serve) {
 	notValid := once.Withdraw(status.Error(codes.InvalidArgument, "order missing"))
 	for name, c := range map[string]struct {
 		err  error
@@ -27,15 +28,15 @@ func TestWithdraw(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, runs := newShop(t), atomic.Int32{}
-			s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			s, runs := newShop(t, serve), atomic.Int32{}
+			s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) == 1 {
 					return nil, c.err
 				}
 				return attemptOf(ctx, o)
 			}
 			other := func(context.Context, string, any) (string, error) { return "other", nil }
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), other), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), other), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 			if r := s.call("5", key, "k"); c.free && (status.Code(r.err) != codes.InvalidArgument || status.Convert(r.err).Message() != "order missing") {
 				t.Errorf("got %v", r.err)
 			}

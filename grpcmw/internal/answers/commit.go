@@ -1,10 +1,9 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -14,56 +13,21 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// begin begins a transaction, which is a once.Saver.
-func (s *saving) begin() *transaction { return &transaction{in: s} }
-
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
-	if s != store.Store(x.in) {
-		return store.ErrUnsupported
-	}
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
-}
-
-func TestCommit(t *testing.T) {
-	t.Parallel()
+// Commit is the case of a reply that is committed with its effect.
+func Commit(t *testing.T, serve Serve) {
 	in := &saving{Store: memstore.New()}
-	s := newShop(t)
+	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
 	var end func(x *transaction) error
 	runs := 0
-	s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+	s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 		runs++
-		x, r := in.begin(), &Receipt{Text: "receipt of " + o.GetId()}
+		x, r := in.begin(), &orders.Receipt{Text: "receipt of " + o.GetId()}
 		if err := grpcmw.Commit(ctx, x, r); err != nil {
 			return nil, err
 		}
@@ -71,7 +35,7 @@ func TestCommit(t *testing.T) {
 		r.Text = "another text than was committed"
 		return r, err
 	}
-	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 	own := status.Error(codes.DataLoss, "no reply to the commit")
 	committed := (*transaction).commit
 	for _, c := range []struct {
@@ -105,10 +69,10 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-func TestCommit_Refused(t *testing.T) {
-	t.Parallel()
+// CommitRefused are the cases of replies that cannot be committed.
+func CommitRefused(t *testing.T, serve Serve) {
 	in := &saving{Store: memstore.New()}
-	s := newShop(t)
+	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
 	for name, c := range map[string]struct {
@@ -117,25 +81,25 @@ func TestCommit_Refused(t *testing.T) {
 		opts  []grpcmw.Option
 		tx    once.Saver
 	}{
-		"too large":     {core.ErrInvalid, &Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.begin()},
-		"not kept":      {core.ErrInvalid, &Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.begin()},
+		"too large":     {core.ErrInvalid, &orders.Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.begin()},
+		"not kept":      {core.ErrInvalid, &orders.Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.begin()},
 		"no reply":      {core.ErrInvalid, nil, nil, in.begin()},
-		"nil":           {core.ErrInvalid, &Receipt{}, nil, nil},
-		"another store": {core.ErrUnsupported, &Receipt{}, nil, (&saving{}).begin()},
+		"nil":           {core.ErrInvalid, &orders.Receipt{}, nil, nil},
+		"another store": {core.ErrUnsupported, &orders.Receipt{}, nil, (&saving{}).begin()},
 	} {
-		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			err := grpcmw.Commit(ctx, c.tx, c.reply)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
 			return nil, status.Error(codes.Aborted, "rolled back")
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
 		if r := s.call("5", key, strings.ReplaceAll(name, " ", "-")); status.Code(r.err) != codes.Aborted {
 			t.Errorf("%s: got %v, want the handler's status", name, r.err)
 		}
 	}
-	if err := grpcmw.Commit(t.Context(), in.begin(), &Receipt{}); !errors.Is(err, core.ErrInvalid) {
+	if err := grpcmw.Commit(t.Context(), in.begin(), &orders.Receipt{}); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
 	}
 }

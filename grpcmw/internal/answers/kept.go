@@ -1,4 +1,4 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -16,15 +15,15 @@ import (
 
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-func TestIdempotentKeeps(t *testing.T) {
-	t.Parallel()
-
+// Kept are the cases of what is kept without an option.
+func Kept(t *testing.T, serve Serve) {
 	t.Run("an error that would be the same again is kept with its details, others run again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s, runs := newShop(t, serve), atomic.Int64{}
+		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 			attempt, _ := once.AttemptFromContext(ctx)
 			st, err := status.New(codes.Code(o.GetI32()), fmt.Sprintf("run %d", attempt)).
 				WithDetails(&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "card"}}})
@@ -34,13 +33,13 @@ func TestIdempotentKeeps(t *testing.T) {
 			runs.Add(1)
 			return nil, st.Err()
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		kept := []codes.Code{codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange}
 		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 			runs.Store(0)
 			var first, second reply
 			for _, r := range []*reply{&first, &second} {
-				*r = ask(t.Context(), s.client.Pay, &Order{I32: int32(code)}, key, code.String())
+				*r = ask(t.Context(), s.client.Pay, &orders.Order{I32: int32(code)}, key, code.String())
 			}
 			a, b := status.Convert(first.err), status.Convert(second.err)
 			want, text := int64(2), "run 2"
@@ -60,9 +59,9 @@ func TestIdempotentKeeps(t *testing.T) {
 
 	t.Run("a handler's nil is an empty reply, another time too", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
-		s.pay = func(context.Context, *Order) (*Receipt, error) { runs.Add(1); return nil, nil }
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s, runs := newShop(t, serve), atomic.Int64{}
+		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, nil }
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		for i := range 2 {
 			if r := s.call("5", key, "k"); r.err != nil || runs.Load() != 1 || r.replayed() != (i == 1) {
 				t.Errorf("got %v after %d runs, %v", r.err, runs.Load(), r.trailer)
@@ -72,11 +71,11 @@ func TestIdempotentKeeps(t *testing.T) {
 
 	t.Run("an error whose message is not valid UTF-8 is given again as it was sent", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
-		s.pay = func(context.Context, *Order) (*Receipt, error) {
+		s := newShop(t, serve)
+		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			return nil, status.Error(codes.NotFound, "no \xff\xfe here")
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		first, second := s.call("5", key, "k"), s.call("5", key, "k")
 		if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != codes.NotFound || a.String() != b.String() || !second.replayed() {
 			t.Errorf("got %v, then %v", a, b)
@@ -89,9 +88,9 @@ func TestIdempotentKeeps(t *testing.T) {
 			codes.Unknown:          errors.New("ledger: out of sync"),
 			codes.DeadlineExceeded: fmt.Errorf("bank: %w", context.DeadlineExceeded),
 		} {
-			s, runs, asked := newShop(t), atomic.Int64{}, atomic.Int64{}
-			s.pay = func(context.Context, *Order) (*Receipt, error) { runs.Add(1); return nil, failure }
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(func(k grpcmw.Kept) bool {
+			s, runs, asked := newShop(t, serve), atomic.Int64{}, atomic.Int64{}
+			s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, failure }
+			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 				asked.Store(int64(k.Status.Code()))
 				return true
 			}))))
@@ -108,10 +107,10 @@ func TestIdempotentKeeps(t *testing.T) {
 	t.Run("a handler that stopped because its call was over is not for KeepIf", func(t *testing.T) {
 		t.Parallel()
 		for _, atMostOnce := range []bool{false, true} {
-			s, runs, began, stopped := newShop(t), atomic.Int64{}, make(chan struct{}), make(chan struct{})
-			s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+			s, runs, began, stopped := newShop(t, serve), atomic.Int64{}, make(chan struct{}), make(chan struct{})
+			s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) > 1 {
-					return &Receipt{}, nil
+					return &orders.Receipt{}, nil
 				}
 				close(began)
 				<-ctx.Done()
@@ -122,10 +121,10 @@ func TestIdempotentKeeps(t *testing.T) {
 			if atMostOnce {
 				opts = append(opts, once.AtMostOnce())
 			}
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.KeepIf(func(grpcmw.Kept) bool { return true }))))
+			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.KeepIf(func(grpcmw.Kept) bool { return true }))))
 			ctx, leave := context.WithCancel(t.Context())
 			go func() { <-began; leave() }()
-			ask(ctx, s.client.Pay, &Order{Id: "5"}, key, "k")
+			ask(ctx, s.client.Pay, &orders.Order{Id: "5"}, key, "k")
 			<-stopped
 			var r reply
 			eventually(t, "it is settled", func() bool {
@@ -142,12 +141,12 @@ func TestIdempotentKeeps(t *testing.T) {
 
 	t.Run("Keep replaces what is kept", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
-		s.pay = func(context.Context, *Order) (*Receipt, error) {
+		s, runs := newShop(t, serve), atomic.Int64{}
+		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			return nil, status.Errorf(codes.Internal, "run %d", runs.Add(1))
 		}
 		keep := grpcmw.KeepIf(func(k grpcmw.Kept) bool { return k.Status.Code() == codes.Internal })
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep)))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep)))
 		for range 2 {
 			if r := s.call("5", key, "k"); status.Convert(r.err).Message() != "run 1" {
 				t.Errorf("got %v", r.err)
@@ -157,12 +156,12 @@ func TestIdempotentKeeps(t *testing.T) {
 
 	t.Run("an answer over the limit is given once, and never run again", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
-		s.pay = func(context.Context, *Order) (*Receipt, error) {
+		s, runs := newShop(t, serve), atomic.Int64{}
+		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			runs.Add(1)
-			return &Receipt{Text: "large", Blob: make([]byte, 1000)}, nil
+			return &orders.Receipt{Text: "large", Blob: make([]byte, 1000)}, nil
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(1000))))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(1000))))
 		s.call("5", key, "k").is(t, "large")
 		for range 2 {
 			r := s.call("5", key, "k")
@@ -180,21 +179,21 @@ func TestIdempotentKeeps(t *testing.T) {
 		t.Parallel()
 		for strict, reason := range map[bool]string{false: "", true: grpcmw.ReasonIndeterminate} {
 			for _, failure := range []error{status.Error(codes.DeadlineExceeded, "the bank"), context.DeadlineExceeded, fmt.Errorf("bank: %w", context.Canceled)} {
-				s, runs := newShop(t), atomic.Int64{}
-				s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+				s, runs := newShop(t, serve), atomic.Int64{}
+				s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 					if attempt, _ := once.AttemptFromContext(ctx); int64(attempt) != runs.Add(1) {
 						t.Errorf("attempt %d is run %d", attempt, runs.Load())
 					}
 					if runs.Load() == 1 {
 						return nil, failure
 					}
-					return &Receipt{Text: "second"}, nil
+					return &orders.Receipt{Text: "second"}, nil
 				}
 				var opts []once.Option
 				if strict {
 					opts = append(opts, once.AtMostOnce())
 				}
-				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
+				s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
 				if r := s.call("5", key, "k"); r.err == nil || len(r.trailer.Get(pushback)) != 0 || status.Convert(r.err).Message() == "" {
 					t.Errorf("got %v", r)
 				}
@@ -210,18 +209,18 @@ func TestIdempotentKeeps(t *testing.T) {
 	t.Run("after a panic the call runs again, and never with AtMostOnce", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		for _, strict := range []bool{false, true} {
-			s, runs := newShop(t), atomic.Int64{}
-			s.pay = func(context.Context, *Order) (*Receipt, error) {
+			s, runs := newShop(t, serve), atomic.Int64{}
+			s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) == 1 {
 					panic("card reader on fire")
 				}
-				return &Receipt{Text: "second"}, nil
+				return &orders.Receipt{Text: "second"}, nil
 			}
 			var opts []once.Option
 			if strict {
 				opts = append(opts, once.AtMostOnce())
 			}
-			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())), recovering())
+			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())), recovering)
 			if r := s.call("5", key, "k"); status.Code(r.err) != codes.Internal {
 				t.Errorf("got %v", r.err)
 			}
@@ -235,19 +234,19 @@ func TestIdempotentKeeps(t *testing.T) {
 
 	t.Run("a client that goes away does not end a detached handler", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish := newShop(t), make(chan struct{}, 2), make(chan struct{})
-		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		s, inside, finish := newShop(t, serve), make(chan struct{}, 2), make(chan struct{})
+		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			inside <- struct{}{}
 			<-finish
 			if md, _ := metadata.FromIncomingContext(ctx); ctx.Err() != nil || len(md.Get(key)) != 1 {
 				t.Errorf("the context is %v, with %v", ctx.Err(), md)
 			}
-			return &Receipt{Text: "done"}, nil
+			return &orders.Receipt{Text: "done"}, nil
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())))
 		ctx, leave := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
-		go func() { gone <- ask(ctx, s.client.Pay, &Order{Id: "5"}, key, "k").err }()
+		go func() { gone <- ask(ctx, s.client.Pay, &orders.Order{Id: "5"}, key, "k").err }()
 		within(t, "the handler runs", inside)
 		leave()
 		within(t, "the client has left", gone)
@@ -257,17 +256,5 @@ func TestIdempotentKeeps(t *testing.T) {
 		if s.call("5", key, "k").is(t, "done"); len(inside) != 0 {
 			t.Error("it ran again")
 		}
-	})
-}
-
-// recovering makes INTERNAL of panics.
-func recovering() grpc.ServerOption {
-	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
-		defer func() {
-			if reason := recover(); reason != nil {
-				err = status.Errorf(codes.Internal, "recovered: %v", reason)
-			}
-		}()
-		return next(ctx, req)
 	})
 }

@@ -1,4 +1,4 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -18,26 +17,16 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-const key = "idempotency-key"
-
-// counting is a handler that says how often it ran.
-func counting(n *atomic.Int64) func(context.Context, *Order) (*Receipt, error) {
-	return func(_ context.Context, o *Order) (*Receipt, error) {
-		run := n.Add(1)
-		return &Receipt{Id: o.GetId(), Text: fmt.Sprintf("run %d", run), Charge: 9007199254740993}, nil
-	}
-}
-
-func TestIdempotent(t *testing.T) {
-	t.Parallel()
-
+// Repeated are the cases of calls that are made again.
+func Repeated(t *testing.T, serve Serve) {
 	t.Run("a call that is made again gets the first one's reply, marked, after one call to the store", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		first := s.call("5", key, "k1")
 		if first.is(t, "run 1"); first.replayed() || len(first.header.Get("idempotent-replayed")) != 0 {
 			t.Errorf("the first is marked: %v %v", first.header, first.trailer)
@@ -59,16 +48,16 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("interceptors further out see the reply as its own type", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())),
-			grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-				reply, err := next(ctx, req)
-				if _, ok := reply.(*Receipt); !ok || err != nil {
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())),
+			func(ctx context.Context, next func(context.Context) (any, error)) (any, error) {
+				reply, err := next(ctx)
+				if _, ok := reply.(*orders.Receipt); !ok || err != nil {
 					t.Errorf("the reply is a %T, %v", reply, err)
 				}
 				return reply, err
-			}))
+			})
 		for range 2 {
 			s.call("5", key, "k").is(t, "run 1")
 		}
@@ -76,15 +65,15 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("another request under the same key is refused for good", func(t *testing.T) { // hazard 60
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay, s.refund = counting(&runs), counting(&runs)
 		rule := grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())
-		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {rule}, Orders_Refund_FullMethodName: {rule}})
+		s.open(grpcmw.Rules{orders.Orders_Pay_FullMethodName: {rule}, orders.Orders_Refund_FullMethodName: {rule}})
 		s.call("5", key, "k").is(t, "run 1")
 		for name, r := range map[string]reply{
-			"another field":  ask(t.Context(), s.client.Pay, &Order{Id: "5", I32: 1}, key, "k"),
+			"another field":  ask(t.Context(), s.client.Pay, &orders.Order{Id: "5", I32: 1}, key, "k"),
 			"another value":  s.call("6", key, "k"),
-			"another method": ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k"),
+			"another method": ask(t.Context(), s.client.Refund, &orders.Order{Id: "5"}, key, "k"),
 		} {
 			r.refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
 			if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
@@ -99,9 +88,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("two keys are two calls", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		s.call("5", key, "k1").is(t, "run 1")
 		s.call("5", key, "k2").is(t, "run 2")
 		s.call("5", key, "k1").is(t, "run 1")
@@ -109,9 +98,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("callers of different scopes never share an answer", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.Join(grpcmw.Metadata("tenant"), grpcmw.Metadata("user")))))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.Join(grpcmw.Metadata("tenant"), grpcmw.Metadata("user")))))
 		for i, who := range [][2]string{{"a", "b"}, {"a:b", "c"}, {"a", "b:c"}, {"a", "c"}} {
 			for range 2 {
 				s.call("5", key, "k", "tenant", who[0], "user", who[1]).is(t, fmt.Sprintf("run %d", i+1))
@@ -123,24 +112,24 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("a scope of several parts is never that of one which looks like it", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int64{}
+		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
 		scope := func(_ context.Context, _ string, req any) (string, error) {
-			return req.(*Order).GetItem().GetSku(), nil
+			return req.(*orders.Order).GetItem().GetSku(), nil
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), scope, grpcmw.Fingerprint(grpcmw.AnyCaller()))))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), scope, grpcmw.Fingerprint(grpcmw.AnyCaller()))))
 		for i, who := range []string{"a\x1fb", "a:b", ":a:b", "=:a:b", "=a", "a", "%3Aa:b", "a%3Ab", "a:\x1fb", "a\x1f:b"} {
 			for range 2 {
-				ask(t.Context(), s.client.Pay, &Order{Item: &Item{Sku: who}}, key, "k").is(t, fmt.Sprintf("run %d", i+1))
+				ask(t.Context(), s.client.Pay, &orders.Order{Item: &orders.Item{Sku: who}}, key, "k").is(t, fmt.Sprintf("run %d", i+1))
 			}
 		}
 	})
 
 	t.Run("a scope that is empty is refused, and named", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
+		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), func(context.Context, string, any) (string, error) { return "", nil })))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), func(context.Context, string, any) (string, error) { return "", nil })))
 		r := s.call("5", key, "k")
 		if r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid); status.Convert(r.err).Message() != "the scope is empty" {
 			t.Errorf("got %v", r.err)
@@ -149,10 +138,10 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("a fingerprint that is empty is refused, and named", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
+		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
 		none := func(context.Context, string, any) (string, error) { return "", nil }
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Fingerprint(none))))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Fingerprint(none))))
 		r := s.call("5", key, "k")
 		if r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid); status.Convert(r.err).Message() != "the fingerprint is empty" {
 			t.Errorf("got %v", r.err)
@@ -161,13 +150,13 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
 		t.Parallel()
-		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s, runs, inside, finish := newShop(t, serve), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
+		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 			inside <- struct{}{}
 			<-finish
 			return counting(&runs)(ctx, o)
 		}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		var wg sync.WaitGroup
 		var refused atomic.Int64
 		for range 50 {
@@ -195,14 +184,14 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("with core.Wait duplicates get the first one's reply", func(t *testing.T) {
 		t.Parallel()
-		s, runs, inside, finish := newShop(t), atomic.Int64{}, make(chan struct{}, 9), make(chan struct{})
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s, runs, inside, finish := newShop(t, serve), atomic.Int64{}, make(chan struct{}, 9), make(chan struct{})
+		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 			inside <- struct{}{}
 			<-finish
 			return counting(&runs)(ctx, o)
 		}
 		o := s.runs(once.Acquire(core.Wait(time.Hour)))
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 		var wg sync.WaitGroup
 		for range 9 {
 			wg.Go(func() { s.call("5", key, "k").is(t, "run 1") })
@@ -217,9 +206,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("methods without side effects are passed by", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
-		s.open(on(Orders_Show_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
-		ask(t.Context(), s.client.Show, &Order{Id: "5"}).is(t, "no lease")
+		s := newShop(t, serve)
+		s.open(on(orders.Orders_Show_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		ask(t.Context(), s.client.Show, &orders.Order{Id: "5"}).is(t, "no lease")
 		if s.store.attempts.Load() != 0 {
 			t.Error("the store was asked")
 		}
@@ -227,9 +216,9 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("a store that is down is UNAVAILABLE, and nothing runs", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t)
+		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		s.storeFails(core.ErrUnavailable)
 		r := s.call("5", key, "k")
 		if r.refused(t, codes.Unavailable, grpcmw.ReasonUnavailable); len(r.trailer.Get(pushback)) != 1 {
@@ -239,17 +228,17 @@ func TestIdempotent(t *testing.T) {
 
 	t.Run("the answer stands where it could not be saved", func(t *testing.T) {
 		t.Parallel()
-		s, gone := newShop(t), core.ErrLost
-		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+		s, gone := newShop(t, serve), core.ErrLost
+		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			s.store.extend.Store(&gone)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
-			return &Receipt{Text: "charged before the loss"}, nil
+			return &orders.Receipt{Text: "charged before the loss"}, nil
 		}
 		o := s.runs(once.Acquire(core.TTL(2 * time.Second)))
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 		s.call("5", key, "k").is(t, "charged before the loss")
 	})
 }

@@ -1,4 +1,4 @@
-package grpcmw_test
+package answers
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-func TestNotFinal(t *testing.T) {
-	t.Parallel()
+// NotFinal are the cases of answers that say that the work is not done.
+func NotFinal(t *testing.T, serve Serve) {
 	// busyTwice is a method whose first two answers are not final.
-	busyTwice := func(runs *atomic.Int32, failure error) func(context.Context, *Order) (*Receipt, error) {
-		return func(ctx context.Context, _ *Order) (*Receipt, error) {
+	busyTwice := func(runs *atomic.Int32, failure error) func(context.Context, *orders.Order) (*orders.Receipt, error) {
+		return func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			n := runs.Add(1)
 			if n > 2 {
-				return &Receipt{Text: "paid"}, nil
+				return &orders.Receipt{Text: "paid"}, nil
 			}
 			if !once.NotFinal(ctx) {
 				return nil, status.Error(codes.Internal, "no run")
 			}
-			return &Receipt{Text: fmt.Sprint("channel busy ", n)}, failure
+			return &orders.Receipt{Text: fmt.Sprint("channel busy ", n)}, failure
 		}
 	}
 	for name, rules := range map[string]func(s *shop) []grpcmw.Rule{
@@ -39,9 +40,9 @@ func TestNotFinal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, runs := newShop(t), atomic.Int32{}
+			s, runs := newShop(t, serve), atomic.Int32{}
 			s.pay = busyTwice(&runs, nil)
-			s.open(on(Orders_Pay_FullMethodName, rules(s)...))
+			s.open(on(orders.Orders_Pay_FullMethodName, rules(s)...))
 			for i, want := range []string{"channel busy 1", "channel busy 2", "paid", "paid"} {
 				r := s.call("5", key, "k")
 				r.is(t, want)
@@ -53,9 +54,9 @@ func TestNotFinal(t *testing.T) {
 	}
 	t.Run("a status that is kept", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t), atomic.Int32{}
+		s, runs := newShop(t, serve), atomic.Int32{}
 		s.pay = busyTwice(&runs, status.Error(codes.FailedPrecondition, "channel busy"))
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 		for range 2 {
 			if r := s.call("5", key, "k"); status.Code(r.err) != codes.FailedPrecondition || r.replayed() {
 				t.Errorf("got %v, want the handler's status", r.err)

@@ -1,0 +1,70 @@
+package connectmw
+
+import (
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
+)
+
+// keyHeaders are the names under which a call can have its idempotency key.
+var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
+
+// ClientInterceptor gives each unary call one idempotency key, the same for all its tries,
+// and tries again as grpcmw.UnaryClientInterceptor does, with its options and its warnings.
+// A key that the caller has set is kept:
+//
+//	request.Header().Set("Idempotency-Key", key)
+//
+// It is the outermost of the client's interceptors. Streams and the calls of handlers are
+// passed by. It panics if an option is nil.
+func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
+	call := grpcmw.UnaryClientInterceptor(slices.Clone(opts)...)
+	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if !req.Spec().IsClient {
+				return next(ctx, req)
+			}
+			var response connect.AnyResponse
+			try := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) (err error) {
+				md, _ := metadata.FromOutgoingContext(ctx)
+				for _, name := range append(keyHeaders, bridge.OwnerMetadata) {
+					if values := md.Get(name); len(values) > 0 {
+						req.Header().Del(name)
+						addHeaders(req.Header(), metadata.MD{name: values})
+					}
+				}
+				if response, err = next(ctx, req); err == nil {
+					return nil
+				}
+				for _, o := range opts {
+					if o, ok := o.(grpc.TrailerCallOption); ok {
+						*o.TrailerAddr = metadataOf(metaOf(err))
+					}
+				}
+				return withStatus(err)
+			}
+			err := call(metadata.NewOutgoingContext(ctx, keyOf(req)), req.Spec().Procedure, req.Any(), nil, nil, try)
+			if err != nil {
+				return nil, withCode(err)
+			}
+			return response, nil
+		}
+	})
+}
+
+// keyOf returns the idempotency key that the caller has set.
+func keyOf(req connect.AnyRequest) metadata.MD {
+	md := metadata.MD{}
+	for _, name := range keyHeaders {
+		if values := req.Header().Values(name); len(values) > 0 {
+			md.Set(name, values...)
+		}
+	}
+	return md
+}

@@ -1,0 +1,158 @@
+package connectmw_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/connectmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/orders"
+)
+
+// saving keeps the answers of transactions of a caller, in memory.
+type saving struct {
+	*memstore.Store
+	saved sync.Map // the leases that have committed
+}
+
+func (s *saving) Release(ctx context.Context, c store.Claim) error {
+	err := s.Store.Release(ctx, c)
+	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
+		return store.ErrSaved
+	}
+	return err
+}
+
+// transaction is one of the caller's, which begins and commits nothing else.
+type transaction struct {
+	in *saving
+	c  store.Claim
+}
+
+func (x *transaction) SaveRun(_ context.Context, _ store.Store, c store.Claim) error {
+	x.c = c
+	return nil
+}
+
+func (x *transaction) commit() error {
+	x.in.saved.Store(x.c.Lease, true)
+	return x.in.Store.Release(context.Background(), x.c)
+}
+
+func TestCommit(t *testing.T) {
+	t.Parallel()
+	in := &saving{Store: memstore.New()}
+	locks, err := core.New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	receipt := func() *response {
+		r := connect.NewResponse(&orders.Receipt{Text: "receipt"})
+		r.Header().Set("Location", "/orders/5")
+		return r
+	}
+	for name, c := range map[string]struct {
+		h    handler
+		want string
+	}{
+		"committed": {func(ctx context.Context, _ *request) (*response, error) {
+			x, r := &transaction{in: in}, receipt()
+			if err := connectmw.Commit(ctx, x, r); err != nil {
+				return nil, err
+			}
+			err := x.commit()
+			r.Msg.Text = "another text than was committed"
+			return r, err
+		}, "receipt, location /orders/5, replayed , "},
+		"committed without a reply": {func(ctx context.Context, _ *request) (*response, error) {
+			x := &transaction{in: in}
+			if err := connectmw.Commit(ctx, x, receipt()); err != nil {
+				return nil, err
+			}
+			if err := x.commit(); err != nil {
+				return nil, err
+			}
+			return nil, connect.NewError(connect.CodeDataLoss, errors.New("no reply to the commit"))
+		}, "receipt, location /orders/5, replayed , "},
+		"committed by a second transaction": {func(ctx context.Context, _ *request) (*response, error) {
+			var x *transaction
+			r := receipt()
+			for range 2 {
+				x = &transaction{in: in}
+				if err := connectmw.Commit(ctx, x, r); err != nil {
+					return nil, err
+				}
+			}
+			return r, x.commit()
+		}, "receipt, location /orders/5, replayed , "},
+		"message of a handler without responses": {func(ctx context.Context, _ *request) (*response, error) {
+			x := &transaction{in: in}
+			if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
+				info.ResponseHeader().Set("Location", "/orders/5")
+			}
+			message := &orders.Receipt{Text: "receipt"}
+			if err := connectmw.Commit(ctx, x, connect.NewResponse(message)); err != nil {
+				return nil, err
+			}
+			return connect.NewResponse(message), x.commit()
+		}, "receipt, location /orders/5, replayed , "},
+	} {
+		runs := 0
+		rule := grpcmw.Idempotent(newOnce(t, locks), func(context.Context, string, any) (string, error) { return name, nil }, grpcmw.KeepMetadata("location"))
+		url := servePay(t, grpcmw.Rules{pay: {rule}}, func(ctx context.Context, r *request) (*response, error) {
+			runs++
+			return c.h(ctx, r)
+		})
+		for i, want := range []string{c.want, "receipt, location /orders/5, replayed true, true"} {
+			r, err := ask(t, url, &orders.Order{}, nil, "Idempotency-Key", "k")
+			if got := answer(r, err); got != want || runs != 1 {
+				t.Errorf("%s, call %d: got %q after %d runs, want %q", name, i+1, got, runs, want)
+			}
+			if err == nil && len(r.Header().Values("Location")) != 1 {
+				t.Errorf("%s, call %d: got %v, want one", name, i+1, r.Header().Values("Location"))
+			}
+		}
+	}
+}
+
+func TestCommit_Refused(t *testing.T) {
+	t.Parallel()
+	locks := newLocker(t)
+	url := servePay(t, idempotent(t), func(ctx context.Context, _ *request) (*response, error) {
+		for name, refused := range map[string]struct {
+			tx once.Saver
+			r  connect.AnyResponse
+		}{
+			"no response":       {&transaction{}, nil},
+			"no transaction":    {nil, connect.NewResponse(&orders.Receipt{})},
+			"no message of one": {&transaction{}, connect.NewResponse(&struct{}{})},
+		} {
+			if err := connectmw.Commit(ctx, refused.tx, refused.r); !errors.Is(err, core.ErrInvalid) {
+				t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
+			}
+		}
+		return nil, connect.NewError(connect.CodeAborted, errors.New("rolled back"))
+	})
+	if _, err := ask(t, url, &orders.Order{}, nil, "Idempotency-Key", "k"); connect.CodeOf(err) != connect.CodeAborted {
+		t.Errorf("got %v, want the handler's error", err)
+	}
+	locked := servePay(t, grpcmw.Rules{pay: {grpcmw.Lock(locks, "order", grpcmw.AnyCaller())}}, func(ctx context.Context, _ *request) (*response, error) {
+		r := connect.NewResponse(&orders.Receipt{})
+		if err := connectmw.Commit(ctx, &transaction{}, r); !errors.Is(err, core.ErrInvalid) {
+			t.Errorf("got %v without Idempotent, want %v", err, core.ErrInvalid)
+		}
+		return r, nil
+	})
+	if _, err := ask(t, locked, &orders.Order{}, nil); err != nil {
+		t.Error(err)
+	}
+}

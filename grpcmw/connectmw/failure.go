@@ -1,0 +1,110 @@
+package connectmw
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+
+	"connectrpc.com/connect"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
+)
+
+// coded is an error with the status that connect sends for it.
+type coded struct {
+	error
+	status *status.Status
+}
+
+func (e *coded) Unwrap() error { return e.error }
+
+func (e *coded) GRPCStatus() *status.Status { return e.status }
+
+// ofConnect returns the error of connect in err, nil if there is none.
+func ofConnect(err error) *connect.Error {
+	var own *connect.Error
+	errors.As(err, &own)
+	return own
+}
+
+// withStatus returns err as the rules see it. They know the errors of a context
+// themselves, and those of grpc-go.
+func withStatus(err error) error {
+	own := ofConnect(err)
+	switch {
+	case own != nil:
+		p := &spb.Status{Code: int32(own.Code()), Message: own.Message()}
+		for _, d := range own.Details() {
+			p.Details = append(p.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
+		}
+		return &coded{err, status.FromProto(p)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &coded{err, status.New(codes.DeadlineExceeded, err.Error())}
+	}
+	return err
+}
+
+// metaOf returns the metadata of an error.
+func metaOf(err error) http.Header {
+	own := ofConnect(err)
+	if own == nil {
+		return nil
+	}
+	read := *own // Meta writes if there is none, and handlers can share an error
+	return read.Meta()
+}
+
+// said is an error of a rule: its message is for clients, in UTF-8 as grpc-go sends it, and
+// what it wraps is for other interceptors.
+type said struct {
+	message string
+	reason  error
+}
+
+func (e *said) Error() string { return e.message }
+
+func (e *said) Unwrap() error { return e.reason }
+
+// withCode returns err as connect sends it. A handler's own error is sent as it is.
+func withCode(err error) error {
+	if own, ok := err.(*coded); ok {
+		return own.error
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	if own := ofConnect(err); own != nil && s.Code() == codes.Internal {
+		return own // of a KeyFunc
+	}
+	e := connect.NewError(connect.Code(s.Code()), &said{string([]rune(s.Message())), err})
+	for _, packed := range s.Proto().GetDetails() {
+		if d, err := connect.NewErrorDetail(packed); err == nil {
+			e.AddDetail(d)
+		}
+	}
+	return e
+}
+
+// fail returns err as connect sends it, with the metadata that the rules have set.
+func (s *sending) fail(err error) error {
+	sent := withCode(err)
+	own, ok := sent.(*connect.Error)
+	if !ok || errors.Is(err, own) {
+		return sent // of the handler, or of a KeyFunc
+	}
+	header, trailer := s.set()
+	if pushback := trailer.Get(bridge.PushbackTrailer); len(pushback) > 0 && s.protocol == connect.ProtocolConnect {
+		if ms, err := strconv.Atoi(pushback[0]); err == nil && ms >= 0 {
+			own.Meta().Set("Retry-After", strconv.Itoa((ms+999)/1000))
+		}
+	}
+	addHeaders(own.Meta(), header)
+	addHeaders(own.Meta(), trailer)
+	return own
+}

@@ -1,0 +1,165 @@
+package connectmw
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lockkit/lockkit/grpcmw"
+	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
+)
+
+// Interceptor applies rules to handlers, each to the procedure of its name, such as
+// ordersconnect.OrdersPayProcedure. Procedures without rules and calls of clients are passed by.
+//
+// It is the innermost of the interceptors that can refuse a call, such as authentication
+// and validation. A stream holds its lock as grpcmw.StreamServerInterceptor says.
+//
+// It panics if a procedure is not of the form "/package.Service/Method" or has no
+// rules, or if a rule is nil. Later changes of rules have no effect.
+func Interceptor(rules grpcmw.Rules) connect.Interceptor {
+	return &interceptor{
+		rules:  maps.Clone(rules),
+		unary:  grpcmw.UnaryServerInterceptor(rules),
+		stream: grpcmw.StreamServerInterceptor(rules),
+	}
+}
+
+type interceptor struct {
+	rules  grpcmw.Rules
+	unary  grpc.UnaryServerInterceptor
+	stream grpc.StreamServerInterceptor
+}
+
+func (i *interceptor) covers(spec connect.Spec) bool {
+	return !spec.IsClient && len(i.rules[spec.Procedure]) > 0
+}
+
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if !i.covers(req.Spec()) {
+			return next(ctx, req)
+		}
+		x := &exchange{request: req, next: next, sending: sending{method: req.Spec().Procedure, protocol: req.Peer().Protocol}}
+		x.info, _ = connect.CallInfoForHandlerContext(ctx)
+		ctx = metadata.NewIncomingContext(ctx, metadataOf(req.Header()))
+		reply, err := i.unary(grpc.NewContextWithServerTransportStream(ctx, x), req.Any(), &grpc.UnaryServerInfo{FullMethod: x.method}, x.handle)
+		if err != nil {
+			return nil, x.fail(err)
+		}
+		return x.respond(reply), nil
+	}
+}
+
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// exchange is a unary call: a stream of grpc-go to the rules, and a request of connect to
+// the handler.
+type exchange struct {
+	sending
+	request  connect.AnyRequest
+	next     connect.UnaryFunc
+	info     connect.CallInfo    // nil if the handler has none
+	response connect.AnyResponse // of the handler, or committed by it; nil if it has not run
+	failure  error               // of the handler
+}
+
+// exchangeKey is where a handler's context has the innermost exchange.
+type exchangeKey struct{}
+
+// handle runs the handler, and returns its message.
+func (x *exchange) handle(ctx context.Context, _ any) (any, error) {
+	hideOwner(ctx, x.request.Header())
+	response, err := x.next(context.WithValue(ctx, exchangeKey{}, x), x.request)
+	if err != nil {
+		x.failure = err
+		return nil, withStatus(err)
+	}
+	x.response = response
+	return response.Any(), nil
+}
+
+// Returned returns the metadata of the handler's response or error.
+func (x *exchange) Returned() (header, trailer metadata.MD) {
+	header, trailer = metadata.MD{}, metadata.MD{}
+	if x.failure != nil {
+		if !connect.IsWireError(x.failure) { // of a call of its own, whose metadata is not sent
+			addMetadata(trailer, metaOf(x.failure))
+		}
+	} else if x.response != nil {
+		addMetadata(header, x.response.Header())
+		addMetadata(trailer, x.response.Trailer())
+	}
+	if x.info != nil {
+		addMetadata(header, x.info.ResponseHeader())
+		addMetadata(trailer, x.info.ResponseTrailer())
+	}
+	return header, trailer
+}
+
+// respond returns the response with this message: the handler's own where it is that, and
+// else one with the headers that the rules have set.
+func (x *exchange) respond(reply any) connect.AnyResponse {
+	response := x.response
+	if response == nil {
+		response = connect.NewResponse(&emptypb.Empty{})
+	}
+	if response.Any() != reply {
+		response = &kept{AnyResponse: response, message: reply}
+	}
+	header, trailer := x.set()
+	addHeaders(response.Header(), header)
+	addHeaders(response.Trailer(), trailer)
+	return response
+}
+
+// kept is a response with a message that was kept. Only connect itself can make a response
+// of a type that is known at run time; a handler and other interceptors ask for Any.
+type kept struct {
+	connect.AnyResponse
+	message any
+}
+
+func (r *kept) Any() any { return r.message }
+
+// sending notes the metadata that rules set.
+type sending struct {
+	method, protocol string
+
+	mu              sync.Mutex
+	header, trailer metadata.MD
+}
+
+func (s *sending) Method() string { return s.method }
+
+func (s *sending) SetHeader(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.header = metadata.Join(s.header, md)
+	return nil
+}
+
+func (s *sending) SendHeader(md metadata.MD) error { return s.SetHeader(md) }
+
+func (s *sending) SetTrailer(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trailer = metadata.Join(s.trailer, md)
+	return nil
+}
+
+// set returns what was set.
+func (s *sending) set() (header, trailer metadata.MD) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.header, s.trailer
+}
+
+var _ bridge.Stream = (*exchange)(nil)

@@ -1,0 +1,43 @@
+// Package paymentsconnect has what protoc-gen-connect-go makes of the service of
+// examples/grpc, for the code that README.md shows.
+package paymentsconnect
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/lockkit/lockkit/examples/grpc/chargepb"
+)
+
+// PaymentsName is the full name of the service, and PaymentsChargeProcedure that of its method.
+const (
+	PaymentsName            = "lockkit.examples.charge.Payments"
+	PaymentsChargeProcedure = "/lockkit.examples.charge.Payments/Charge"
+)
+
+// PaymentsHandler is the service.
+type PaymentsHandler interface {
+	Charge(ctx context.Context, r *connect.Request[chargepb.ChargeRequest]) (*connect.Response[chargepb.Receipt], error)
+}
+
+// NewPaymentsHandler returns the path and the handler of a service.
+func NewPaymentsHandler(h PaymentsHandler, opts ...connect.HandlerOption) (path string, handler http.Handler) {
+	return "/" + PaymentsName + "/", connect.NewUnaryHandler(PaymentsChargeProcedure, h.Charge, opts...)
+}
+
+// PaymentsClient is a client of the service.
+type PaymentsClient struct {
+	*connect.Client[chargepb.ChargeRequest, chargepb.Receipt]
+}
+
+// NewPaymentsClient returns a client of the service at url.
+func NewPaymentsClient(c connect.HTTPClient, url string, opts ...connect.ClientOption) PaymentsClient {
+	return PaymentsClient{connect.NewClient[chargepb.ChargeRequest, chargepb.Receipt](c, url+PaymentsChargeProcedure, opts...)}
+}
+
+// Charge calls the method.
+func (c PaymentsClient) Charge(ctx context.Context, r *connect.Request[chargepb.ChargeRequest]) (*connect.Response[chargepb.Receipt], error) {
+	return c.CallUnary(ctx, r)
+}
