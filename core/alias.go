@@ -3,8 +3,8 @@ package core
 import "github.com/lockkit/lockkit/core/store"
 
 // Store is the place of the locks: a store of core/redisstore, core/pgstore,
-// core/zkstore, core/redlock or core/memstore, or one of your own. Package core/store
-// has its contract.
+// core/sqlstore, core/zkstore, core/redlock or core/memstore, or one of your own.
+// Package core/store has its contract.
 type Store = store.Store
 
 // Card describes a process to operators, see WithCard.

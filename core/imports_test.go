@@ -40,6 +40,8 @@ var rooms = map[string]room{
 	"core/once":      {kit: []string{"core", "core/internal/hooks", "core/keys", "core/store", "retry"}},
 	"core/storetest": {kit: []string{"core/store", "retry"}, tests: true},
 
+	"core/storetest/saving": {kit: []string{"core/memstore", "core/store"}, tests: true},
+
 	"core/inspect": {kit: []string{"core", "core/adapter", "core/internal/brief", "core/internal/claims", "core/internal/inspection", "core/internal/visible", "core/store"}},
 
 	"core/leader": {kit: []string{"core", "core/adapter", "core/internal/keyed", "retry"}},
@@ -93,8 +95,8 @@ var rooms = map[string]room{
 
 	"core/sqlstore/internal/rows": {kit: []string{"core/casstore", "core/internal/dialect", "core/internal/table", "core/store"}},
 
-	"core/cmd/lockkit": {kit: []string{"core", "core/adapter", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/store", "core/zkstore"}, program: true, outside: []string{
-		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "golang.org/x/sys",
+	"core/cmd/lockkit": {kit: []string{"core", "core/adapter", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/sqlstore", "core/store", "core/zkstore"}, program: true, outside: []string{
+		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite", "golang.org/x/sys",
 	}},
 
 	"core/proof":         {kit: []string{"core/proof/tally"}, program: true, tests: true},
@@ -115,7 +117,7 @@ var rooms = map[string]room{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/internal/bridge": {outside: []string{"google.golang.org/grpc"}},
-	"grpcmw/internal/answers": {kit: []string{"core", "core/memstore", "core/once", "core/store", "grpcmw", "grpcmw/internal/orders"}, tests: true, outside: []string{
+	"grpcmw/internal/answers": {kit: []string{"core", "core/memstore", "core/once", "core/store", "core/storetest/saving", "grpcmw", "grpcmw/internal/orders"}, tests: true, outside: []string{
 		"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
 	}},
 	"grpcmw/internal/orders": {kit: []string{"grpcmw/lockkitpb"}, tests: true, outside: []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},

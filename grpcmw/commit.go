@@ -24,7 +24,8 @@ type executionKey struct{}
 // It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
 // there is no Idempotent around the handler, and if the reply is one that would not be kept:
 // larger than AnswerLimit, of a type that the program has not registered, or not to be kept
-// by KeepIf.
+// by KeepIf. The ctx is not that of a once.Do in the handler: Commit would save the reply as the
+// answer of that run.
 func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {

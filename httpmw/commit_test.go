@@ -5,53 +5,16 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/httpmw"
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
-
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// begin begins a transaction, which is a once.Saver.
-func (s *saving) begin() *transaction { return &transaction{in: s} }
-
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
-	if s != store.Store(x.in) {
-		return store.ErrUnsupported
-	}
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
-}
 
 // commit is Commit of the framework.
 func (mw framework) commit(c *gin.Context, tx once.Saver) error {
@@ -74,9 +37,9 @@ func replaced(w gin.ResponseWriter) bool {
 }
 
 // savingRuns keeps answers in a store with transactions.
-func savingRuns(t *testing.T) (*saving, *once.Once) {
+func savingRuns(t *testing.T) (*saving.Store, *once.Once) {
 	t.Helper()
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	l, err := core.New(in)
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +58,11 @@ func testCommit(t *testing.T, mw framework) {
 	t.Parallel()
 	s := mw.newSite(t)
 	in, o := savingRuns(t)
-	var end func(c *gin.Context, x *transaction)
+	var end func(c *gin.Context, x *saving.Tx)
 	runs := 0
 	s.POST("/:id", mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
 		runs++
-		x := in.begin()
+		x := in.Begin()
 		c.Header("Location", "/receipts/"+c.Param("id"))
 		c.String(http.StatusCreated, "receipt of ")
 		c.String(http.StatusCreated, c.Param("id"))
@@ -108,27 +71,27 @@ func testCommit(t *testing.T, mw framework) {
 		}
 		end(c, x)
 	})
-	commit := func(_ *gin.Context, x *transaction) {
-		if err := x.commit(); err != nil {
+	commit := func(_ *gin.Context, x *saving.Tx) {
+		if err := x.Commit(); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, r := range []struct {
 		name, id string
-		end      func(c *gin.Context, x *transaction)
+		end      func(c *gin.Context, x *saving.Tx)
 		status   int
 		runs     int
 	}{
 		{"committed", "1", commit, http.StatusCreated, 1},
 		{"again", "1", commit, http.StatusCreated, 0},
-		{"committed without a reply", "2", func(c *gin.Context, x *transaction) {
+		{"committed without a reply", "2", func(c *gin.Context, x *saving.Tx) {
 			commit(c, x)
 			c.Header("Location", "/nowhere")
 			c.String(http.StatusInternalServerError, "no reply to the commit")
 			c.Writer.Flush()
 		}, http.StatusCreated, 1},
 		{"again without a reply", "2", commit, http.StatusCreated, 0},
-		{"rolled back", "3", func(*gin.Context, *transaction) {}, http.StatusServiceUnavailable, 1},
+		{"rolled back", "3", func(*gin.Context, *saving.Tx) {}, http.StatusServiceUnavailable, 1},
 		{"at last", "3", commit, http.StatusCreated, 1},
 		{"once more", "3", commit, http.StatusCreated, 0},
 	} {
@@ -147,6 +110,35 @@ func testCommit(t *testing.T, mw framework) {
 	}
 }
 
+// Headers that are set before Commit are sent, also where nothing else was written.
+func TestCommit_HeadersAlone(t *testing.T) { onEach(t, testCommitHeadersAlone) }
+
+func testCommitHeadersAlone(t *testing.T, mw framework) {
+	mw.ofGin(t) // net/http begins an answer with its status
+	t.Parallel()
+	s := mw.newSite(t)
+	in, o := savingRuns(t)
+	s.POST("/:id", mw.Idempotent(o, mw.AnyCaller()), func(c *gin.Context) {
+		x := in.Begin()
+		c.Status(http.StatusAccepted)
+		c.Header("Location", "/receipts/5")
+		c.Header("Set-Cookie", "seen=1")
+		if err := mw.commit(c, x); err != nil {
+			t.Error(err)
+		}
+		c.Header("Location", "/nowhere")
+		if err := x.Commit(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, cookie := range []string{"seen=1", ""} {
+		got := s.pay("key", "/5", "{}")
+		if got.status != http.StatusAccepted || got.header.Get("Location") != "/receipts/5" || got.header.Get("Set-Cookie") != cookie || got.isReplay() != (cookie == "") {
+			t.Errorf("got %d with %v, want the cookie %q", got.status, got.header, cookie)
+		}
+	}
+}
+
 func TestCommit_Refused(t *testing.T) { onEach(t, testCommitRefused) }
 
 func testCommitRefused(t *testing.T, mw framework) {
@@ -157,19 +149,19 @@ func testCommitRefused(t *testing.T, mw framework) {
 		answer func(c *gin.Context)
 		tx     once.Saver
 	}{
-		"nothing written": {core.ErrInvalid, func(*gin.Context) {}, in.begin()},
-		"not kept":        {core.ErrInvalid, func(c *gin.Context) { c.String(http.StatusConflict, "untrue") }, in.begin()},
-		"a stream":        {core.ErrInvalid, func(c *gin.Context) { c.Data(http.StatusOK, "text/event-stream", nil) }, in.begin()},
+		"nothing written": {core.ErrInvalid, func(*gin.Context) {}, in.Begin()},
+		"not kept":        {core.ErrInvalid, func(c *gin.Context) { c.String(http.StatusConflict, "untrue") }, in.Begin()},
+		"a stream":        {core.ErrInvalid, func(c *gin.Context) { c.Data(http.StatusOK, "text/event-stream", nil) }, in.Begin()},
 		"nil":             {core.ErrInvalid, ok, nil},
-		"another store":   {core.ErrUnsupported, ok, (&saving{}).begin()},
+		"another store":   {core.ErrUnsupported, ok, saving.New().Begin()},
 		"another writer": {core.ErrInvalid, func(c *gin.Context) {
 			ok(c)
 			c.Writer = struct{ gin.ResponseWriter }{c.Writer}
-		}, in.begin()},
+		}, in.Begin()},
 		"a writer that may hold back": {core.ErrInvalid, func(c *gin.Context) {
 			ok(c)
 			c.Writer = leading{c.Writer}
-		}, in.begin()},
+		}, in.Begin()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := mw.newSite(t)
@@ -191,7 +183,7 @@ func testCommitRefused(t *testing.T, mw framework) {
 	t.Run("no Idempotent", func(t *testing.T) {
 		s := mw.newSite(t)
 		s.POST("/:id", func(c *gin.Context) {
-			if err := mw.commit(c, in.begin()); !errors.Is(err, core.ErrInvalid) {
+			if err := mw.commit(c, in.Begin()); !errors.Is(err, core.ErrInvalid) {
 				t.Errorf("got %v, want %v", err, core.ErrInvalid)
 			}
 			ok(c)

@@ -3,64 +3,27 @@ package taskmw_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// begin begins a transaction, which is a once.Saver.
-func (s *saving) begin() *transaction { return &transaction{in: s} }
-
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
-	if s != store.Store(x.in) {
-		return store.ErrUnsupported
-	}
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
-}
-
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	s := &saving{Store: memstore.New()}
+	s := saving.New()
 	mw := taskmw.Idempotent(newOnce(t, newLocker(t, s)), "mail", taskmw.Type())
 	own := errors.New("no reply to the commit")
 	runs := 0
-	process := func(id, result string, end func(x *transaction) error) error {
+	process := func(id, result string, end func(x *saving.Tx) error) error {
 		task := asynq.NewTask("mail:"+id, nil)
 		return mw(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			runs++
-			x := s.begin()
+			x := s.Begin()
 			if err := errors.Join(taskmw.WriteResult(ctx, task, []byte(result)), taskmw.Commit(ctx, x)); err != nil {
 				return err
 			}
@@ -69,18 +32,18 @@ func TestCommit(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, id string
-		end      func(x *transaction) error
+		end      func(x *saving.Tx) error
 		want     error
 		runs     int
 	}{
-		{"committed", "1", (*transaction).commit, nil, 1},
-		{"again", "1", (*transaction).commit, nil, 0},
-		{"committed without a reply", "2", func(x *transaction) error { return errors.Join(own, x.commit()) }, nil, 1},
-		{"again without a reply", "2", (*transaction).commit, nil, 0},
-		{"rolled back", "3", func(*transaction) error { return own }, own, 1},
-		{"rolled back unseen", "3", func(*transaction) error { return nil }, errAny, 1},
-		{"at last", "3", (*transaction).commit, nil, 1},
-		{"once more", "3", (*transaction).commit, nil, 0},
+		{"committed", "1", (*saving.Tx).Commit, nil, 1},
+		{"again", "1", (*saving.Tx).Commit, nil, 0},
+		{"committed without a reply", "2", func(x *saving.Tx) error { return errors.Join(own, x.Commit()) }, nil, 1},
+		{"again without a reply", "2", (*saving.Tx).Commit, nil, 0},
+		{"rolled back", "3", func(*saving.Tx) error { return own }, own, 1},
+		{"rolled back unseen", "3", func(*saving.Tx) error { return nil }, errAny, 1},
+		{"at last", "3", (*saving.Tx).Commit, nil, 1},
+		{"once more", "3", (*saving.Tx).Commit, nil, 0},
 	} {
 		runs = 0
 		err := process(c.id, "result", c.end)
@@ -93,7 +56,7 @@ func TestCommit(t *testing.T) {
 	if err != nil || string(kept.Value) != "\x01result" {
 		t.Errorf("got %q and %v, want the result", kept.Value, err)
 	}
-	if err := taskmw.Commit(t.Context(), s.begin()); !errors.Is(err, core.ErrInvalid) {
+	if err := taskmw.Commit(t.Context(), s.Begin()); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
 	}
 }

@@ -49,7 +49,8 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 // is not stored.
 //
 // It fails as once.Commit does, with core.ErrInvalid if there is no Idempotent around the
-// handler.
+// handler. The ctx is not that of a once.Do in the handler: Commit would save the result as the
+// answer of that run.
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {

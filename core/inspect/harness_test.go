@@ -3,22 +3,27 @@ package inspect_test
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -30,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	redisServer    = testserver.NewShared(func(t testing.TB) *testserver.Redis { return testserver.StartRedis(t) })
 	postgresServer = testserver.NewShared(func(t testing.TB) *testserver.Postgres { return testserver.StartPostgres(t) })
+	mariaServer    = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
 )
 
 // onStores runs fn on the reference store and on a real Redis, with a prefix of its own.
@@ -45,7 +51,7 @@ func onStores(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	})
 }
 
-// onEveryStore also runs fn on a real ZooKeeper and PostgreSQL.
+// onEveryStore also runs fn on a real ZooKeeper, PostgreSQL and MariaDB, and on SQLite.
 func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	t.Helper()
 	onStores(t, fn)
@@ -61,6 +67,32 @@ func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
 		}
 		fn(t, newPostgres(t, pool))
 	})
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		fn(t, newSQL(t, sqlstore.MySQL, "mysql", mariaServer.Get(t).NewDatabase(t).DSN()))
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+		fn(t, newSQL(t, sqlstore.SQLite, "sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings))
+	})
+}
+
+// newSQL returns a store in tables that it makes, if it may.
+func newSQL(t *testing.T, d sqlstore.Dialect, driver, dsn string) *sqlstore.Store {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	_ = sqlstore.Migrate(t.Context(), db, d)
+	store, err := sqlstore.New(db, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
 }
 
 func newZooKeeper(t *testing.T, opts ...zkstore.Option) *zkstore.Store {

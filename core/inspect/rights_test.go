@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -118,6 +119,28 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		reads := user("reads", usage, reading)
 		refused(t, reads, "revoke", hold, "GRANT SELECT, UPDATE ON lockkit.locks")
 		refused(t, reads, "release", hold, "GRANT SELECT, UPDATE ON lockkit.locks")
+		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
+		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
+			t.Errorf("the hold has ended: %v", x[0].Err)
+		}
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartMariaDB(t).NewDatabase(t)
+		s, database := newSQL(t, sqlstore.MySQL, "mysql", server.DSN()), server.Exec("SELECT DATABASE()")[0]
+		c := claim("order:1")
+		take(t, s, c)
+		hold := store.HoldID(c.Lease)
+		user := func(name, grant string) *sqlstore.Store {
+			server.Exec("CREATE USER " + name + "; GRANT " + grant + " TO " + name)
+			return newSQL(t, sqlstore.MySQL, "mysql", strings.Replace(server.DSN(), "root@", name+"@", 1))
+		}
+		stranger, reads := user("stranger", "INSERT ON "+database+".*"), user("reader", "SELECT ON "+database+".*")
+		for _, view := range []string{"lock", "list", "", "revoke", "release"} {
+			refused(t, stranger, view, hold, "SELECT command denied")
+		}
+		refused(t, reads, "revoke", hold, "UPDATE command denied")
+		refused(t, reads, "release", hold, "UPDATE command denied")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
 			t.Errorf("the hold has ended: %v", x[0].Err)

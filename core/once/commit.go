@@ -66,8 +66,12 @@ type Saver interface {
 //   - with core.ErrUnsupported if the store of the run does not keep answers in the
 //     database of tx.
 //
-// It fails with core.ErrLost if another run has begun, or if this run has committed its
-// answer in another transaction. Any other error is the database's.
+// It fails with core.ErrLost if another run has begun, if this run has committed its
+// answer in another transaction, or if Locker.Close has given up the lease at its
+// deadline. Any other error is the database's.
+//
+// The time of Retain begins with Commit. So it must be longer than the rest of the
+// transaction: an answer that expires before COMMIT is not there for the next call.
 //
 // Of runs inside of one another Commit is for the innermost run.
 func Commit(ctx context.Context, tx Saver, a Answer) error {

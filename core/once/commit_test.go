@@ -242,14 +242,16 @@ func TestCommit(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
 	sim(t, "guarded", func(t *testing.T) {
-		p, s := newTable(t)
-		pay := once.Guard(newOnce(t, s), func(string) (once.Call, error) { return charge("1"), nil }, func(ctx context.Context, _ string) (int, error) {
-			_, err := p.committing("42", func(x *transaction) error { return errors.Join(errors.New("no reply"), x.commit()) })(ctx)
-			return 0, err
-		})
-		for range 2 {
-			if n, err := pay(t.Context(), ""); n != 42 || err != nil {
-				t.Errorf("got %d and %v, want 42", n, err)
+		for _, own := range []error{nil, errors.New("no reply")} {
+			p, s := newTable(t)
+			pay := once.Guard(newOnce(t, s), func(string) (once.Call, error) { return charge("1"), nil }, func(ctx context.Context, _ string) (int, error) {
+				_, err := p.committing("42", func(x *transaction) error { return errors.Join(own, x.commit()) })(ctx)
+				return 7, err
+			})
+			for range 2 {
+				if n, err := pay(t.Context(), ""); n != 42 || err != nil {
+					t.Errorf("got %d and %v, want 42", n, err)
+				}
 			}
 		}
 	})

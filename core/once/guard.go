@@ -1,6 +1,7 @@
 package once
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,8 @@ import (
 // Do.
 //
 // The caller whose call runs fn gets the result of fn unchanged, together with an error
-// if the result could not be saved. If the result cannot be written as JSON, the run is
+// if the result could not be saved. If fn has saved another answer by Commit, the caller
+// gets that one, as later callers do. If the result cannot be written as JSON, the run is
 // stored as unreplayable. After NotFinal the result is neither written nor stored. If a
 // stored result cannot be read as a Resp, because that type has changed, the decorated
 // function fails, and fn is not run again.
@@ -23,28 +25,30 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		if err != nil {
 			return resp, err
 		}
+		var own Answer
 		var unwritten, worked error
 		out, err := o.Do(ctx, c, func(ctx context.Context) (Answer, error) {
 			if resp, worked = fn(ctx, req); worked != nil {
 				return Answer{}, worked
 			}
-			var a Answer
 			if !stillFinal(ctx) {
-				return a, nil
+				return own, nil
 			}
-			if a.Value, unwritten = json.Marshal(resp); unwritten != nil {
-				a.Unreplayable = true
+			if own.Value, unwritten = json.Marshal(resp); unwritten != nil {
+				own.Unreplayable = true
 			}
-			return a, nil
+			return own, nil
 		})
 		switch {
-		case err == nil && unwritten != nil:
+		case err != nil:
+		case unwritten != nil && out.Value == nil:
 			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case err == nil && (out.Replayed || worked != nil): // or what Commit has saved
-			if err = json.Unmarshal(out.Value, &resp); err != nil {
-				var none Resp
+		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // what Commit has saved
+			var kept, none Resp
+			if err := json.Unmarshal(out.Value, &kept); err != nil {
 				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)
 			}
+			return kept, nil
 		}
 		return resp, err
 	}

@@ -242,6 +242,7 @@ func versions() map[string]string {
 	v := map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}
 	for name, module := range map[string]string{
 		"go-redis": "github.com/redis/go-redis/v9", "go-zookeeper": "github.com/go-zookeeper/zk", "pgx": "github.com/jackc/pgx/v5",
+		"go-sql-driver": "github.com/go-sql-driver/mysql", "sqlite": "modernc.org/sqlite",
 		"gin": "github.com/gin-gonic/gin", "grpc-go": "google.golang.org/grpc", "asynq": "github.com/hibiken/asynq",
 	} {
 		if text, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output(); err == nil {

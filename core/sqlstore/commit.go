@@ -13,7 +13,7 @@ import (
 type Tx struct{ q Querier }
 
 // In returns the transaction of the caller that q is, for once.Commit: a *sql.Tx, or what wraps
-// one, as gorm's tx.Statement.ConnPool of a session without PrepareStmt.
+// one, as gorm's tx.Statement.ConnPool, or with PrepareStmt the Tx of that *gorm.PreparedStmtTX.
 //
 // The runs have to be kept by a Store in the database of the transaction. It is proven to be
 // open before anything is written. On PostgreSQL it must be at the level READ COMMITTED, which is

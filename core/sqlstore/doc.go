@@ -33,13 +33,15 @@
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. Elsewhere a statement that meets a
 // locked row says by itself that it waits for a second at most. On SQLite set journal_mode=WAL,
 // synchronous=FULL and busy_timeout=1000 for each connection, and keep write transactions
-// shorter than a third of a TTL: each one stops every extension in the file.
+// shorter than a third of a TTL: each one stops every extension in the file. The file belongs on
+// a disk of the machine, not on a network file system.
 //
 // # The pool
 //
 // The locks need a *sql.DB of their own, of at least 4 connections. If the caller's
-// transactions have all of a shared one, no lock can be extended. A call that gets no
-// connection within 1.5 seconds changes nothing and fails with store.ErrUnavailable.
+// transactions have all of a shared one, no lock can be extended, and no answer committed. A
+// call that gets no connection within 1.5 seconds changes nothing and fails with
+// store.ErrUnavailable.
 //
 // # Answers
 //

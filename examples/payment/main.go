@@ -9,6 +9,8 @@
 //	go run ./examples/payment -store redlock -redlock 127.0.0.1:6381,127.0.0.1:6382,127.0.0.1:6383
 //	go run ./examples/payment -store zookeeper -zookeeper 127.0.0.1:2181
 //	go run ./examples/payment -store postgres -postgres postgres://user@127.0.0.1/db
+//	go run ./examples/payment -store mysql -mysql 'root@tcp(127.0.0.1:3306)/test'
+//	go run ./examples/payment -store sqlite   # a file in a temporary directory, no server needed
 //	go run ./examples/payment -serve       # keeps serving, see -addr
 //
 // A click that is answered 503 is repeated a few times, as nothing was charged then.
@@ -19,7 +21,8 @@
 // With -unlocked no client gives up waiting.
 //
 // The orders are kept in Redis, wherever the locks are. So are the answers to an
-// Idempotency-Key, if the store of the locks keeps none.
+// Idempotency-Key, if the store of the locks keeps none. With mysql and sqlite all of that is
+// in one database, and an order is committed together with its answer.
 package main
 
 import (
@@ -32,11 +35,10 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
@@ -47,6 +49,7 @@ type config struct {
 	store                               string
 	addr                                string
 	redis, redlock, zookeeper, postgres string // addresses
+	mysql, sqlite                       string // DSN, file
 	orders, clicks, replicas            int
 	retries                             int
 }
@@ -56,10 +59,11 @@ func main() {
 	flag.BoolVar(&c.serve, "serve", false, "keep serving instead of clicking")
 	flag.StringVar(&c.addr, "addr", "127.0.0.1:8080", "where -serve listens")
 	flag.StringVar(&c.redis, "redis", "", "address of a Redis server; several processes with the same one are one service (default: an embedded one)")
-	flag.StringVar(&c.store, "store", "redis", "where the locks live: redis, redlock, zookeeper or postgres")
+	flag.StringVar(&c.store, "store", "redis", "where the locks live: redis, redlock, zookeeper, postgres, mysql or sqlite")
 	flag.StringVar(&c.redlock, "redlock", "", "for -store redlock: addresses of three or more independent Redis servers, with commas (default: three embedded ones)")
 	flag.StringVar(&c.zookeeper, "zookeeper", "127.0.0.1:2181", "for -store zookeeper: addresses of the ensemble, with commas")
 	flag.StringVar(&c.postgres, "postgres", "postgres://127.0.0.1/postgres", "for -store postgres: URL of the database, in which the schema of the locks is made")
+	flag.StringVar(&c.mysql, "mysql", "root@tcp(127.0.0.1:3306)/test", "for -store mysql: DSN of the MySQL or MariaDB database, in which tables are made")
 	flag.IntVar(&c.orders, "orders", 8, "how many orders")
 	flag.IntVar(&c.clicks, "clicks", 20, "how many clicks on each order, all at once")
 	flag.IntVar(&c.replicas, "replicas", 3, "how many replicas of the service")
@@ -89,7 +93,7 @@ func payment(ctx context.Context, c config) (status int, err error) {
 		return 2, errors.New("-retries must not be negative")
 	}
 	if places[c.store] == nil {
-		return 2, fmt.Errorf("-store is %q: redis, redlock, zookeeper and postgres are there", c.store)
+		return 2, fmt.Errorf("-store is %q: redis, redlock, zookeeper, postgres, mysql and sqlite are there", c.store)
 	}
 	stop, err := c.embed()
 	if err != nil {
@@ -161,7 +165,14 @@ func (c *config) embed() (stop func(), err error) {
 		}
 		return strings.Join(addrs, ","), nil
 	}
-	if c.redis == "" {
+	switch {
+	case c.store == "sqlite":
+		dir, err := os.MkdirTemp("", "payment")
+		if err != nil {
+			return nil, err
+		}
+		c.sqlite, stops = filepath.Join(dir, "payment.db"), append(stops, func() { os.RemoveAll(dir) })
+	case c.store != "mysql" && c.redis == "":
 		if c.redis, err = start(1); err != nil {
 			return nil, err
 		}
@@ -183,10 +194,9 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 			err = errors.Join(err, closers.Close())
 		}
 	}()
-	db := redis.NewClient(&redis.Options{Addr: c.redis})
-	closers.add(db.Close)
-	if err := db.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("redis at %s: %w", c.redis, err)
+	orders, err := openLedger(ctx, c, &closers)
+	if err != nil {
+		return nil, err
 	}
 	locks, err := openLocks(ctx, c, &closers)
 	if err != nil {
@@ -213,7 +223,7 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: (&service{db}).routes(locks, runs), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: (&service{orders}).routes(locks, runs), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return &replica{listener.Addr().String(), func() error {

@@ -122,6 +122,7 @@ func TestPayment(t *testing.T) {
 			"redis at":   {"-redis", "127.0.0.1:1"},
 			"-store is":  {"-store", "etcd"},
 			"postgres:":  {"-store", "postgres", "-postgres", "postgres://127.0.0.1:1/db"},
+			"mysql:":     {"-store", "mysql", "-mysql", "root@tcp(127.0.0.1:1)/x"},
 			"zookeeper":  {"-store", "zookeeper", "-zookeeper", "127.0.0.1:1"},
 			"listen tcp": {"-serve", "-addr", "nowhere:-1"},
 		} {
@@ -198,6 +199,10 @@ var stores = map[string]func(t *testing.T) []string{
 	"postgres": func(t *testing.T) []string {
 		return []string{"-store", "postgres", "-postgres", testserver.StartPostgres(t).URL()}
 	},
+	"mysql": func(t *testing.T) []string {
+		return []string{"-store", "mysql", "-mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()}
+	},
+	"sqlite": func(*testing.T) []string { return []string{"-store", "sqlite"} },
 }
 
 func pay(t *testing.T, replica, order, key, customer string) (status int, replayed bool) {

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
@@ -27,7 +24,7 @@ type order struct {
 
 // service is one replica of the payment service.
 type service struct {
-	db *redis.Client
+	orders ledger
 }
 
 // routes mounts the service. locks may be nil, to show what happens then.
@@ -62,24 +59,24 @@ func customer(c *gin.Context) (string, error) {
 // bank, and writes the order back. Two of them at once charge twice.
 func (s *service) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
-	o, err := s.read(ctx, id)
+	o, err := s.orders.read(ctx, id)
 	if err != nil {
 		fail(c, err)
 		return
 	}
-	if !o.Paid {
-		slow, _ := time.ParseDuration(c.GetHeader("X-Bank-Delay"))
-		if o.Receipt, err = s.charge(ctx, id, min(slow, time.Minute)); err != nil {
-			fail(c, err)
-			return
-		}
-		o.Paid = true
-		if err := s.write(ctx, o); err != nil {
-			fail(c, err)
-			return
-		}
+	if o.Paid {
+		answer(c, o)
+		return
 	}
-	c.JSON(http.StatusOK, gin.H{"id": id, "receipt": o.Receipt})
+	slow, _ := time.ParseDuration(c.GetHeader("X-Bank-Delay"))
+	if o.Receipt, err = s.charge(ctx, id, min(slow, time.Minute)); err != nil {
+		fail(c, err)
+		return
+	}
+	o.Paid = true
+	if err := s.orders.finish(c, o); err != nil {
+		fail(c, err)
+	}
 }
 
 // charge is the bank: it takes the money, needs a few milliseconds, or as long as
@@ -90,11 +87,10 @@ func (s *service) charge(ctx context.Context, id string, slow time.Duration) (re
 	case <-ctx.Done(): // the client has gone, or the lock is lost
 		return "", context.Cause(ctx)
 	}
-	n, err := s.db.Incr(ctx, "payment:bank:"+id).Result()
+	n, err := s.orders.charge(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	s.db.Expire(ctx, "payment:bank:"+id, time.Hour)
 	select {
 	case <-time.After(slow):
 	case <-ctx.Done(): // and the money is gone
@@ -105,37 +101,15 @@ func (s *service) charge(ctx context.Context, id string, slow time.Duration) (re
 
 func (s *service) show(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
-	o, err := s.read(ctx, id)
-	if err != nil {
-		fail(c, err)
-		return
+	o, err := s.orders.read(ctx, id)
+	if err == nil {
+		o.Charges, err = s.orders.charges(ctx, id)
 	}
-	o.Charges, err = s.db.Get(ctx, "payment:bank:"+id).Int64()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil {
 		fail(c, err)
 		return
 	}
 	c.JSON(http.StatusOK, o)
-}
-
-func (s *service) read(ctx context.Context, id string) (order, error) {
-	o := order{ID: id}
-	data, err := s.db.Get(ctx, "payment:order:"+id).Bytes()
-	if errors.Is(err, redis.Nil) {
-		return o, nil
-	}
-	if err != nil {
-		return o, err
-	}
-	return o, json.Unmarshal(data, &o)
-}
-
-func (s *service) write(ctx context.Context, o order) error {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	return s.db.Set(ctx, "payment:order:"+o.ID, data, time.Hour).Err()
 }
 
 func fail(c *gin.Context, err error) {

@@ -2,19 +2,23 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
@@ -28,6 +32,8 @@ var places = map[string]func(ctx context.Context, c config, closers *closers) (c
 	"redlock":   openRedlock,
 	"zookeeper": openZooKeeper,
 	"postgres":  openPostgres,
+	"mysql":     openSQL,
+	"sqlite":    openSQL,
 }
 
 func openRedis(ctx context.Context, addr string, closers *closers) (*redisstore.Store, error) {
@@ -105,6 +111,46 @@ func openPostgres(ctx context.Context, c config, closers *closers) (core.Store, 
 	}
 	closers.add(store.Close)
 	return store, nil
+}
+
+// openSQL gives the locks a pool of their own, so that no transaction on orders takes their
+// connections.
+func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error) {
+	pool, err := c.openSQL(ctx, closers)
+	if err != nil {
+		return nil, err
+	}
+	dialect := sqlstore.MySQL
+	if c.store == "sqlite" {
+		dialect = sqlstore.SQLite
+	}
+	// Here at every start; a service would do it when it is deployed.
+	if err := sqlstore.Migrate(ctx, pool, dialect); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.store, err)
+	}
+	store, err := sqlstore.New(pool, dialect)
+	if err != nil {
+		return nil, err
+	}
+	closers.add(store.Close)
+	return store, nil
+}
+
+// openSQL opens a pool on the database.
+func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) {
+	dsn := c.mysql
+	if c.store == "sqlite" {
+		dsn = "file:" + c.sqlite + "?_txlock=immediate&_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	}
+	pool, err := sql.Open(c.store, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.store, err)
+	}
+	closers.add(pool.Close)
+	if err := pool.PingContext(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.store, err)
+	}
+	return pool, nil
 }
 
 // quiet keeps the client from printing.

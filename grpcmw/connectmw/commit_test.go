@@ -3,53 +3,21 @@ package connectmw_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
-	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/grpcmw"
 	"github.com/lockkit/lockkit/grpcmw/connectmw"
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// transaction is one of the caller's, which begins and commits nothing else.
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, _ store.Store, c store.Claim) error {
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
-}
-
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	locks, err := core.New(in)
 	if err != nil {
 		t.Fatal(err)
@@ -65,37 +33,37 @@ func TestCommit(t *testing.T) {
 		want string
 	}{
 		"committed": {func(ctx context.Context, _ *request) (*response, error) {
-			x, r := &transaction{in: in}, receipt()
+			x, r := in.Begin(), receipt()
 			if err := connectmw.Commit(ctx, x, r); err != nil {
 				return nil, err
 			}
-			err := x.commit()
+			err := x.Commit()
 			r.Msg.Text = "another text than was committed"
 			return r, err
 		}, "receipt, location /orders/5, replayed , "},
 		"committed without a reply": {func(ctx context.Context, _ *request) (*response, error) {
-			x := &transaction{in: in}
+			x := in.Begin()
 			if err := connectmw.Commit(ctx, x, receipt()); err != nil {
 				return nil, err
 			}
-			if err := x.commit(); err != nil {
+			if err := x.Commit(); err != nil {
 				return nil, err
 			}
 			return nil, connect.NewError(connect.CodeDataLoss, errors.New("no reply to the commit"))
 		}, "receipt, location /orders/5, replayed , "},
 		"committed by a second transaction": {func(ctx context.Context, _ *request) (*response, error) {
-			var x *transaction
+			var x *saving.Tx
 			r := receipt()
 			for range 2 {
-				x = &transaction{in: in}
+				x = in.Begin()
 				if err := connectmw.Commit(ctx, x, r); err != nil {
 					return nil, err
 				}
 			}
-			return r, x.commit()
+			return r, x.Commit()
 		}, "receipt, location /orders/5, replayed , "},
 		"message of a handler without responses": {func(ctx context.Context, _ *request) (*response, error) {
-			x := &transaction{in: in}
+			x := in.Begin()
 			if info, ok := connect.CallInfoForHandlerContext(ctx); ok {
 				info.ResponseHeader().Set("Location", "/orders/5")
 			}
@@ -103,7 +71,7 @@ func TestCommit(t *testing.T) {
 			if err := connectmw.Commit(ctx, x, connect.NewResponse(message)); err != nil {
 				return nil, err
 			}
-			return connect.NewResponse(message), x.commit()
+			return connect.NewResponse(message), x.Commit()
 		}, "receipt, location /orders/5, replayed , "},
 	} {
 		runs := 0
@@ -132,9 +100,9 @@ func TestCommit_Refused(t *testing.T) {
 			tx once.Saver
 			r  connect.AnyResponse
 		}{
-			"no response":       {&transaction{}, nil},
+			"no response":       {saving.New().Begin(), nil},
 			"no transaction":    {nil, connect.NewResponse(&orders.Receipt{})},
-			"no message of one": {&transaction{}, connect.NewResponse(&struct{}{})},
+			"no message of one": {saving.New().Begin(), connect.NewResponse(&struct{}{})},
 		} {
 			if err := connectmw.Commit(ctx, refused.tx, refused.r); !errors.Is(err, core.ErrInvalid) {
 				t.Errorf("%s: got %v, want %v", name, err, core.ErrInvalid)
@@ -147,7 +115,7 @@ func TestCommit_Refused(t *testing.T) {
 	}
 	locked := servePay(t, grpcmw.Rules{pay: {grpcmw.Lock(locks, "order", grpcmw.AnyCaller())}}, func(ctx context.Context, _ *request) (*response, error) {
 		r := connect.NewResponse(&orders.Receipt{})
-		if err := connectmw.Commit(ctx, &transaction{}, r); !errors.Is(err, core.ErrInvalid) {
+		if err := connectmw.Commit(ctx, saving.New().Begin(), r); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("got %v without Idempotent, want %v", err, core.ErrInvalid)
 		}
 		return r, nil

@@ -28,7 +28,8 @@ import (
 // It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
 // there is no Idempotent around the handler, if nothing was written, if the answer is one
 // that is not kept, and if w is not the writer of Idempotent: a middleware that replaces the
-// writer, as by compressing, belongs outside of Idempotent then.
+// writer, as by compressing, belongs outside of Idempotent then. The context of r is not that of a
+// once.Do in the handler: Commit would save the answer of that run.
 func Commit(w http.ResponseWriter, r *http.Request, tx once.Saver) error {
 	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool {
 		in, ok := w.(*inside) // another writer may still have what was written to it

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 
@@ -97,7 +98,8 @@ func faults(err error) []string {
 func silentServer(err error) bool {
 	var fromRedis redis.Error
 	var fromPostgres *pgconn.PgError
-	return errors.Is(err, core.ErrUnavailable) && !errors.As(err, &fromRedis) && !errors.As(err, &fromPostgres)
+	var fromMySQL *mysql.MySQLError
+	return errors.Is(err, core.ErrUnavailable) && !errors.As(err, &fromRedis) && !errors.As(err, &fromPostgres) && !errors.As(err, &fromMySQL) && !fromSQLite(err)
 }
 
 // parse reads the flags of a command. If there is nothing more to do, it returns the

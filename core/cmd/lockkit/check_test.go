@@ -5,10 +5,13 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
@@ -104,6 +107,47 @@ func TestCheck(t *testing.T) {
 		app := strings.Replace(url, "postgres@", "app@", 1)
 		unfit(t, do(t, app, "check"), "row-level security hides lockkit.locks from the user: ALTER TABLE lockkit.locks DISABLE ROW LEVEL SECURITY")
 		do(t, app, "ls", "-all").want(t, 69, "row-level security hides lockkit.locks")
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartMariaDB(t).NewDatabase(t)
+		url := mariaURL(t, server, "root")
+		unfit(t, do(t, url, "check"), "lock store unavailable: the tables cannot be read as those of MySQL: call Migrate")
+		do(t, url, "run", "m:1", "--", "true").want(t, 69, "call Migrate")
+		onSQL(t, sqlstore.MySQL, "mysql", server.DSN())
+		fit(t, do(t, url, "check"))
+		fit(t, do(t, strings.Replace(url, "mariadb", "mysql", 1)+"?clientFoundRows=true&parseTime=true&loc=Local&sql_mode=ANSI", "check"))
+		server.Exec("SET GLOBAL innodb_flush_log_at_trx_commit=2; ALTER TABLE lockkit_seen ENGINE=MyISAM; SET GLOBAL read_only=1")
+		for _, line := range []string{"a crash can forget locks", "a table is not of InnoDB", "the server is read-only"} {
+			unfit(t, do(t, url, "check"), line)
+		}
+		server.Exec("SET GLOBAL read_only=0")
+		unfit(t, do(t, url+"?autocommit=0", "check"), "autocommit is off")
+		do(t, url+"?autocommit=0", "run", "m:1", "--", "true").want(t, 69, "autocommit")
+		server.Exec("UPDATE lockkit_version SET version=99")
+		unfit(t, do(t, url, "check"), "the tables are of version 99")
+		do(t, url, "run", "m:1", "--", "true").want(t, 69, "update this program")
+		c := do(t, strings.Replace(url, "root@", "nobody:sesame@", 1), "check")
+		unfit(t, c, "lock store unavailable: the tables cannot be read")
+		if strings.Contains(c.out+c.errs, "sesame") {
+			t.Errorf("the password is shown: %q", c.out)
+		}
+		server.Kill()
+		if c := do(t, url, "check"); c.code != 69 || !strings.Contains(c.out, "refused") {
+			t.Errorf("of a server that is down: %+v", c)
+		}
+	})
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "locks.db")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		unfit(t, do(t, "sqlite://"+path, "check"), "lock store unavailable: the tables cannot be read as those of SQLite: call Migrate")
+		onSQL(t, sqlstore.SQLite, "sqlite", path)
+		unfit(t, do(t, "sqlite://"+path, "check"), "readers and writers wait for each other: set journal_mode=WAL")
+		_, url := onSQLite(t)
+		fit(t, do(t, url, "check"))
 	})
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()

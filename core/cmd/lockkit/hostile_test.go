@@ -50,6 +50,8 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) (core.Store, string){
 		"Redis":      func(t *testing.T) (core.Store, string) { return onRedis(t, server.Addr), redisURL(server.Addr) },
 		"PostgreSQL": func(t *testing.T) (core.Store, string) { return onPostgres(t) },
+		"MariaDB":    func(t *testing.T) (core.Store, string) { return onMariaDB(t) },
+		"SQLite":     func(t *testing.T) (core.Store, string) { return onSQLite(t) },
 		"ZooKeeper": func(t *testing.T) (core.Store, string) {
 			return onZooKeeper(t, "/hostile"), "zk://" + testserver.SharedZooKeeper(t) + "/hostile"
 		},

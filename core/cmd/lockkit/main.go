@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
@@ -38,7 +39,8 @@ type command struct {
 var commands = []command{runCommand, lsCommand, showCommand, revokeCommand, releaseCommand, checkCommand}
 
 func main() {
-	logging.Disable() // the client writes to stderr of its own accord
+	logging.Disable() // the clients write to stderr of their own accord
+	_ = mysql.SetLogger(silent{})
 	os.Exit(lockkit(os.Args[1:], os.Stdout, os.Stderr))
 }
 

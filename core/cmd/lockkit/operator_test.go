@@ -4,10 +4,13 @@ package main_test
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +23,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
@@ -59,6 +63,48 @@ func onPostgres(t testing.TB) (store core.Store, url string) {
 		t.Fatal(err)
 	}
 	return newPostgres(t, pool), url
+}
+
+// mariaDB is the server of the tests that make a database of their own.
+var mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
+
+// mariaURL is that of a database, as user.
+func mariaURL(t testing.TB, server *testserver.MariaDB, user string) string {
+	t.Helper()
+	return "mariadb://" + user + "@" + server.Addr + "/" + server.Exec("SELECT DATABASE()")[0]
+}
+
+func onMariaDB(t testing.TB) (store core.Store, url string) {
+	t.Helper()
+	server := mariaDB.Get(t).NewDatabase(t)
+	return onSQL(t, sqlstore.MySQL, "mysql", server.DSN()), mariaURL(t, server, "root")
+}
+
+// The path has characters that a URL and a DSN give a meaning.
+func onSQLite(t testing.TB) (store core.Store, url string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a b?c#d%41@e.db")
+	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	return onSQL(t, sqlstore.SQLite, "sqlite", "file:"+strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)+settings), "sqlite://" + path
+}
+
+// onSQL returns a store in the tables that it makes.
+func onSQL(t testing.TB, d sqlstore.Dialect, driver, dsn string) core.Store {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := sqlstore.Migrate(t.Context(), db, d); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlstore.New(db, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 func newPostgres(t testing.TB, pool *pgxpool.Pool) core.Store {
@@ -123,6 +169,8 @@ func TestOperators(t *testing.T) {
 	stores := map[string]func(t *testing.T) (core.Store, string){
 		"Redis":      func(t *testing.T) (core.Store, string) { return onRedis(t, server.Addr), redisURL(server.Addr) },
 		"PostgreSQL": func(t *testing.T) (core.Store, string) { return onPostgres(t) },
+		"MariaDB":    func(t *testing.T) (core.Store, string) { return onMariaDB(t) },
+		"SQLite":     func(t *testing.T) (core.Store, string) { return onSQLite(t) },
 	}
 	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +181,9 @@ func TestOperators(t *testing.T) {
 				lease := acquire(t, locks, "show:1")
 				got := make(chan error, 1)
 				other := service(t, s)
-				go func() { got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }) }()
+				go func() {
+					got <- other.Do(context.Background(), "show:1", func(context.Context) error { return nil }, core.Fair())
+				}()
 				var c call
 				for deadline := time.Now().Add(patience); ; {
 					c = served(t, url, "show", "-json", "show:1")
@@ -323,10 +373,10 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		lease := acquire(t, service(t, newPostgres(t, pool)), "order:1")
-		for _, sql := range []string{
+		for _, text := range []string{
 			"CREATE ROLE op LOGIN PASSWORD 'sesame'", "GRANT USAGE ON SCHEMA lockkit TO op",
 		} {
-			if _, err := pool.Exec(t.Context(), sql); err != nil {
+			if _, err := pool.Exec(t.Context(), text); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -343,6 +393,27 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestOperatorsOfMariaDBWithoutRights(t *testing.T) {
+	t.Parallel()
+	server := mariaDB.Get(t).NewDatabase(t)
+	lease := acquire(t, service(t, onSQL(t, sqlstore.MySQL, "mysql", server.DSN())), "order:1")
+	user, database := strings.ToLower(rand.Text()), server.Exec("SELECT DATABASE()")[0]
+	server.Exec("CREATE USER " + user + " IDENTIFIED BY 'ses@me/?'; GRANT SELECT ON " + database + ".* TO " + user)
+	url := mariaURL(t, server, user+":ses%40me%2F%3F")
+	if rows := served(t, url, "show", "-json", "order:1").rows(t); len(rows) != 1 || rows[0].Hold != lease.ID() {
+		t.Errorf("a reader is shown %+v", rows)
+	}
+	c := served(t, url, "revoke", "order:1", lease.ID())
+	c.want(t, 69, "UPDATE")
+	if strings.Contains(c.out+c.errs, "ses") {
+		t.Errorf("the password is shown: %q", c.errs)
+	}
+	served(t, strings.Replace(url, "%3F", "", 1), "show", "order:1").want(t, 69, "Access denied")
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Errorf("the hold has ended: %v", err)
+	}
 }
 
 func TestOperatorsOfZooKeeperWithoutRights(t *testing.T) {
@@ -496,6 +567,7 @@ func TestOperatorsOfASilentServer(t *testing.T) {
 		"redis://" + addr:                        "redisstore: ",
 		"redis://ours:sesame@" + addr + "/0":     "redisstore: ",
 		"postgres://ours:sesame@" + addr + "/db": "pgstore: ",
+		"mysql://ours:sesame@" + addr + "/db":    "sqlstore: ",
 	} {
 		for _, args := range [][]string{{"ls"}, {"ls", "-all"}, {"show", "order:1"}, {"revoke", "order:1", hold}, {"release", "-now", "-yes", "order:1", hold}} {
 			t.Run(url+" "+args[0], func(t *testing.T) {

@@ -55,6 +55,8 @@ func TestRun(t *testing.T) {
 			}
 			return url
 		},
+		"MariaDB": func(t *testing.T) string { _, url := onMariaDB(t); return url },
+		"SQLite":  func(t *testing.T) string { _, url := onSQLite(t); return url },
 	}
 	for name, store := range on {
 		t.Run(name, func(t *testing.T) {
@@ -202,10 +204,17 @@ func TestCodes(t *testing.T) {
 		{"a negative wait", store, []string{"run", "-wait", "-1s", "k:1", "--", "true"}, 64, "Wait"},
 		{"what the store does not serve", store, []string{"run", "-plain", "-shared", "k:1", "--", "true"}, 64, "not supported"},
 		{"no store", "", []string{"run", "k:1", "--", "true"}, 64, "LOCKKIT_STORE"},
-		{"a store of no kind", "mysql://host", []string{"run", "k:1", "--", "true"}, 64, "redis://"},
+		{"a store of no kind", "etcd://host", []string{"run", "k:1", "--", "true"}, 64, "redis://"},
 		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "no URL"},
 		{"a store that is down", "redis://127.0.0.1:1", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"PostgreSQL that is down", "postgres://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
+		{"MariaDB that is down", "mariadb://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
+		{"MySQL without a database", "mysql://root@127.0.0.1:1", []string{"check"}, 64, "mysql://user:password@host:3306/database"},
+		{"a parameter of no driver", "mysql://127.0.0.1:1/x?parseTime=perhaps", []string{"check"}, 64, "perhaps"},
+		{"a file that is not there", "sqlite:///nowhere/locks.db", []string{"check"}, 64, "no such file"},
+		{"a folder", "sqlite:///", []string{"check"}, 64, "no file"},
+		{"a database in memory", "sqlite://:memory:", []string{"check"}, 64, "in memory"},
+		{"a file that is no database", "sqlite://" + plain, []string{"run", "k:1", "--", "true"}, 69, "not a database"},
 		{"a command that is not there", store, []string{"run", "k:1", "--", "no-such-command"}, 127, "no-such-command"},
 		{"a command that cannot be run", store, []string{"run", "k:1", "--", plain}, 126, "permission denied"},
 		{"arguments of check", store, []string{"check", "k:1"}, 64, "no arguments"},
@@ -234,6 +243,7 @@ func TestCodes(t *testing.T) {
 			"redis://user:sesame@127.0.0.1:1/x", "redis://:sesame@127.0.0.1:x", "redis://user:1234/sesame@h/0",
 			"redis://user:ses ame@h%zz", "redis://user:sesame@127.0.0.1:1?pool=1", "rediss+cluster://u:sesame@127.0.0.1:1",
 			"redis+sentinel://h:1?password=sesame&master_name=m&db=x", "postgres://u:sesame@127.0.0.1:1/x",
+			"mysql://u:sesame@127.0.0.1:1/x", "mysql://u:sesame@127.0.0.1:1", "mysql://u:ses@me@h:x/x", "mysql://u:sesame@127.0.0.1:1/x?tls=sesame",
 			"postgres://u:sesame@h:x/x", "postgres://u:x@h/x?sslpassword=sesame&sslmode=none", "zk://u:sesame@/x",
 			"sesame@host", "x://u:sesame@host", "redis:sesame",
 		} {

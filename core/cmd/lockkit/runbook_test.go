@@ -205,19 +205,20 @@ func alike(text string) string {
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	scenes := map[string]func(s *scene){
-		"Which store for which promise": unfitScene,
-		"A lock is stuck":               stuckScene,
-		"Leases are lost":               lostScene,
-		"Everything waits":              waitScene,
-		"Redis failed over":             failoverScene,
-		"A run died":                    runScene,
-		"The quorum answers nothing":    quorumScene,
-		"ZooKeeper does not answer":     zooKeeperScene,
-		"Logs and traces":               logScene,
-		"Rights":                        rightsScene,
-		"Sizing":                        sizingScene,
-		"Alerts":                        elsewhere,
-		"Metrics":                       elsewhere,
+		"Which store for which promise":  unfitScene,
+		"A lock is stuck":                stuckScene,
+		"Leases are lost":                lostScene,
+		"Everything waits":               waitScene,
+		"Redis failed over":              failoverScene,
+		"A run died":                     runScene,
+		"The quorum answers nothing":     quorumScene,
+		"ZooKeeper does not answer":      zooKeeperScene,
+		"A SQL database does not answer": sqlScene,
+		"Logs and traces":                logScene,
+		"Rights":                         rightsScene,
+		"Sizing":                         sizingScene,
+		"Alerts":                         elsewhere,
+		"Metrics":                        elsewhere,
 	}
 	for _, s := range sections(t) {
 		play := scenes[s.title]

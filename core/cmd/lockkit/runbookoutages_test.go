@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 	"github.com/lockkit/lockkit/core/zkstore"
@@ -167,4 +168,24 @@ func zooKeeperScene(s *scene) {
 		}
 		return err == nil
 	})
+}
+
+func sqlScene(s *scene) {
+	server := testserver.StartMariaDB(s.t).NewDatabase(s.t)
+	database := server.Exec("SELECT DATABASE()")[0]
+	server.Exec("CREATE USER locks IDENTIFIED BY 'secret'; GRANT SELECT, INSERT, UPDATE, DELETE ON " + database + ".* TO locks")
+	store := onSQL(s.t, sqlstore.MySQL, "mysql", server.DSN())
+	const url = "mariadb://locks:secret@127.0.0.1:3306/shop"
+	s.here = []string{"127.0.0.1:3306", server.Addr, "shop", database}
+	s.store = strings.NewReplacer(s.here...).Replace(url)
+	held, waits := s.contended(payments(s.t, store), payments(s.t, store), core.Fair())
+	s.here = append(s.here, "XXzk-604j7Y", held, "nYQ2OE4O6Fo", waits)
+	s.block("export LOCKKIT_STORE=" + url)
+	server.Exec("SET GLOBAL read_only=1")
+	s.sh("lockkit show order:42").want(s.t, 69, "the server that answers does not write, as a replica")
+	server.Kill()
+	if c := s.run("lockkit check"); c.code != 69 || !strings.Contains(c.out, "lock store unavailable") {
+		s.t.Errorf("%+v", c)
+	}
+	s.run("lockkit run probe:1 -- echo ran").want(s.t, 69, "lock store unavailable")
 }

@@ -172,12 +172,12 @@ func payments(t *testing.T, store core.Store) *core.Locker {
 
 // contended has a key held, and waited for by another process. It returns the IDs of
 // both.
-func (s *scene) contended(holder, other *core.Locker) (held, waits string) {
+func (s *scene) contended(holder, other *core.Locker, opts ...core.AcquireOption) (held, waits string) {
 	s.t.Helper()
 	lease := acquire(s.t, holder, "order:42")
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = other.Do(ctx, "order:42", func(context.Context) error { return nil }) })
+	wg.Go(func() { _ = other.Do(ctx, "order:42", func(context.Context) error { return nil }, opts...) })
 	s.t.Cleanup(func() { cancel(); wg.Wait() })
 	testserver.Eventually(s.t, patience, "there is a waiter", func() bool {
 		for _, r := range s.sh("lockkit show -json order:42").rows(s.t) {

@@ -32,11 +32,15 @@ variable where the URL has a password: arguments show in the list of processes.
   redis+sentinel://host:26379?master_name=mymaster&addr=host2:26379
                                          Sentinel; rediss+sentinel:// with TLS
   postgres://user:password@host:5432/db  PostgreSQL, after pgstore.Migrate
+  mysql://user:password@host:3306/db     MySQL, after sqlstore.Migrate; also mariadb://
+  sqlite:///path/to/file                 SQLite, after sqlstore.Migrate
   zk://user:password@host:2181,host2:2181/root   ZooKeeper; /lk1 without a root
 
 Parameters of a Redis URL are those of go-redis (ParseURL, ParseClusterURL,
 ParseFailoverURL). With master_name, redis:// is Sentinel's too, and with addr
-alone a Cluster's. In user and password, write special characters as %40 for @.
+alone a Cluster's. Those of a MySQL URL are of go-sql-driver/mysql (tls=true).
+In user and password, write special characters as %40 for @. A path of SQLite is
+taken as it is.
 `
 
 // storeFlags say where the locks live.
@@ -100,11 +104,15 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 		return nil, fmt.Errorf("-prefix and -plain are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
+	case scheme == "mysql" || scheme == "mariadb":
+		s, err = openMySQL(raw)
+	case scheme == "sqlite":
+		s, err = openSQLite(rest)
 	case scheme == "zk":
 		s, err = openZooKeeper(rest, session)
 	default:
 		return nil, fmt.Errorf("the store's URL begins with none of redis:// rediss:// unix:// redis+cluster:// "+
-			"redis+sentinel:// postgres:// zk://: %w", core.ErrInvalid)
+			"redis+sentinel:// postgres:// mysql:// mariadb:// sqlite:// zk://: %w", core.ErrInvalid)
 	}
 	if errors.Is(err, core.ErrInvalid) {
 		return nil, err // of the store, which has seen no URL
@@ -292,10 +300,11 @@ func authenticate(conn *zk.Conn, auth string) {
 	}
 }
 
-// silent is where the client's log goes.
+// silent is where a client's log goes.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
+func (silent) Print(...any)          {}
 
 // try is the check of a store that has none: a lock of its own.
 func try(ctx context.Context, s core.Store) error {

@@ -202,12 +202,16 @@ func (d MySQL) Delete(key string, version int64) Statement {
 	return t.add(" AND ", mysqlAlone).end()
 }
 
+// mysqlID differs on a replica, which has the same rows: two servers of one replication
+// cannot have the same server_id.
+const mysqlID = "CONCAT(id,' ',@@global.server_id)"
+
 // ID implements Dialect.
-func (MySQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_version"} }
+func (MySQL) ID() Statement { return Statement{Text: "SELECT " + mysqlID + " FROM lockkit_version"} }
 
 // Inside implements Dialect.
 func (MySQL) Inside() Statement {
-	return Statement{Text: "SELECT 1=1,id,version,@@max_allowed_packet FROM lockkit_version"}
+	return Statement{Text: "SELECT 1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every isolation

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -57,7 +58,10 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	for i := range nodes {
 		nodes[i] = testserver.StartRedis(t).Addr
 	}
+	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
+		"MariaDB":    several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
+		"SQLite":     several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings),
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
 		"Sentinel":   several("sentinel", testserver.StartSentinel(t).SentinelAddrs()...),
 		"Redlock":    several("redlock", nodes...),

@@ -1,17 +1,22 @@
 package hazards_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/redlock"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/zkstore"
 )
@@ -68,6 +73,24 @@ func (p plan) openSeveral() (store core.Store, end func(), err error) {
 			conn.Close()
 		})
 		store, err = s, bad
+	case "mysql", "sqlite":
+		dialect := sqlstore.SQLite
+		if p.Kind == "mysql" {
+			dialect = sqlstore.MySQL
+		}
+		db, cannot := sql.Open(p.Kind, p.Addrs[0])
+		if cannot != nil {
+			return nil, end, cannot
+		}
+		s, bad := sqlstore.New(db, dialect)
+		if bad != nil {
+			return nil, end, bad
+		}
+		ends = append(ends, func() { _, _ = s.Close(), db.Close() })
+		if bad := sqlstore.Migrate(context.Background(), db, dialect); bad != nil {
+			return nil, end, bad
+		}
+		store = s
 	default:
 		err = fmt.Errorf("there is no kind %q of servers", p.Kind)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -813,5 +814,36 @@ func TestCommit_RoundTrips(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A replica that can be written to has the rows of the locks, and is another database.
+func TestMariaDB_CommitOnReplica(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartMariaDB(t, "log_bin = bin", "server_id = 1"), testserver.StartMariaDB(t, "server_id = 2")
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica.Exec("CHANGE MASTER TO MASTER_HOST='" + host + "', MASTER_PORT=" + port + ", MASTER_USER='root'; START SLAVE")
+	in := primary.NewDatabase(t)
+	locks := database{sqlstore.MySQL, "mysql", in.DSN()}
+	locks.place(t)
+	rows := func(table string) string {
+		return replica.Exec("SELECT COUNT(*) FROM " + in.Exec("SELECT DATABASE()")[0] + "." + table)[0]
+	}
+	testserver.Eventually(t, time.Minute, "the replica follows", func() bool {
+		return replica.Exec("SELECT COUNT(*) FROM information_schema.tables WHERE table_name='lockkit_version'")[0] == "1" && rows("lockkit_version") == "1"
+	})
+	s := newShop(t, database{sqlstore.MySQL, "mysql", in.DSNAt(replica.Addr)}, locks)
+	_, err = s.runs.Do(t.Context(), order("replica"), func(ctx context.Context) (once.Answer, error) {
+		testserver.Eventually(t, time.Minute, "the run is on the replica", func() bool { return rows("lockkit_locks") == "1" })
+		return s.work(t, "replica", (*sql.Tx).Commit)(ctx)
+	})
+	if !errors.Is(err, core.ErrUnsupported) {
+		t.Errorf("got %v, want %v", err, core.ErrUnsupported)
+	}
+	if n := s.count(t, "replica"); n != 0 {
+		t.Errorf("got %d orders, want none", n)
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/storetest/saving"
 	"github.com/lockkit/lockkit/grpcmw"
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
 // Commit is the case of a reply that is committed with its effect.
 func Commit(t *testing.T, serve Serve) {
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
-	var end func(x *transaction) error
+	var end func(x *saving.Tx) error
 	runs := 0
 	s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 		runs++
-		x, r := in.begin(), &orders.Receipt{Text: "receipt of " + o.GetId()}
+		x, r := in.Begin(), &orders.Receipt{Text: "receipt of " + o.GetId()}
 		if err := grpcmw.Commit(ctx, x, r); err != nil {
 			return nil, err
 		}
@@ -37,24 +37,24 @@ func Commit(t *testing.T, serve Serve) {
 	}
 	s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
 	own := status.Error(codes.DataLoss, "no reply to the commit")
-	committed := (*transaction).commit
+	committed := (*saving.Tx).Commit
 	for _, c := range []struct {
 		name, id string
-		end      func(x *transaction) error
+		end      func(x *saving.Tx) error
 		code     codes.Code
 		runs     int
 	}{
 		{"committed", "1", committed, codes.OK, 1},
 		{"again", "1", committed, codes.OK, 0},
-		{"committed without a reply", "2", func(x *transaction) error {
-			if err := x.commit(); err != nil {
+		{"committed without a reply", "2", func(x *saving.Tx) error {
+			if err := x.Commit(); err != nil {
 				return err
 			}
 			return own
 		}, codes.OK, 1},
 		{"again without a reply", "2", committed, codes.OK, 0},
-		{"rolled back", "3", func(*transaction) error { return own }, codes.DataLoss, 1},
-		{"rolled back unseen", "3", func(*transaction) error { return nil }, codes.Unavailable, 1},
+		{"rolled back", "3", func(*saving.Tx) error { return own }, codes.DataLoss, 1},
+		{"rolled back unseen", "3", func(*saving.Tx) error { return nil }, codes.Unavailable, 1},
 		{"at last", "3", committed, codes.OK, 1},
 		{"once more", "3", committed, codes.OK, 0},
 	} {
@@ -71,7 +71,7 @@ func Commit(t *testing.T, serve Serve) {
 
 // CommitRefused are the cases of replies that cannot be committed.
 func CommitRefused(t *testing.T, serve Serve) {
-	in := &saving{Store: memstore.New()}
+	in := saving.New()
 	s := newShop(t, serve)
 	s.store = nil
 	s.lockIn(in)
@@ -81,11 +81,11 @@ func CommitRefused(t *testing.T, serve Serve) {
 		opts  []grpcmw.Option
 		tx    once.Saver
 	}{
-		"too large":     {core.ErrInvalid, &orders.Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.begin()},
-		"not kept":      {core.ErrInvalid, &orders.Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.begin()},
-		"no reply":      {core.ErrInvalid, nil, nil, in.begin()},
+		"too large":     {core.ErrInvalid, &orders.Receipt{Text: "longer than that"}, []grpcmw.Option{grpcmw.AnswerLimit(10)}, in.Begin()},
+		"not kept":      {core.ErrInvalid, &orders.Receipt{}, []grpcmw.Option{grpcmw.KeepIf(func(grpcmw.Kept) bool { return false })}, in.Begin()},
+		"no reply":      {core.ErrInvalid, nil, nil, in.Begin()},
 		"nil":           {core.ErrInvalid, &orders.Receipt{}, nil, nil},
-		"another store": {core.ErrUnsupported, &orders.Receipt{}, nil, (&saving{}).begin()},
+		"another store": {core.ErrUnsupported, &orders.Receipt{}, nil, saving.New().Begin()},
 	} {
 		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			err := grpcmw.Commit(ctx, c.tx, c.reply)
@@ -99,7 +99,7 @@ func CommitRefused(t *testing.T, serve Serve) {
 			t.Errorf("%s: got %v, want the handler's status", name, r.err)
 		}
 	}
-	if err := grpcmw.Commit(t.Context(), in.begin(), &orders.Receipt{}); !errors.Is(err, core.ErrInvalid) {
+	if err := grpcmw.Commit(t.Context(), in.Begin(), &orders.Receipt{}); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("outside: got %v, want %v", err, core.ErrInvalid)
 	}
 }

@@ -4,7 +4,6 @@ package answers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -335,39 +334,4 @@ func (s *stub) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 		return answers
 	}
 	return s.Store.Extend(ctx, claims)
-}
-
-// saving keeps the answers of transactions of a caller, in memory.
-type saving struct {
-	*memstore.Store
-	saved sync.Map // the leases that have committed
-}
-
-func (s *saving) Release(ctx context.Context, c store.Claim) error {
-	err := s.Store.Release(ctx, c)
-	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
-		return store.ErrSaved
-	}
-	return err
-}
-
-// begin begins a transaction, which is a once.Saver.
-func (s *saving) begin() *transaction { return &transaction{in: s} }
-
-type transaction struct {
-	in *saving
-	c  store.Claim
-}
-
-func (x *transaction) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
-	if s != store.Store(x.in) {
-		return store.ErrUnsupported
-	}
-	x.c = c
-	return nil
-}
-
-func (x *transaction) commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
 }

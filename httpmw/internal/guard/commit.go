@@ -66,6 +66,9 @@ func (e *execution) value() ([]byte, error) {
 func (w *Recorder) seal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.log.begun {
+		w.look() // what is set later is not of this answer
+	}
 	w.sealed = true
 	if w.timer != nil {
 		w.timer.Stop()

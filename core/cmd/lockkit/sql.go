@@ -1,0 +1,49 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/lockkit/lockkit/core/sqlstore"
+)
+
+// openMySQL reads mysql://user:password@host:3306/database?parameters, as mariadb:// too.
+func openMySQL(raw string) (*storeClient, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	host, port, database := u.Hostname(), u.Port(), strings.Trim(u.Path, "/")
+	if host == "" || database == "" {
+		return nil, fmt.Errorf("the form is %s://user:password@host:3306/database", u.Scheme)
+	}
+	if port == "" {
+		port = "3306"
+	}
+	// User, password and name may have any characters, so they are no part of the text.
+	c, err := mysql.ParseDSN("tcp(" + net.JoinHostPort(host, port) + ")/?" + u.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	c.User, c.DBName = u.User.Username(), database
+	c.Passwd, _ = u.User.Password()
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	return openSQL(sql.OpenDB(connector), sqlstore.MySQL)
+}
+
+func openSQL(db *sql.DB, d sqlstore.Dialect) (*storeClient, error) {
+	s, err := sqlstore.New(db, d)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return &storeClient{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); _ = db.Close() }}, nil
+}

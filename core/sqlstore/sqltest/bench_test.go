@@ -1,0 +1,138 @@
+package sqltest
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// together runs cycles of fn in n goroutines, b.N in all.
+func together(b *testing.B, n int, fn func(ctx context.Context, goroutine int) error) {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for g := range n {
+		wg.Go(func() {
+			for errs[g] == nil && left.Add(-1) >= 0 {
+				errs[g] = fn(context.Background(), g)
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	if err := errors.Join(errs...); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+}
+
+// newLocker returns a Locker on a pool of the database.
+func newLocker(b *testing.B, d database) *core.Locker {
+	b.Helper()
+	locks, err := core.New(d.store(b), core.WithObserver(nil))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = locks.Close(context.Background()) })
+	return locks
+}
+
+// BenchmarkMariaDB measures free locks beside GET_LOCK by hand, which ends with its connection
+// and has no TTL, token or readers, and one key that all goroutines want.
+func BenchmarkMariaDB(b *testing.B) {
+	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
+	locks, db := newLocker(b, d), d.open(b)
+	for _, n := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("own keys, lockkit, %d", n), func(b *testing.B) {
+			together(b, n, func(ctx context.Context, g int) error { return cycle(ctx, locks, fmt.Sprint("own:", g)) })
+		})
+		b.Run(fmt.Sprintf("own keys, GET_LOCK, %d", n), func(b *testing.B) {
+			db.SetMaxIdleConns(n)
+			together(b, n, func(ctx context.Context, g int) error { return getLock(ctx, db, fmt.Sprint("own:", g)) })
+		})
+		b.Run(fmt.Sprintf("one key, lockkit, %d", n), func(b *testing.B) {
+			together(b, n, func(ctx context.Context, _ int) error { return cycle(ctx, locks, "one:1") })
+		})
+	}
+}
+
+func cycle(ctx context.Context, locks *core.Locker, key string) error {
+	lease, err := locks.Acquire(ctx, key, core.TTL(long))
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+// getLock locks a name in a session, which it has for that long.
+func getLock(ctx context.Context, db *sql.DB, name string) error {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, statement := range []string{"SELECT GET_LOCK('" + name + "', 10)", "SELECT RELEASE_LOCK('" + name + "')"} {
+		var ok bool
+		if err := c.QueryRowContext(ctx, statement).Scan(&ok); err != nil || !ok {
+			return fmt.Errorf("%s: %v, %w", statement, ok, err)
+		}
+	}
+	return nil
+}
+
+// counting counts the Saves that won, and those that another process was faster than.
+type counting struct {
+	*rows.Place
+	won, lost *atomic.Int64
+}
+
+func (p counting) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	ok, err := p.Place.Save(ctx, key, old, e)
+	if ok {
+		p.won.Add(1)
+	} else if err == nil {
+		p.lost.Add(1)
+	}
+	return ok, err
+}
+
+// BenchmarkReaders measures readers of one key in four processes: how many Saves lose for each
+// that wins.
+func BenchmarkReaders(b *testing.B) {
+	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
+	const processes = 4
+	var won, lost atomic.Int64
+	var stores [processes]*casstore.Store
+	for i := range stores {
+		place, _ := d.place(b)
+		s, err := casstore.New(counting{place, &won, &lost})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close() })
+		stores[i] = s
+	}
+	together(b, 4*processes, func(ctx context.Context, g int) error {
+		c := store.Claim{Key: "one:1", Owner: rand.Text(), Lease: rand.Text(), Weight: 1, Limit: store.All, TTL: long}
+		s := stores[g%processes]
+		if _, err := s.Acquire(ctx, c); err != nil {
+			return err
+		}
+		return s.Release(ctx, c)
+	})
+	b.ReportMetric(float64(lost.Load())/float64(won.Load()), "lost/won")
+}

@@ -1,0 +1,54 @@
+// Package saving is a store in memory with transactions of a caller, for the tests of adapters
+// that commit an answer with once.Commit.
+package saving
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Store keeps locks in memory, and the answers of its transactions.
+type Store struct {
+	*memstore.Store
+	saved sync.Map // the leases that have committed
+}
+
+// New returns an empty Store.
+func New() *Store { return &Store{Store: memstore.New()} }
+
+// Release implements store.Store. It fails with store.ErrSaved for a lease that has committed.
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
+	err := s.Store.Release(ctx, c)
+	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
+		return store.ErrSaved
+	}
+	return err
+}
+
+// Begin begins a transaction. One that is not committed is rolled back.
+func (s *Store) Begin() *Tx { return &Tx{in: s} }
+
+// Tx is a transaction, and a once.Saver.
+type Tx struct {
+	in *Store
+	c  store.Claim
+}
+
+// SaveRun implements once.Saver.
+func (x *Tx) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
+	if s != store.Store(x.in) {
+		return store.ErrUnsupported
+	}
+	x.c = c
+	return nil
+}
+
+// Commit commits what SaveRun has saved.
+func (x *Tx) Commit() error {
+	x.in.saved.Store(x.c.Lease, true)
+	return x.in.Store.Release(context.Background(), x.c)
+}

@@ -1,0 +1,245 @@
+package shop
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/glebarez/sqlite"
+	"gorm.io/driver/mysql"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/httpmw"
+)
+
+// database is one of a test.
+type database struct {
+	dialect sqlstore.Dialect
+	driver  string
+	dsn     string
+	with    func(pool gorm.ConnPool) gorm.Dialector
+}
+
+var databases = map[string]func(t *testing.T) database{
+	"mariadb": func(t *testing.T) database {
+		return database{sqlstore.MySQL, "mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN(), func(pool gorm.ConnPool) gorm.Dialector {
+			return mysql.New(mysql.Config{Conn: pool})
+		}}
+	},
+	"postgres": func(t *testing.T) database {
+		return database{sqlstore.PostgreSQL, "pgx", testserver.StartPostgres(t).URL(), func(pool gorm.ConnPool) gorm.Dialector {
+			return postgres.New(postgres.Config{Conn: pool})
+		}}
+	},
+	"sqlite": func(t *testing.T) database {
+		const settings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+		return database{sqlstore.SQLite, "sqlite", "file:" + filepath.Join(t.TempDir(), "shop.db") + settings, func(pool gorm.ConnPool) gorm.Dialector {
+			return &sqlite.Dialector{Conn: pool}
+		}}
+	},
+}
+
+func (d database) open(t *testing.T) *sql.DB {
+	t.Helper()
+	pool, err := sql.Open(d.driver, d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+// failing has the next transaction end as end says, as gorm sees it.
+type failing struct {
+	*sql.DB
+	mu  sync.Mutex
+	end func(*sql.Tx) error
+}
+
+func (p *failing) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
+	tx, err := p.DB.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	end := p.end
+	p.end = (*sql.Tx).Commit
+	return &failingTx{tx, end}, nil
+}
+
+// GetDBConn is for gorm's session with prepared statements.
+func (p *failing) GetDBConn() (*sql.DB, error) { return p.DB, nil }
+
+func (p *failing) fail(end func(*sql.Tx) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = end
+}
+
+type failingTx struct {
+	*sql.Tx
+	end func(*sql.Tx) error
+}
+
+func (x *failingTx) Commit() error { return x.end(x.Tx) }
+
+// bank charges once for a key.
+type bank struct {
+	mu      sync.Mutex
+	charged map[string]string
+	asked   int
+}
+
+func (b *bank) charge(_ context.Context, key, order string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	if _, ok := b.charged[key]; !ok {
+		b.charged[key] = fmt.Sprintf("%s/%d", order, len(b.charged)+1)
+	}
+	return b.charged[key], nil
+}
+
+// site is the service on a database.
+type site struct {
+	*Shop
+	pool *failing
+	bank bank
+	runs *once.Once
+	web  *gin.Engine
+}
+
+func newSite(t *testing.T, d database, prepare bool) *site {
+	t.Helper()
+	gin.SetMode(gin.TestMode)
+	s := &site{pool: &failing{DB: d.open(t), end: (*sql.Tx).Commit}, web: gin.New()}
+	s.bank.charged = make(map[string]string)
+	db, err := gorm.Open(d.with(s.pool), &gorm.Config{PrepareStmt: prepare, Logger: logger.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.AutoMigrate(&Order{}); err != nil {
+		t.Fatal(err)
+	}
+	locks := d.open(t)
+	if err := sqlstore.Migrate(t.Context(), locks, d.dialect); err != nil {
+		t.Fatal(err)
+	}
+	in, err := sqlstore.New(locks, d.dialect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	locker, err := core.New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = locker.Close(ctx)
+	})
+	if s.runs, err = once.New(locker); err != nil {
+		t.Fatal(err)
+	}
+	s.Shop = &Shop{DB: db, Charge: s.bank.charge}
+	s.Routes(s.web, s.runs, httpmw.AnyCaller())
+	return s
+}
+
+// pay asks for an order, and again while the service says that nothing was done.
+func (s *site) pay(order, key string) (r *httptest.ResponseRecorder, tries int) {
+	for tries = 1; ; tries++ {
+		r = httptest.NewRecorder()
+		q := httptest.NewRequest(http.MethodPost, "/orders/"+order+"/pay", strings.NewReader("{}"))
+		q.Header.Set("Idempotency-Key", key)
+		s.web.ServeHTTP(r, q)
+		if r.Code != http.StatusServiceUnavailable || tries == 50 {
+			return r, tries
+		}
+	}
+}
+
+func TestPay(t *testing.T) {
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			for _, prepare := range []bool{false, true} {
+				t.Run(fmt.Sprintf("PrepareStmt %v", prepare), func(t *testing.T) { testPay(t, newSite(t, d, prepare), prepare) })
+			}
+		})
+	}
+}
+
+var errOwn = errors.New("of the test")
+
+func testPay(t *testing.T, s *site, prepare bool) {
+	for _, c := range []struct {
+		name string
+		end  func(*sql.Tx) error
+		runs int
+	}{
+		{"committed", (*sql.Tx).Commit, 1},
+		{"commit fails", func(tx *sql.Tx) error { return errors.Join(errOwn, tx.Rollback()) }, 2},
+		{"commit fails unseen", (*sql.Tx).Rollback, 2},
+		{"commit without reply", func(tx *sql.Tx) error { return errors.Join(errOwn, tx.Commit()) }, 1},
+	} {
+		id := strings.ReplaceAll(fmt.Sprintf("%s %v", c.name, prepare), " ", "-")
+		s.pool.fail(c.end)
+		asked, charged := s.bank.asked, len(s.bank.charged)
+		first, tries := s.pay(id, id)
+		again, _ := s.pay(id, id)
+		if first.Code != http.StatusCreated || again.Code != first.Code || again.Body.String() != first.Body.String() || again.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: got %d %q after %d tries, and then %d %q", c.name, first.Code, first.Body, tries, again.Code, again.Body)
+		}
+		if n := s.bank.asked - asked; n != c.runs || len(s.bank.charged) != charged+1 {
+			t.Errorf("%s: got %d runs and %d charges, want %d and 1", c.name, n, len(s.bank.charged)-charged, c.runs)
+		}
+		if other, _ := s.pay(id, "other-"+id); other.Body.String() != first.Body.String() || len(s.bank.charged) != charged+1 {
+			t.Errorf("%s: under another key got %d %q and %d charges", c.name, other.Code, other.Body, len(s.bank.charged)-charged)
+		}
+		var rows int64
+		if err := s.DB.Model(&Order{}).Where("id = ?", id).Count(&rows).Error; err != nil || rows != 1 {
+			t.Errorf("%s: got %d orders and %v, want 1", c.name, rows, err)
+		}
+	}
+}
+
+// Outside of a transaction Commit fails, and nothing is kept.
+func TestIn_NoTransaction(t *testing.T) {
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			for _, prepare := range []bool{false, true} {
+				s := newSite(t, d, prepare)
+				var err error
+				out, failed := s.runs.Do(t.Context(), once.Call{Name: "order", Key: fmt.Sprint(prepare)}, func(ctx context.Context) (once.Answer, error) {
+					a := once.Answer{Value: []byte("untrue")}
+					err = once.Commit(ctx, In(s.DB), a)
+					return a, nil
+				})
+				if !errors.Is(err, core.ErrInvalid) || failed == nil || out.Value != nil {
+					t.Errorf("PrepareStmt %v: got %v, and %q with %v, want %v", prepare, err, out.Value, failed, core.ErrInvalid)
+				}
+			}
+		})
+	}
+}
