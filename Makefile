@@ -70,9 +70,10 @@ bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,han
 	../../bin/benchmarks $(if $(SHORT),-short) $(if $(FULL),-full) $(if $(BENCH),-run '$(BENCH)') \
 		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme README.md)
 
-lint: ## Check the top level, the minima of dependencies, the exported names, formatting, go vet, staticcheck and go.mod
+lint: ## Check the top level, the minima of dependencies, a build outside the clone, the exported names, formatting, go vet, staticcheck and go.mod
 	@.ci/layout
 	@.ci/moves
+	@.ci/stranger
 	@.ci/apitext
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "make lint: run gofmt -w on:"; echo "$$unformatted"; exit 1; fi

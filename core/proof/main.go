@@ -42,12 +42,12 @@ var parts = []part{
 		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
-		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "core/benchmarks",
+		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw/brokers", "core/benchmarks",
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
-	{name: "middleware", about: "HTTP, gRPC, tasks and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
-		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "core/named/plugs",
+	{name: "middleware", about: "HTTP, gRPC, tasks, messages and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
+		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw", "taskmw/watermillmw/brokers", "core/named/plugs",
 	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
 	{name: "neighbours", about: "plain keys and Redisson's locks beside the real clients in Java, Python, JavaScript and Go", packages: []string{"core/proof/neighbours"}},

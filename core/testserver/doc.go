@@ -1,6 +1,6 @@
 // Package testserver starts Redis (a single server, Sentinel or Cluster), ZooKeeper,
-// PostgreSQL, pgbouncer, MariaDB and a browser for tests. It puts proxies before them
-// that lose, delay and double messages as a test decides.
+// PostgreSQL, pgbouncer, MariaDB, RabbitMQ and a browser for tests. It puts proxies before
+// most of them that lose, delay and double messages as a test decides.
 //
 //	server := testserver.StartRedis(t)
 //	proxy := testserver.NewRedisProxy(t, server.Addr)

@@ -64,6 +64,12 @@ func RequireMariaDB(t testing.TB) {
 	require(t, hint, "mariadbd", "mariadb-install-db")
 }
 
+// RequireRabbitMQ is RequireRedis for RabbitMQ.
+func RequireRabbitMQ(t testing.TB) {
+	t.Helper()
+	require(t, "RabbitMQ is not installed (apt-get install rabbitmq-server, or brew install rabbitmq)", "epmd", "rabbitmq-server")
+}
+
 func require(t testing.TB, hint string, programs ...string) {
 	t.Helper()
 	for _, name := range programs {

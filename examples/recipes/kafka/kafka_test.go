@@ -1,0 +1,156 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+)
+
+var (
+	_ Client = (*kgo.Client)(nil)
+	_ Reader = (*kafka.Reader)(nil)
+)
+
+var errLost = errors.New("the commit was lost")
+
+// partition is one of a topic, with the offset of its group. The commit of one offset is lost.
+type partition struct {
+	committed, lost int
+	values          []string
+}
+
+func (p *partition) commit(offset int64) error {
+	if int(offset) == p.lost {
+		p.lost = -1
+		return errLost
+	}
+	p.committed = int(offset) + 1
+	return nil
+}
+
+// consumer of a partition, from its committed offset on.
+type consumer struct {
+	*partition
+	next int
+}
+
+func (p *partition) join() *consumer { return &consumer{p, p.committed} }
+
+func (c *consumer) PollFetches(ctx context.Context) kgo.Fetches {
+	if c.next == len(c.values) {
+		return kgo.NewErrFetch(errEnd)
+	}
+	records := []*kgo.Record{}
+	for ; c.next < len(c.values); c.next++ {
+		records = append(records, &kgo.Record{Topic: "payments", Offset: int64(c.next), Value: []byte(c.values[c.next])})
+	}
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "payments", Partitions: []kgo.FetchPartition{{Records: records}}}}}}
+}
+
+func (c *consumer) CommitRecords(_ context.Context, records ...*kgo.Record) error {
+	return c.commit(records[0].Offset)
+}
+
+func (c *consumer) FetchMessage(context.Context) (kafka.Message, error) {
+	if c.next == len(c.values) {
+		return kafka.Message{}, errEnd
+	}
+	c.next++
+	return kafka.Message{Topic: "payments", Offset: int64(c.next - 1), Value: []byte(c.values[c.next-1])}, nil
+}
+
+func (c *consumer) CommitMessages(_ context.Context, messages ...kafka.Message) error {
+	return c.commit(messages[0].Offset)
+}
+
+var errEnd = errors.New("end of the test's records")
+
+func newRuns(t *testing.T) *once.Once {
+	t.Helper()
+	locks, err := core.New(memstore.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := once.New(locks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs
+}
+
+// A consumer dies after it has handled a record and before its commit gets through. The next one
+// gets the record again, and does not handle it again.
+func TestConsumers(t *testing.T) {
+	t.Parallel()
+	for name, consume := range map[string]func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error{
+		"franz-go": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
+			return FranzGo(t.Context(), c, runs, handle)
+		},
+		"segmentio": func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error {
+			return Segmentio(t.Context(), c, runs, handle)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const payments = 5
+			runs, p, charged := newRuns(t), &partition{lost: 2}, map[string]int{}
+			for i := range payments {
+				p.values = append(p.values, fmt.Sprint("payment ", i))
+			}
+			charge := func(_ context.Context, value []byte) error {
+				charged[string(value)]++
+				return nil
+			}
+			for _, want := range []error{errLost, errEnd} {
+				if err := consume(p.join(), runs, charge); !errors.Is(err, want) {
+					t.Fatalf("got %v, want %v", err, want)
+				}
+			}
+			for _, value := range p.values {
+				if n := charged[value]; n != 1 {
+					t.Errorf("%s: got %d charges, want 1", value, n)
+				}
+			}
+		})
+	}
+}
+
+// A record that fails is not committed, and what comes after it waits.
+func TestConsumers_HandlerFails(t *testing.T) {
+	t.Parallel()
+	p, own := &partition{lost: -1, values: []string{"a", "b"}}, errors.New("no connection")
+	fails := func(context.Context, []byte) error { return own }
+	if err := errors.Join(FranzGo(t.Context(), p.join(), newRuns(t), fails), Segmentio(t.Context(), p.join(), newRuns(t), fails)); !errors.Is(err, own) || p.committed != 0 {
+		t.Errorf("got %v and %d committed, want %v and none", err, p.committed, own)
+	}
+}
+
+// A record that another consumer handles waits for that.
+func TestHandle_RunsElsewhere(t *testing.T) {
+	t.Parallel()
+	runs, inside, done := newRuns(t), make(chan struct{}), make(chan error, 2)
+	go func() {
+		done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error {
+			close(inside)
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		})
+	}()
+	<-inside
+	go func() {
+		done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error { return errors.New("a second run") })
+	}()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package watermillmw_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/taskmw/watermillmw"
+)
+
+// both calls fn with a Lock and an Idempotent whose keys are busy.
+func both(t *testing.T, l *core.Locker, wait []core.AcquireOption, opts []watermillmw.Option, fn func(t *testing.T, mw message.HandlerMiddleware)) {
+	t.Helper()
+	hold(t, l, "order:1")
+	fn(t, locked(l, append(opts, watermillmw.Acquire(wait...))...))
+	inside, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = paid(newOnce(t, l))(func(*message.Message) ([]*message.Message, error) {
+			close(inside)
+			<-end
+			return nil, nil
+		})(order())
+	}()
+	<-inside
+	fn(t, paid(newOnce(t, l, once.Acquire(wait...)), opts...))
+	close(end)
+}
+
+func TestBusy(t *testing.T) {
+	t.Parallel()
+
+	// hazard 76
+	sim(t, "waits and is nacked", func(t *testing.T) {
+		for _, c := range []struct {
+			wait []core.AcquireOption
+			left time.Duration // until the context's deadline, 0 for none
+			want time.Duration
+		}{
+			{nil, 0, watermillmw.InlineWait},
+			{[]core.AcquireOption{core.Wait(20 * time.Second)}, 0, 20 * time.Second},
+			{[]core.AcquireOption{core.Wait(time.Millisecond)}, 0, time.Millisecond},
+			{nil, time.Hour, watermillmw.InlineWait},
+			{nil, 4 * time.Second, 2 * time.Second},
+		} {
+			both(t, memLocker(t), c.wait, nil, func(t *testing.T, mw message.HandlerMiddleware) {
+				msg := order()
+				if c.left > 0 {
+					ctx, cancel := context.WithTimeout(t.Context(), c.left)
+					defer cancel()
+					msg.SetContext(ctx)
+				}
+				began := time.Now()
+				produced, err := mw(mustNotRun(t))(msg)
+				postponed(t, fmt.Sprint(c), msg, produced, err)
+				took := time.Since(began)
+				if most := c.want + watermillmw.MaxPause; took < c.want+watermillmw.MaxPause/2 || took >= most {
+					t.Errorf("%v: got %v, want a pause of %v to %v after that", c, took, watermillmw.MaxPause/2, watermillmw.MaxPause)
+				}
+			})
+		}
+	})
+
+	sim(t, "skipped at once", func(t *testing.T) {
+		both(t, memLocker(t), nil, []watermillmw.Option{watermillmw.OnBusy(watermillmw.Skip)}, func(t *testing.T, mw message.HandlerMiddleware) {
+			msg, began := order(), time.Now()
+			if produced, err := mw(mustNotRun(t))(msg); err != nil || produced != nil || isNacked(msg) || time.Since(began) != 0 {
+				t.Errorf("got %v, %v, nacked %v after %v", produced, err, isNacked(msg), time.Since(began))
+			}
+		})
+	})
+
+	sim(t, "fails without its key", func(t *testing.T) {
+		for name, acked := range map[string]bool{"policy Fail": false, "acked before": true} {
+			var opts []watermillmw.Option
+			if !acked {
+				opts = append(opts, watermillmw.OnBusy(watermillmw.Fail))
+			}
+			both(t, memLocker(t), nil, opts, func(t *testing.T, mw message.HandlerMiddleware) {
+				msg := order()
+				if acked {
+					msg.Ack()
+				}
+				_, err := mw(mustNotRun(t))(msg)
+				var busy *core.BusyError
+				if !errors.As(err, &busy) || busy.Key != "" || isNacked(msg) {
+					t.Errorf("%s: got %v, nacked %v", name, err, isNacked(msg))
+				}
+				if all := fmt.Sprintf("%v %+v %#v", err, err, busy); strings.Contains(all, "order:1") || strings.Contains(all, "uuid-1") {
+					t.Errorf("%s: %s shows the key", name, all)
+				}
+			})
+		}
+	})
+
+	sim(t, "context done while waiting", func(t *testing.T) {
+		for _, policy := range []watermillmw.Busy{watermillmw.Reschedule, watermillmw.Skip} {
+			opts := []watermillmw.Option{watermillmw.OnBusy(policy)}
+			both(t, memLocker(t), []core.AcquireOption{core.Wait(time.Hour)}, opts, func(t *testing.T, mw message.HandlerMiddleware) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(3*time.Second, cancel)
+				msg, began := under(ctx, order()), time.Now()
+				produced, err := mw(mustNotRun(t))(msg)
+				postponed(t, "canceled", msg, produced, err)
+				if took := time.Since(began); took != 3*time.Second {
+					t.Errorf("got %v, want no pause after 3s", took)
+				}
+			})
+		}
+	})
+
+	sim(t, "queue of its process full", func(t *testing.T) {
+		l, err := core.New(memstore.New(), core.WithMaxWaiting(1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold(t, l, "order:1")
+		go func() {
+			if lease, err := l.Acquire(context.Background(), "order:1"); err == nil {
+				_ = lease.Release(context.Background())
+			}
+		}()
+		time.Sleep(time.Second)
+		msg, began := order(), time.Now()
+		produced, err := locked(l)(mustNotRun(t))(msg)
+		postponed(t, "full", msg, produced, err)
+		if took := time.Since(began); took < watermillmw.InlineWait {
+			t.Errorf("got a nack after %v, want the time that it may wait", took)
+		}
+	})
+}
+
+// While the store is unavailable nothing runs, nothing is acked and nothing fails.
+func TestBusy_StoreUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policy watermillmw.Busy
+		nacked bool
+	}{"Reschedule": {watermillmw.Reschedule, true}, "Skip": {watermillmw.Skip, true}, "Fail": {watermillmw.Fail, false}} {
+		sim(t, name, func(t *testing.T) {
+			l, down := outage(t)
+			down(true)
+			for _, mw := range []message.HandlerMiddleware{
+				locked(l, watermillmw.OnBusy(c.policy), watermillmw.Acquire(core.Wait(time.Hour))),
+				paid(newOnce(t, l, once.Acquire(core.Wait(time.Hour))), watermillmw.OnBusy(c.policy)),
+			} {
+				msg, began := order(), time.Now()
+				produced, err := mw(mustNotRun(t))(msg)
+				took := time.Since(began)
+				if c.nacked {
+					postponed(t, name, msg, produced, err)
+				} else if !errors.Is(err, core.ErrUnavailable) || isNacked(msg) {
+					t.Errorf("got %v, nacked %v", err, isNacked(msg))
+				}
+				if most := 2*watermillmw.InlineWait + watermillmw.MaxPause; took > most || c.nacked && took < watermillmw.InlineWait {
+					t.Errorf("got %v, want %v to %v", took, watermillmw.InlineWait, most)
+				}
+			}
+		})
+	}
+}
+
+func TestBusy_LockerClosed(t *testing.T) {
+	t.Parallel()
+	sim(t, "nacked", func(t *testing.T) {
+		l := memLocker(t)
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, mw := range []message.HandlerMiddleware{locked(l), paid(newOnce(t, l)), locked(l, watermillmw.FailOpen())} {
+			msg := order()
+			produced, err := mw(mustNotRun(t))(msg)
+			postponed(t, "closed", msg, produced, err)
+		}
+	})
+}

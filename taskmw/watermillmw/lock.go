@@ -1,0 +1,107 @@
+package watermillmw
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/adapter"
+)
+
+// Lock is a middleware that runs messages under a lock. It locks core.Key(name, key), with the
+// parts of key if it is made by Join, and further keys that the option Also names. Busy says
+// what becomes of a message whose key is busy.
+//
+// The handler runs under the lease's context, which msg.Context() returns: it is derived from
+// the one that the message came with, and is canceled when the lease is lost. What the handler
+// returns stands, whatever becomes of the lease. The lock is released when the handler has
+// returned or panicked, and not before: when a broker delivers the message again while its old
+// handler still runs, the new one waits. A handler that hangs keeps its key, unless
+// Acquire(core.MaxHold(d)) limits that.
+//
+// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
+// bytes, an option is nil or for Idempotent only, or an acquire option is not allowed. The
+// middleware is safe for concurrent use, for Router.AddMiddleware and Handler.AddMiddleware.
+func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) message.HandlerMiddleware {
+	if l == nil {
+		panic("watermillmw: Lock: the locker is nil")
+	}
+	g := configure("Lock", name, key, opts)
+	if g.fingerprint != nil {
+		panic("watermillmw: Lock: Fingerprint is for Idempotent")
+	}
+	m := &lock{config: g, locker: l, keys: append([]KeyFunc{key}, g.also...)}
+	m.acquire = append([]core.AcquireOption{core.Wait(unasked), core.Name(name)}, g.acquire...)
+	m.wait = waitOf("Lock", l, m.acquire)
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) { return m.process(msg, next) }
+	}
+}
+
+type lock struct {
+	*config
+	locker *core.Locker
+	keys   []KeyFunc
+	wait   time.Duration // as core.Wait says, negative if it is not there
+}
+
+func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
+	keys, err := m.find(msg)
+	if err != nil {
+		return nil, m.keyFailure(err)
+	}
+	d := deliveryOf(msg, m.busy, m.wait)
+	opts := append(m.acquire[:len(m.acquire):len(m.acquire)], core.Wait(d.wait))
+	if len(keys) > 1 {
+		opts = append(opts, core.Also(keys[1:]...))
+	}
+	lease, err := m.locker.Acquire(d.ctx, keys[0], opts...)
+	if err != nil {
+		if m.open {
+			if open, ok := adapter.FailOpen(d.ctx, m.locker, m.name, err); ok {
+				return under(open, msg, next)
+			}
+		}
+		if isFinal(err) {
+			return nil, notRun(err)
+		}
+		return d.postpone(m.name, err)
+	}
+	// Whatever it fails with, what the handler returns stands; the observer is notified.
+	defer func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }()
+	if d.ctx.Err() != nil {
+		return d.postpone(m.name, context.Cause(d.ctx)) // the broker has given the message up meanwhile
+	}
+	return under(lease.Context(), msg, next)
+}
+
+// find returns the keys to lock.
+func (m *lock) find(msg *message.Message) ([]string, error) {
+	found := make([]string, len(m.keys))
+	for i, f := range m.keys {
+		value, err := f(msg)
+		if err != nil {
+			return nil, err
+		}
+		if found[i], err = sourceOf("key").Key(m.name, value); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// waitOf returns what core.Wait says in opts, negative if it is unasked. It panics if opts are
+// not allowed.
+func waitOf(what string, l *core.Locker, opts []core.AcquireOption) time.Duration {
+	wait, err := adapter.Check(l, opts...)
+	if err != nil {
+		panic(fmt.Sprintf("watermillmw: %s: %v", what, err))
+	}
+	if wait == unasked {
+		return -1
+	}
+	return wait
+}

@@ -1,0 +1,207 @@
+package watermillmw_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/taskmw/watermillmw"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	m.Run()
+}
+
+// soon is a deadline for what should not take long, on a busy machine.
+const soon = 60 * time.Second
+
+// sim runs fn as a subtest in virtual time.
+func sim(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, fn)
+	})
+}
+
+func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
+	t.Helper()
+	l, err := core.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+func memLocker(t *testing.T) *core.Locker {
+	t.Helper()
+	return newLocker(t, memstore.New())
+}
+
+func newOnce(t *testing.T, l *core.Locker, opts ...once.Option) *once.Once {
+	t.Helper()
+	o, err := once.New(l, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// outage is a store and the faults that make it unavailable.
+func outage(t *testing.T) (l *core.Locker, down func(bool)) {
+	t.Helper()
+	faults := new(storetest.Faults)
+	l = newLocker(t, storetest.Faulty(memstore.New(), faults))
+	down = func(on bool) {
+		if !on {
+			faults.Hook(nil)
+			return
+		}
+		faults.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
+			return storetest.Fault{Lose: storetest.LoseRequest, Err: core.ErrUnavailable}
+		})
+	}
+	t.Cleanup(func() { down(false) })
+	return l, down
+}
+
+// hold takes a key until the returned function is called.
+func hold(t *testing.T, l *core.Locker, key string) (release func()) {
+	t.Helper()
+	lease, err := l.Acquire(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = func() { _ = lease.Release(context.Background()) }
+	t.Cleanup(release)
+	return release
+}
+
+// isFree reports whether key is free.
+func isFree(t *testing.T, l *core.Locker, key string) bool {
+	t.Helper()
+	lease, err := l.TryAcquire(context.Background(), key)
+	if errors.Is(err, core.ErrBusy) {
+		return false
+	}
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	if err := lease.Release(context.Background()); err != nil {
+		t.Error(err)
+	}
+	return true
+}
+
+// order is a message of the order 1.
+func order(metadata ...string) *message.Message {
+	msg := message.NewMessage("uuid-1", []byte(`{"id":1}`))
+	for i := 0; i+1 < len(metadata); i += 2 {
+		msg.Metadata.Set(metadata[i], metadata[i+1])
+	}
+	return msg
+}
+
+// under returns a message with this context.
+func under(ctx context.Context, msg *message.Message) *message.Message {
+	msg.SetContext(ctx)
+	return msg
+}
+
+// locked is a Lock of orders, and paid an Idempotent.
+func locked(l *core.Locker, opts ...watermillmw.Option) message.HandlerMiddleware {
+	return watermillmw.Lock(l, "order", watermillmw.Payload("id"), opts...)
+}
+
+func paid(o *once.Once, opts ...watermillmw.Option) message.HandlerMiddleware {
+	return watermillmw.Idempotent(o, "pay", watermillmw.UUID(), opts...)
+}
+
+// isNacked reports whether msg was nacked.
+func isNacked(msg *message.Message) bool {
+	select {
+	case <-msg.Nacked():
+		return true
+	default:
+		return false
+	}
+}
+
+// counter has a handler that counts its runs.
+type counter struct{ runs atomic.Int32 }
+
+func (c *counter) handle(*message.Message) ([]*message.Message, error) {
+	c.runs.Add(1)
+	return nil, nil
+}
+
+// mustNotRun is a handler that fails the test if it runs.
+func mustNotRun(t *testing.T) message.HandlerFunc {
+	return func(*message.Message) ([]*message.Message, error) {
+		t.Error("the handler ran")
+		return nil, nil
+	}
+}
+
+// postponed fails the test unless a middleware has nacked msg and returned nothing.
+func postponed(t *testing.T, what string, msg *message.Message, produced []*message.Message, err error) {
+	t.Helper()
+	if err != nil || len(produced) != 0 || !isNacked(msg) {
+		t.Errorf("%s: got %d messages, %v, nacked %v; want a nack and nothing else", what, len(produced), err, isNacked(msg))
+	}
+}
+
+// gauge counts the callers that are inside at once.
+type gauge struct{ now, most, total atomic.Int32 }
+
+func (g *gauge) enter() {
+	g.total.Add(1)
+	n := g.now.Add(1)
+	for m := g.most.Load(); n > m && !g.most.CompareAndSwap(m, n); m = g.most.Load() {
+	}
+}
+
+func (g *gauge) leave() { g.now.Add(-1) }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	testserver.Eventually(t, soon, what, ok)
+}
+
+// list collects messages.
+type list struct {
+	mu  sync.Mutex
+	all []*message.Message
+}
+
+func (l *list) add(msgs ...*message.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, msgs...)
+}
+
+func (l *list) copy() []*message.Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]*message.Message(nil), l.all...)
+}
