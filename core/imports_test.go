@@ -69,6 +69,7 @@ var rooms = map[string]room{
 	"core/internal/hub":        {},
 	"core/internal/inspection": {kit: []string{"core/store"}},
 	"core/internal/dialect":    {kit: []string{"core/casstore", "core/store"}},
+	"core/internal/table":      {kit: []string{"core/casstore", "core/internal/dialect", "core/store"}},
 	"core/internal/keystate":   {kit: []string{"core/store"}},
 
 	"core/testserver": {tests: true},
@@ -86,10 +87,13 @@ var rooms = map[string]room{
 	"core/redisstore/internal/pipeline": {kit: []string{"core/internal/calls", "core/internal/outage"}, outside: []string{"github.com/redis/go-redis/v9"}},
 
 	"core/zkstore":  {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/go-zookeeper/zk"}},
-	"core/sqlstore": {kit: []string{"core/casstore", "core/internal/dialect", "core/sqlstore/internal/rows", "core/store"}},
-	"core/pgstore":  {kit: []string{"core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/hub", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/jackc/pgx/v5"}},
+	"core/sqlstore": {kit: []string{"core/casstore", "core/internal/dialect", "core/internal/table", "core/sqlstore/internal/rows", "core/store"}},
+	"core/pgstore": {
+		kit:     []string{"core/casstore", "core/internal/brief", "core/internal/claims", "core/internal/dialect", "core/internal/hub", "core/internal/table", "core/store"},
+		outside: []string{"github.com/jackc/pgx/v5"},
+	},
 
-	"core/sqlstore/internal/rows": {kit: []string{"core/casstore", "core/internal/dialect", "core/store"}},
+	"core/sqlstore/internal/rows": {kit: []string{"core/casstore", "core/internal/dialect", "core/internal/table", "core/store"}},
 
 	"core/cmd/lockkit": {kit: []string{"core", "core/adapter", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/sqlstore", "core/store", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite", "golang.org/x/sys",

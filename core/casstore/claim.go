@@ -39,7 +39,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 			s.sweep()
 			return store.Grant{Owner: c.Owner, Token: token}, nil
 		default:
-			m.sent = true
+			m.sent = s.pooled == nil
 		}
 	}
 	g, err := s.acquire(ctx, c, m)
@@ -155,7 +155,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 		case ok:
 			return nil
 		default:
-			m.sent, m.wrote = true, wrote
+			m.sent, m.wrote = s.pooled == nil, wrote
 		}
 	}
 	return s.release(ctx, c, m)

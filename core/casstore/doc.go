@@ -11,5 +11,6 @@
 // [Commit] saves the answer of a run in a transaction of the caller, which is a Place too.
 //
 // A place may add to its two methods: [Usual] takes the usual lock in one step, [Watcher]
-// wakes waiters, [Lister] shows what is held, and [Sweeper] deletes what has expired.
+// wakes waiters, [Lister] shows what is held, and [Sweeper] deletes what has expired. [Pooled] is
+// for places with a pool of connections, and [Prober] for those that can be read but not written.
 package casstore

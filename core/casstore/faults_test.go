@@ -537,7 +537,13 @@ func TestOutage(t *testing.T) {
 		s := newStore(t, b)
 		held := claim("held")
 		acquire(t, s, held)
-		b.set(func(string, func()) error { return errors.Join(store.ErrUnavailable, errBroken) })
+		var released atomic.Int64
+		b.set(func(op string, _ func()) error {
+			if op == "give" {
+				released.Add(1)
+			}
+			return errors.Join(store.ErrUnavailable, errBroken)
+		})
 		down := func() bool {
 			_, err := s.Acquire(t.Context(), claim("key"))
 			var d interface{ Down() bool }
@@ -552,6 +558,9 @@ func TestOutage(t *testing.T) {
 		}
 		if err := s.Release(t.Context(), held); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errBroken) {
 			t.Errorf("release: got %v, want one that was sent", err)
+		}
+		if n := released.Load(); n != 1 {
+			t.Errorf("%d releases were sent, want 1", n)
 		}
 		b.set(nil)
 		time.Sleep(time.Second)

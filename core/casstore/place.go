@@ -124,6 +124,28 @@ type Usual interface {
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
+// Pooled is a Place whose calls share connections, for which they may have to wait. Without it a
+// call that waits in the Place when its caller leaves is of unknown outcome. As each call has one
+// connection, no write is sent twice: one that was answered with false has changed nothing.
+type Pooled interface {
+	Place
+
+	// Connect waits for a connection while ctx lasts, which is the caller's and has at most two
+	// seconds. The Store calls one method of the Place with the ctx that it returns, or
+	// none, and then release. It fails if there is no connection: nothing was sent.
+	Connect(ctx context.Context) (connected context.Context, release func(), err error)
+}
+
+// Prober is a Place that can say whether it takes writes. The Store asks it while calls fail,
+// one question at a time. Without it the Store loads a key of its own.
+type Prober interface {
+	Place
+
+	// Probe reports whether the place takes writes. It changes nothing, and waits for
+	// no other call.
+	Probe(ctx context.Context) error
+}
+
 // Watcher is a Place that wakes waiting claims.
 type Watcher interface {
 	Place

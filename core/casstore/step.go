@@ -28,8 +28,9 @@ type move struct {
 	key   string
 	want  Want
 	value []byte // what a record may be saved with
-	// sent is set after a write of the same operation that was answered with false, which
-	// may have taken effect if it was sent twice, until a Load shows it. Wrote is its version.
+	// sent is set after a write of the same operation that was answered with false, which may
+	// have taken effect if it was sent twice, until a Load shows it. A place that is Pooled
+	// sends none twice. Wrote is its version.
 	sent  bool
 	wrote int64
 	// apply changes the state. It may be called again, if the Save has lost.
@@ -104,7 +105,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 		case won:
 			return nil
 		default:
-			m.sent, m.wrote = true, e.Version
+			m.sent, m.wrote = s.pooled == nil, e.Version
 		}
 		m.want.Current = true
 		if !again() {
@@ -148,7 +149,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// endedError says that ctx was done before a call was sent, or answered.
+// endedError says that ctx was done before a call was sent, or answered, or that there was no
+// connection to send it on.
 type endedError struct {
 	cause error
 	sent  bool
@@ -166,9 +168,17 @@ func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T,
 		return none, &endedError{context.Cause(ctx), false}
 	}
 	begun := s.gate.Begin()
-	going, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit, errNoAnswer)
+	connected, release, err := s.connect(ctx)
+	if err != nil {
+		if why := s.gate.Doubt(ctx, begun); why != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, brief.Error(why))
+		}
+		return none, &endedError{err, false}
+	}
+	going, stop := context.WithTimeoutCause(context.WithoutCancel(connected), callLimit, errNoAnswer)
 	v, left, err := calls.Detached(ctx, func() (T, error) {
 		defer stop()
+		defer release()
 		v, err := call(going)
 		if err == nil || errors.Is(err, ErrConflict) {
 			s.gate.Answered()
@@ -181,6 +191,18 @@ func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T,
 		return none, &endedError{err, true}
 	}
 	return v, err
+}
+
+// connect waits for a connection of a place that is Pooled.
+func (s *Store) connect(ctx context.Context) (connected context.Context, release func(), err error) {
+	if s.pooled == nil {
+		return ctx, func() {}, nil
+	}
+	connected, release, err = s.pooled.Connect(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return connected, release, err
 }
 
 func (s *Store) probe(ctx context.Context) error {

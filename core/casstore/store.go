@@ -31,6 +31,7 @@ type Store struct {
 	name  string
 
 	usual   Usual // nil, like the next ones, where place is none
+	pooled  Pooled
 	watcher Watcher
 	lister  Lister
 	checker store.Checker
@@ -56,9 +57,9 @@ type Option func(*Store)
 // WithName sets the name with which errors begin. The default is "casstore".
 func WithName(name string) Option { return func(s *Store) { s.name = name } }
 
-// New returns a Store in p. It sends nothing. If p is also a Usual, Watcher, Lister, Sweeper or
-// store.Checker, the Store uses it as that. A store.Checker refuses claims beyond those that
-// every store refuses.
+// New returns a Store in p. It sends nothing. If p is also a Usual, Pooled, Prober, Watcher,
+// Lister, Sweeper or store.Checker, the Store uses it as that. A store.Checker refuses claims
+// beyond those that every store refuses.
 //
 // It fails with store.ErrInvalid if p or an option is nil, or a name is empty.
 func New(p Place, opts ...Option) (*Store, error) {
@@ -73,11 +74,16 @@ func New(p Place, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("casstore: new: a place and a name are needed: %w", store.ErrInvalid)
 	}
 	s.usual, _ = p.(Usual)
+	s.pooled, _ = p.(Pooled)
 	s.watcher, _ = p.(Watcher)
 	s.lister, _ = p.(Lister)
 	s.checker, _ = p.(store.Checker)
 	s.sweeper.place, _ = p.(Sweeper)
-	s.gate.Watch(callLimit, s.probe)
+	probe := s.probe
+	if p, ok := p.(Prober); ok {
+		probe = p.Probe
+	}
+	s.gate.Watch(callLimit, probe)
 	return s, nil
 }
 

@@ -39,6 +39,8 @@ type Saver interface {
 //	}
 //	return a, tx.Commit()
 //
+// With pgx the saver is pgstore.In(tx).
+//
 // Commit saves only if no other run of the call has begun. So a holder that was paused,
 // and whose run was taken over, cannot commit. From Commit until the end of the
 // transaction the row of the call is locked.

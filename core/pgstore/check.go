@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -48,7 +49,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 // inspect returns what speaks against the server.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
-	conn, err := s.connection(ctx)
+	conn, err := s.place.connection(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no connection: %w", store.ErrUnavailable, err)
 	}
@@ -57,22 +58,23 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if err := supported(pg); err != nil {
 		return []string{err.Error()}, nil
 	}
+	probes := s.place.Dialect.Probes()
 	// A standby refuses all else where transactions are SERIALIZABLE by default.
-	rows, err := results(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
+	standby, err := results(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
 	if err != nil {
 		return nil, err
 	}
-	if string(rows[0][0]) == "t" {
-		return []string{"the server is a standby: connect to the primary (target_session_attrs=read-write)"}, nil
+	if string(standby.rows[0][0]) == "t" {
+		return []string{probes[0].Advice}, nil
 	}
-	rows, err = results(ctx, pg, rights, 1)
+	lacks, err := results(ctx, pg, rights, 1)
 	if err != nil {
 		return nil, err
 	}
-	if lacks := string(rows[0][0]); lacks != "" {
+	if lacks := string(lacks.rows[0][0]); lacks != "" {
 		return []string{"the user lacks rights: " + lacks}, nil
 	}
-	secured, err := hidden(ctx, pg, "keys", "floor", "version")
+	secured, err := hidden(ctx, pg, "locks", "version")
 	if err != nil {
 		return nil, err
 	}
@@ -83,83 +85,61 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v < version {
-		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, version)}, nil
+	switch {
+	case v < dialect.SchemaVersion:
+		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, dialect.SchemaVersion)}, nil
+	case v > dialect.SchemaVersion:
+		return []string{fmt.Sprintf("the schema lockkit has version %d, not %d: update this program", v, dialect.SchemaVersion)}, nil
 	}
-	rows, err = results(ctx, pg, `SELECT current_setting('default_transaction_read_only') = 'on', current_setting('fsync') = 'off',
-		EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = 'lockkit' AND c.relkind = 'r' AND c.relpersistence <> 'p')`, 1)
+	conditions := make([]string, len(probes))
+	for i, probe := range probes {
+		conditions[i] = probe.If
+	}
+	found, err := results(ctx, pg, "SELECT "+strings.Join(conditions, ","), 1)
 	if err != nil {
 		return nil, err
 	}
 	var faults []string
-	for i, advice := range []string{
-		"transactions are read-only by default: set default_transaction_read_only = off for this user",
-		"fsync is off, a crash can forget every lock: set fsync = on",
-		"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",
-	} {
-		if string(rows[0][i]) == "t" {
-			faults = append(faults, advice)
+	for i, probe := range probes {
+		if string(found.rows[0][i]) == "t" {
+			faults = append(faults, probe.Advice)
 		}
-	}
-	if len(faults) > 0 {
-		return faults, nil
-	}
-	rows, err = results(ctx, pg, begin+"SET LOCAL search_path = "+systemOnly+
-		";SELECT (token - lockkit.micros(clock_timestamp())) / 1000000 FROM lockkit.floor"+commit, 4)
-	if err != nil {
-		return nil, err
-	}
-	if len(rows) == 0 {
-		return []string{"the table lockkit.floor is empty, or a policy hides its row from the user: call pgstore.Migrate, or change the policy"}, nil
-	}
-	if ahead, ok := number(rows[0][0]); ok && ahead > 60 {
-		faults = append(faults, fmt.Sprintf("the server's clock is %d s behind tokens that it has given: set it", ahead))
 	}
 	return faults, nil
 }
 
 // rights asks for the statements that give the user its missing rights, as one text. It
-// reads the catalogs only, which every user may. DELETE and the floor are for the
-// sweep, which an acquire calls now and then.
+// reads the catalogs only, which every user may. DELETE and UPDATE of the version are for
+// the sweep.
 const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')
 	FROM (
 		SELECT 0 AS place, 'USAGE ON SCHEMA lockkit' AS lacks FROM pg_catalog.pg_namespace n
 			WHERE n.nspname = 'lockkit' AND NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
 		UNION ALL
 		SELECT min(v.place), pg_catalog.string_agg(v.privilege, ', ' ORDER BY v.place) || ' ON lockkit.' || c.relname
-			FROM (VALUES (1, 'keys', 'SELECT'), (2, 'keys', 'INSERT'), (3, 'keys', 'UPDATE'), (4, 'keys', 'DELETE'),
-				(5, 'floor', 'SELECT'), (6, 'floor', 'UPDATE'), (7, 'version', 'SELECT')) v (place, relation, privilege)
+			FROM (VALUES (1, 'locks', 'SELECT'), (2, 'locks', 'INSERT'), (3, 'locks', 'UPDATE'), (4, 'locks', 'DELETE'),
+				(5, 'version', 'SELECT'), (6, 'version', 'UPDATE')) v (place, relation, privilege)
 			JOIN pg_catalog.pg_class c ON c.relname = v.relation
 			JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
-			WHERE NOT pg_catalog.has_table_privilege(c.oid, v.privilege) GROUP BY c.relname
-		UNION ALL
-		SELECT 8, 'EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit' WHERE EXISTS (
-			SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'lockkit'
-				WHERE NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
+			WHERE c.relkind = 'r' AND NOT pg_catalog.has_table_privilege(c.oid, v.privilege) GROUP BY c.relname
 	) needed`
 
 // hidden returns what to do about those of these tables all rows of which row-level security
 // hides from the user: it is on, the user does not bypass it, and no policy lets the user
 // read. The result is empty if there are none. hidden reads the catalogs only.
 func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
-	rows, err := results(ctx, pg, concealed(tables), 1)
-	if err != nil {
-		return "", err
-	}
-	return string(rows[0][0]), nil
-}
-
-// concealed asks for what hidden returns.
-func concealed(tables []string) string {
-	return `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
+	a, err := results(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
 		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
 		'; or ALTER ROLE ' || pg_catalog.quote_ident(current_user) || ' BYPASSRLS', '')
 	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
-	WHERE c.relname IN ('` + strings.Join(tables, "','") + `') AND pg_catalog.row_security_active(c.oid) AND NOT EXISTS (
+	WHERE c.relname IN ('`+strings.Join(tables, "','")+`') AND pg_catalog.row_security_active(c.oid) AND NOT EXISTS (
 		SELECT FROM pg_catalog.pg_policy p, pg_catalog.unnest(p.polroles) r
 			WHERE p.polrelid = c.oid AND p.polpermissive AND p.polcmd IN ('r', '*')
-				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`
+				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`, 1)
+	if err != nil {
+		return "", err
+	}
+	return string(a.rows[0][0]), nil
 }
 
 // try does with a key of its own what the Store does with any.

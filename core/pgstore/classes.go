@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/brief"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -13,8 +14,10 @@ import (
 const (
 	// codeRights is the code of the error for a missing right.
 	codeRights = "42501"
-	// codeIsolation is what begin_call raises, see sql/state.sql.
-	codeIsolation = "LK001"
+	// codeNoTransaction is that of a SAVEPOINT outside a transaction.
+	codeNoTransaction = "25P01"
+	// codeNoStatement is that of a prepared statement that is not there.
+	codeNoStatement = "26000"
 	// codeSerialization is that of a transaction with one snapshot that met another one.
 	codeSerialization = "40001"
 )
@@ -29,12 +32,15 @@ type class struct {
 	kept bool
 	// away: no lock can be taken at this server. Acquires wait for a probe that finds one.
 	away bool
+	// again: another statement was in the way, and it can be sent again.
+	again bool
 	// advice precedes the server's message.
 	advice string
 }
 
 var (
 	refusal   = class{unchanged: true, kept: true}
+	rival     = class{unchanged: true, kept: true, again: true}
 	ended     = class{unchanged: true}
 	uncertain = class{}
 	standby   = class{unchanged: true, away: true, advice: "the server is read-only, perhaps a standby: connect to the primary (target_session_attrs=read-write)"}
@@ -53,23 +59,25 @@ var classes = map[string]class{
 	"28": refusal,   // the user's name or password
 	"3D": refusal,   // no such database
 	"3F": refusal,   // no such schema
-	"40": refusal,   // serialization failure, deadlock
-	"42": refusal,   // no such function, no right to it
+	"40": refusal,   // rolled back
+	"42": refusal,   // no such table, no right to it
 	"53": refusal,   // out of memory, disk full
 	"54": refusal,   // too complex
-	"55": refusal,   // a row is locked
+	"55": refusal,   // a row is locked, for a second by then
 	"57": uncertain, // shutdown, crash, dropped database: the transaction may be committed
 	"58": uncertain, // system errors; poolers use it too
 	"F0": uncertain, // configuration files
-	"P0": refusal,   // raised in a function
+	"P0": refusal,   // raised in a function, as of a trigger
 	"XX": uncertain, // internal errors
-	"LK": refusal,   // raised by this package's functions
 
 	"25006": standby, // read-only: a standby, or the server of a name that has moved
 	"25P03": ended,   // idle in a transaction for too long
 	"25P04": ended,   // in a transaction for too long
 	"3F000": missing,
+	"26000": rival,     // no such prepared statement
+	"40001": rival,     // serialization failure
 	"40003": uncertain, // the server does not know whether it was completed
+	"40P01": rival,     // deadlock
 	"42501": {unchanged: true, kept: true, advice: "the user lacks a right, Check says which GRANT is missing"},
 	"42703": missing,                       // column
 	"42704": missing,                       // type
@@ -118,7 +126,9 @@ func verdict(err error) error {
 	case err == nil:
 		return nil
 	case !c.unchanged:
-		return fmt.Errorf("outcome unknown: %w", brief.Error(err))
+		return brief.Error(err)
+	case c.again:
+		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, casstore.ErrConflict, brief.Error(err))
 	case c.advice != "":
 		return fmt.Errorf("%w: %s: %w", store.ErrUnavailable, c.advice, brief.Error(err))
 	}

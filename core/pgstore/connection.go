@@ -21,23 +21,23 @@ const (
 // firewall has forgotten the connection. Then connection takes a new one, see renewed.
 //
 // A wait for the pool or for a new connection is not cut short: it would lose its place.
-func (s *Store) connection(ctx context.Context) (*pgxpool.Conn, error) {
-	if s.silent.CompareAndSwap(true, false) {
-		return s.renewed(ctx)
+func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	if p.silent.CompareAndSwap(true, false) {
+		return p.renewed(ctx)
 	}
-	if s.pool.Stat().IdleConns() == 0 {
-		return s.pool.Acquire(ctx)
+	if p.pool.Stat().IdleConns() == 0 {
+		return p.pool.Acquire(ctx)
 	}
 	begun := time.Now()
 	pinging, cancel := context.WithTimeout(ctx, silenceLimit)
 	defer cancel()
-	conn, err := s.pool.Acquire(pinging)
+	conn, err := p.pool.Acquire(pinging)
 	switch {
 	case err == nil || pinging.Err() == nil:
 	case ctx.Err() == nil:
-		return s.renewed(ctx)
+		return p.renewed(ctx)
 	case time.Since(begun) >= silenceMin:
-		s.silent.Store(true)
+		p.silent.Store(true)
 	}
 	return conn, err
 }
@@ -46,9 +46,9 @@ func (s *Store) connection(ctx context.Context) (*pgxpool.Conn, error) {
 // are pinged first, side by side, and those that do not answer are closed. If the pool is at
 // its limit, the one that was idle for longest makes room. The pool is the user's: what
 // answers stays, and what is in use is left alone.
-func (s *Store) renewed(ctx context.Context) (*pgxpool.Conn, error) {
-	all := s.idle()
-	if stat := s.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
+func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
+	all := p.idle()
+	if stat := p.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
 		// The pool has no room for a new one. The last one was idle for longest.
 		last := all[len(all)-1]
 		all = all[:len(all)-1]
@@ -66,29 +66,29 @@ func (s *Store) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
-		if !s.hub.Go(ask) {
+		if !p.hub.Go(ask) {
 			idle.Release()
 		}
 	}
-	return s.pool.Acquire(ctx)
+	return p.pool.Acquire(ctx)
 }
 
 // abandon closes the idle connections of the pool, and the one that listens. They lead to
 // a server that has become a standby, perhaps. Connections in use are left alone.
-func (s *Store) abandon(why error) {
-	for _, idle := range s.idle() {
+func (p *place) abandon(why error) {
+	for _, idle := range p.idle() {
 		shut(idle.Conn().PgConn())
 		idle.Release()
 	}
-	s.hub.End(why)
+	p.hub.End(why)
 }
 
 // idle takes all idle connections of the pool, without a ping. A hook of the pool that asks
 // the server gets no time, and then has the pool close the connection.
-func (s *Store) idle() []*pgxpool.Conn {
+func (p *place) idle() []*pgxpool.Conn {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	return s.pool.AcquireAllIdle(over)
+	return p.pool.AcquireAllIdle(over)
 }
 
 // shut closes a connection, which the pool drops when it is released.

@@ -20,23 +20,21 @@
 //
 // # What is stored
 //
-// Everything is in the schema lockkit. All that is known of a lock is one row of
-// lockkit.keys: holds, tombstones and the list of waiters with their deadlines
-// on the server's clock, the fencing token of the last grant, and the record of a run. Every
-// operation is one function in the database, which locks that row, decides, and
-// commits: one round trip. The view lockkit.locks shows what is held at this
-// moment.
+// Everything is in the schema lockkit, in the tables that package sqlstore has too: locks of both
+// exclude each other. A key is a row of lockkit.locks. The usual lock is one statement each way.
+// Everything else is a read and a compare-and-set, which package casstore repeats until no
+// other process was faster. No row is locked between two round trips, but by a Commit of package
+// once until its COMMIT. The database needs no function.
 //
 // Nothing is held up by an open transaction of yours, and no lock of yours by one
-// of these. Entries that have ended are dropped when their key is next used. A row without
-// live entries is deleted within ten minutes, by the next acquire of another key; no job
-// is needed.
+// of these. A row without live entries is deleted some minutes later, by the acquires of any
+// key; no job is needed.
 //
 // # Tokens
 //
 // A token is the microseconds of the server's clock, or 64 more than that of the last
-// grant of the key if that is higher: the 63 after a token belong to its grant, too. A
-// deleted row leaves its highest token in lockkit.floor, and a new row goes on from
+// grant of the key if that is higher: the 63 after a token belong to its grant, too. Before a
+// row is deleted its token is kept in lockkit.version, and a new row goes on from
 // there. So tokens grow when rows are deleted, when the clock is set back, and when an
 // older backup is restored. A clock that is set back does not make holds last either:
 // they have as much time left as when their row was last written.
@@ -44,12 +42,24 @@
 // CheckToken is the other half: in the transaction that changes the data it
 // refuses a holder that has been replaced.
 //
+// # Answers
+//
+// once.Commit with In(tx) saves an answer in a transaction of the caller, so that it is committed
+// together with its effect. The user of the transaction needs SELECT on lockkit.version, and
+// SELECT and UPDATE on lockkit.locks.
+//
 // # Poolers
 //
 // Everything works through a pooler in transaction mode, such as pgbouncer:
-// nothing is prepared, no session is relied on. The exception are wake-ups. A
+// nothing is prepared there, no session is relied on. The exception are wake-ups. A
 // Store that finds that notifications do not arrive says so, and waiters
-// ask about once a second; WithListener tells it a way around the pooler.
+// ask about once a second; WithListener names a way around the pooler.
+//
+// A connection that leads to the server itself has the statements of the usual lock prepared, unless
+// the pool's DefaultQueryExecMode is another one than pgx's. The Store asks each connection once.
+//
+// All wake-ups of a database are notifications on the channel lockkit. They do not say which claim
+// waits for which key.
 //
 // # Pools
 //
@@ -95,23 +105,19 @@
 // The user that calls Migrate owns the schema. A user that locks needs no more than
 //
 //	GRANT USAGE ON SCHEMA lockkit TO app;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.keys TO app;
-//	GRANT SELECT, UPDATE ON lockkit.floor TO app;
-//	GRANT SELECT ON lockkit.version TO app; -- for Check, and for Migrate with nothing to do
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.locks TO app;
+//	GRANT SELECT, UPDATE ON lockkit.version TO app;
 //	GRANT SELECT, INSERT, UPDATE ON lockkit.seen TO app; -- for CheckToken
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON lockkit.cards TO app; -- for store.Cards
-//	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO app; -- if default privileges deny it
 //
 // Row-level security that is on for a table and has no policy for the user hides all rows
 // and refuses new ones. Check, Migrate and acquires name it. It has to be off for the tables
 // of the schema (ALTER TABLE … DISABLE ROW LEVEL SECURITY), or the user has BYPASSRLS.
 //
-// An operator (store.Inspector) needs USAGE, and SELECT on lockkit.keys; to revoke,
-// UPDATE too.
+// An operator (store.Inspector) needs USAGE, and SELECT on lockkit.locks and lockkit.version; to
+// revoke, UPDATE on lockkit.locks too, and to put cards, INSERT.
 //
-// The functions have the rights of their caller. A user that may write lockkit.keys can
-// take and free every lock, so programs that do not trust each other have databases of
-// their own.
+// A user that may write lockkit.locks can take and free every lock, so programs that do not trust
+// each other have databases of their own.
 //
 // # What the server has to be
 //
@@ -120,8 +126,8 @@
 // statements of the schema.
 //
 // A lock is as durable as a commit. The Store sees to it that a grant is on disk
-// before it is told, also where synchronous_commit is off; with fsync off, or
+// before it returns, also where synchronous_commit is off; with fsync off, or
 // after a failover to a replica that has not seen it, a lock can be granted
-// twice, with a higher token. Whatever default_transaction_isolation is, steps
-// run in READ COMMITTED.
+// twice, with a higher token. It works at every default_transaction_isolation; from the first
+// serialization failure on, statements set READ COMMITTED.
 package pgstore

@@ -1,7 +1,5 @@
 package pgstore
 
-import "github.com/lockkit/lockkit/core/store"
-
 // Verdict is verdict, for its table.
 var Verdict = verdict
 
@@ -18,5 +16,7 @@ func (c class) Unchanged() bool { return c.unchanged }
 
 func (c class) Kept() bool { return c.kept }
 
-// States reads what the function show answers.
-func States(rows [][][]byte) ([]store.State, bool) { return parseStates(rows) }
+func (c class) Again() bool { return c.again }
+
+// Scan is scan, for what a database could answer.
+var Scan = scan

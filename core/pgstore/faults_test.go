@@ -32,11 +32,11 @@ var faultCases = []struct {
 }{
 	{"an acquire whose reply is lost with the connection is not sent again, and asking again is the same grant (hazard 7)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)
+		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		f.Await(t)
-		if n := len(r.proxy.Statements("acquire", sql(c.Lease))); n != 1 {
+		if n := len(r.proxy.Statements(taking, sql(c.Lease))); n != 1 {
 			t.Fatalf("sent %d times", n)
 		}
 		held(t, r.direct, c, true)
@@ -49,7 +49,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that was lost on its way took nothing, and its outcome is unknown (hazard 8)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseRequest)
+		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.CloseRequest)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		f.Await(t)
@@ -57,7 +57,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire without an answer ends after two seconds, and can be given back (hazard 8)", 2, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.DropReply)
+		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.DropReply)
 		start := time.Now()
 		_, err := r.store.Acquire(t.Context(), c)
 		if took := time.Since(start); took < time.Second || took > patience/2 {
@@ -70,7 +70,7 @@ var faultCases = []struct {
 	}},
 	{"an acquire that its release has overtaken is refused (hazard 9)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
-		f := r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.HoldRequest)
+		f := r.proxy.Inject(testserver.Statement(taking, sql(c.Lease)), testserver.HoldRequest)
 		err := leaving(t, f, func(ctx context.Context) error {
 			_, err := r.store.Acquire(ctx, c)
 			return err
@@ -86,7 +86,7 @@ var faultCases = []struct {
 	{"a release whose reply is lost is sent again and lost by then (hazard 11)", 10, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.CloseReply)
+		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c))
 		f.Await(t)
 		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
@@ -95,7 +95,7 @@ var faultCases = []struct {
 	{"a release that arrives late does not end the next one's hold (hazard 13)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.HoldRequest)
+		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "release", leaving(t, f, func(ctx context.Context) error { return r.store.Release(ctx, c) }))
 		release(t, r.direct, c)
 		next := exclusive(c.Key)
@@ -110,7 +110,7 @@ var faultCases = []struct {
 	{"an extension that arrives after the release, or after the next grant, does nothing (hazards 14 and 16)", 3, func(t *testing.T, r *rig) {
 		c := claimed()
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
+		f := r.proxy.Inject(testserver.Statement(extending, sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []store.Claim{c})[0].Err }))
 		release(t, r.direct, c)
 		next := exclusive(c.Key)
@@ -126,7 +126,7 @@ var faultCases = []struct {
 		acquire(t, r.store, c)
 		brief := c
 		brief.TTL = 50 * time.Millisecond
-		f := r.proxy.Inject(testserver.Statement("extend", sql(c.Lease)), testserver.HoldRequest)
+		f := r.proxy.Inject(testserver.Statement(extending, sql(c.Lease)), testserver.HoldRequest)
 		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []store.Claim{brief})[0].Err }))
 		f.Deliver()
 		f.AwaitAnswer(t)
@@ -138,7 +138,7 @@ var faultCases = []struct {
 		acquire(t, r.store, a)
 		acquire(t, r.store, b)
 		for _, claims := range [][]store.Claim{{a}, {a, b}} {
-			f := r.proxy.Inject(testserver.Statement("extend", sql(a.Lease)), testserver.CloseReply)
+			f := r.proxy.Inject(testserver.Statement(extending, sql(a.Lease)), testserver.CloseReply)
 			for _, x := range r.store.Extend(t.Context(), claims) {
 				unknown(t, "extend", x.Err)
 			}
@@ -153,7 +153,7 @@ var faultCases = []struct {
 	{"an answer whose reply is lost is saved once, and a run whose begin was not confirmed is taken back (hazard 8)", 5, func(t *testing.T, r *rig) {
 		c := claimed()
 		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
-		r.proxy.Inject(testserver.Statement("acquire", sql(c.Lease)), testserver.CloseReply)
+		r.proxy.Inject(testserver.Statement(making, sql(c.Lease)), testserver.CloseReply)
 		_, err := r.store.Acquire(t.Context(), c)
 		unknown(t, "acquire", err)
 		undone := c
@@ -166,7 +166,7 @@ var faultCases = []struct {
 		}
 		last := next
 		last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
-		r.proxy.Inject(testserver.Statement("release", sql(next.Lease)), testserver.CloseReply)
+		r.proxy.Inject(testserver.Statement(changing, sql(next.Lease)), testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), last))
 		release(t, r.store, last)
 		if g := acquire(t, r.direct, c); g.Record == nil || string(g.Record.Value) != "answer" {
@@ -174,7 +174,7 @@ var faultCases = []struct {
 		}
 	}},
 	{"a call that waits for a connection when its time is over has sent nothing", 1, func(t *testing.T, r *rig) {
-		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1"))
+		pool := testclient.Postgres(t, r.server.URLAt(r.proxy.Addr, "pool_max_conns=1", "default_query_exec_mode=exec"))
 		s := newStore(t, pool)
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {

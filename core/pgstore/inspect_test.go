@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,18 +96,18 @@ func TestRightsOfAnInspector(t *testing.T) {
 	id := store.HoldID(c.Lease)
 	nobody := user("inspects_nothing")
 	_, err := nobody.Look(t.Context(), c.Key)
-	lacks("look", err, "SELECT ON lockkit.keys")
+	lacks("look", err, "SELECT ON lockkit.locks, lockkit.version")
 	_, _, err = nobody.List(t.Context(), "", 1)
-	lacks("list", err, "SELECT ON lockkit.keys")
-	lacks("put", nobody.Put(t.Context(), store.Card{Process: "p"}, time.Second), "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
+	lacks("list", err, "SELECT ON lockkit.locks, lockkit.version")
+	lacks("put", nobody.Put(t.Context(), store.Card{Process: "p"}, time.Second), "SELECT, INSERT, UPDATE ON lockkit.locks")
 	_, err = nobody.Cards(t.Context())
-	lacks("cards", err, "SELECT, INSERT, UPDATE, DELETE ON lockkit.cards")
-	reader := user("inspects", "SELECT ON lockkit.keys")
+	lacks("cards", err, "SELECT ON lockkit.locks, lockkit.version")
+	reader := user("inspects", "SELECT ON lockkit.locks, lockkit.version")
 	if state, err := reader.Look(t.Context(), c.Key); err != nil || len(state.Holds) != 1 {
 		t.Errorf("look: %+v and %v", state, err)
 	}
-	lacks("revoke", reader.Revoke(t.Context(), c.Key, id, 0), "SELECT, UPDATE ON lockkit.keys")
-	operator := user("revokes", "SELECT, UPDATE ON lockkit.keys")
+	lacks("revoke", reader.Revoke(t.Context(), c.Key, id, 0), "SELECT, UPDATE ON lockkit.locks")
+	operator := user("revokes", "SELECT, UPDATE ON lockkit.locks", "SELECT ON lockkit.version")
 	if err := operator.Revoke(t.Context(), c.Key, id, time.Millisecond); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
@@ -123,8 +124,8 @@ func TestAListLeavesOutRowsOfOthers(t *testing.T) {
 	c := claimed()
 	acquire(t, s, c)
 	for _, key := range []string{`\x1b5b324a`, `\xff`, `\x7b7d`} {
-		server.Exec(`INSERT INTO lockkit.keys (key, token, until, due, written, holds)
-			SELECT '` + key + `', token, until, due, written, holds FROM lockkit.keys WHERE key = '` + c.Key + `'`)
+		server.Exec(`INSERT INTO lockkit.locks SELECT '` + key + `', version, token, lease, owner, since, until, written, due, state, value
+			FROM lockkit.locks WHERE name = '` + c.Key + `'`)
 	}
 	var keys []string
 	for after := ""; ; {
@@ -144,44 +145,41 @@ func TestAListLeavesOutRowsOfOthers(t *testing.T) {
 	}
 }
 
-// Whatever the database answers, it is read without a panic, and what is shown of it is
-// what State promises.
-func FuzzStates(f *testing.F) {
-	for _, text := range []string{
-		"6b|0|-|-|-|-|-|-|-\n6b|1|0102030405060708|2147483647|f|5|1000000|f|ABCDEFGH\n6b|1|-|1|f|0|7|f|-\n6b|2|0102030405060708|1|t|0|1|f|abc\n6b|3|-|2|f|0|1000|t|-",
-		"6b|1|-|1|f|0|7|f|-", "zz|0|-|-|-|-|-|-|-", "6b|0|-|-|-|-|-|-|-\n6b|1|01|0|f|9223372036854775807|-9223372036854775808|f|-", "", "|",
-	} {
-		f.Add(text)
+// Whatever the database answers, it is read without a panic, and a column that cannot be read
+// is an error.
+func FuzzScan(f *testing.F) {
+	for _, text := range []string{`\x6b00`, `k\\\000\377`, `\x6`, `\x`, `\`, `\37`, `\999`, "t", "1", "-1", "9223372036854775808", ""} {
+		f.Add([]byte(text))
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		var rows [][][]byte
-		for line := range strings.SplitSeq(text, "\n") {
-			var row [][]byte
-			for field := range strings.SplitSeq(line, "|") {
-				if field == "-" {
-					row = append(row, nil)
-				} else {
-					row = append(row, []byte(field))
-				}
-			}
-			rows = append(rows, row)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var b []byte
+		var n int64
+		var yes bool
+		if err := pgstore.Scan([][]byte{text, []byte("1"), []byte("t")}, []any{&b, &n, &yes}); err == nil && (b == nil || n != 1 || !yes) {
+			t.Errorf("%q is read as %q, %d and %v", text, b, n, yes)
 		}
-		states, ok := pgstore.States(rows)
-		if !ok {
-			return
+		if err := pgstore.Scan([][]byte{text}, []any{&n}); err == nil && strconv.FormatInt(n, 10) != strings.TrimLeft(string(text), "+0") && n != 0 {
+			t.Errorf("%q is read as %d", text, n)
 		}
-		for _, state := range states {
-			for _, h := range append(state.Holds, state.Waiters...) {
-				if h.Weight < 1 || h.Weight > store.All || h.Age < 0 || h.Left < 0 || h.ID != "" && len(h.ID) != 11 ||
-					h.Process != "" && (len(h.Process) != 8 || h.ID == "") {
-					t.Errorf("%q shows %+v", text, h)
-				}
-			}
-			if r := state.Run; r != nil && (r.Attempt < 0 || r.Left < 0) {
-				t.Errorf("%q shows %+v", text, r)
-			}
+		if err := pgstore.Scan([][]byte{text}, []any{&b, &n}); err == nil {
+			t.Error("a column is missing: got nil, want an error")
 		}
 	})
+}
+
+// A value is read as it was written, in both formats.
+func TestScan_Binary(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{`\x6b00ff`: "k\x00\xff", `k\\\000\377`: "k\\\x00\xff", `\x`: "", "": "", `\\x6b`: `\x6b`} {
+		var got []byte
+		if err := pgstore.Scan([][]byte{[]byte(text)}, []any{&got}); err != nil || string(got) != want || got == nil {
+			t.Errorf("%q: got %q and %v, want %q", text, got, err, want)
+		}
+	}
+	got := []byte("k")
+	if err := pgstore.Scan([][]byte{nil}, []any{&got}); err != nil || got != nil {
+		t.Errorf("NULL: got %q and %v, want nil", got, err)
+	}
 }
 
 // A card is kept also where transactions are serializable and meet others.

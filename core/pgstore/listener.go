@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	}()
 	setting, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if _, err := conn.PgConn().Exec(setting, "LISTEN "+s.channel).ReadAll(); err != nil {
+	if _, err := conn.PgConn().Exec(setting, "LISTEN "+dialect.Channel).ReadAll(); err != nil {
 		return err
 	}
 	if err := s.hears(setting, conn); err != nil {
@@ -71,11 +72,11 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	if s.separate {
 		return pgx.ConnectConfig(ctx, s.listenOn.Copy())
 	}
-	return s.connectAs(ctx, s.pool.Config())
+	return connectAs(ctx, s.place.pool.Config())
 }
 
 // connectAs connects as a pool does.
-func (s *Store) connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
+func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
@@ -99,7 +100,7 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	probe := rand.Text()
-	if _, err := s.once(ctx, fmt.Sprintf("SELECT pg_notify('%s', '%s')", s.channel, probe)); err != nil {
+	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '%s')", dialect.Channel, probe)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit/2)

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,39 +13,35 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// version is that of the schema and its functions. A change of a function's
-// arguments makes a function beside the old one, so that a program of the last
-// version works on while it is replaced.
-const version = 6
-
-// systemOnly is the search path of all that is done, see schema.sql.
+// systemOnly is the search path of all that Migrate does: what others have put into theirs may
+// fit an operator better.
 const systemOnly = "pg_catalog, pg_temp"
 
-//go:embed schema.sql sql/*.sql
+// move.sql brings the tables of an older version to this one.
+//
+//go:embed move.sql
 var files embed.FS
 
-// parts are the files of the schema, in order. Each can be run again.
-var parts = []string{"schema.sql", "sql/state.sql", "sql/acquire.sql", "sql/release.sql", "sql/inspect.sql", "sql/view.sql"}
-
-// migrating is the lock under which Migrate works, for one transaction.
-const migrating = 0x6c6f636b6b6974 // "lockkit"
-
 // Migrate makes the schema lockkit in the database of pool, or brings it to the version of
-// this package; held locks and kept answers stay. It does nothing if that has
-// been done, or if a later version is there, which serves this one too. It may
-// run in several processes at once, and through a pooler.
+// this package. It does nothing if that has been done. It may run in several processes at
+// once, and through a pooler. The tables are those of package sqlstore too.
 //
-// The user of pool needs the right to create a schema, if there is something to do. Other
-// users need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on all of
-// its tables.
+// Versions before 7 kept locks by functions in the database. Migrate removes these and moves what is
+// held and kept, in one transaction: holds, leases that were released, tokens, answers, cards. Users
+// keep their rights. Processes of an older version work until then. Each later call of theirs
+// fails with store.ErrUnavailable, and what they hold expires. README.md has the steps.
+//
+// The user of pool needs the right to create a schema, if there is something to do, and owns
+// what is moved. Other users need the rights in the package's documentation.
 //
 // It fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
-// the schema, and with store.ErrUnavailable if the server is down or read-only, the user
-// lacks a right, or row-level security hides a table from the user. Nothing was changed in
-// any of these cases.
+// the schema, or that is of a later version, and with store.ErrUnavailable if the server is
+// down or read-only, the user lacks a right, or row-level security hides a table from the
+// user. Nothing was changed in any of these cases.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", store.ErrInvalid)
@@ -58,7 +55,11 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := supported(pg); err != nil {
 		return wrap("migrate", fmt.Errorf("%w: %w", err, store.ErrUnsupported))
 	}
-	if v, err := installed(ctx, pg); err != nil || v >= version {
+	v, err := installed(ctx, pg)
+	if err == nil && v > dialect.SchemaVersion {
+		err = fmt.Errorf("the schema lockkit has version %d, not %d: update this program: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
+	}
+	if err != nil || v == dialect.SchemaVersion {
 		return wrap("migrate", err)
 	}
 	if secured, err := hidden(ctx, pg, "cards", "floor", "keys", "seen", "version"); err != nil {
@@ -68,13 +69,10 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	// A connection that is released in the middle of a transaction is closed, and
 	// the transaction with it.
-	if _, err := results(ctx, pg, fmt.Sprintf("%s SELECT pg_advisory_xact_lock(%d)", begin, int64(migrating)), 2); err != nil {
+	if _, err := results(ctx, pg, begin+dialect.PostgreSQL{}.Lock().Text, 2); err != nil {
 		return wrap("migrate", err)
 	}
-	v, err := installed(ctx, pg)
-	if err == nil && v < version {
-		err = install(ctx, pg)
-	}
+	err = install(ctx, pg)
 	switch {
 	case err == nil:
 	case hasCode(err, codeRights) && !ofRows(err):
@@ -114,43 +112,46 @@ func refusesSchema(err error) bool {
 const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
 	"or call Migrate as its owner"
 
-// install runs the files, in a transaction.
+// install makes the tables, in a transaction, unless another process has done so. What there
+// is of an older version is moved to them.
 func install(ctx context.Context, pg *pgconn.PgConn) error {
-	if _, err := pg.Exec(ctx, "SET LOCAL search_path = "+systemOnly).ReadAll(); err != nil {
+	v, err := installed(ctx, pg)
+	if err != nil || v >= dialect.SchemaVersion {
 		return err
 	}
-	for _, name := range parts {
-		text, err := files.ReadFile(name)
+	d := dialect.PostgreSQL{}
+	texts := append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text)
+	if v > 0 {
+		move, err := files.ReadFile("move.sql")
 		if err != nil {
 			return err
 		}
-		if _, err := pg.Exec(ctx, string(text)).ReadAll(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		// The schema is made between the halves.
+		before, after, _ := strings.Cut(string(move), "-- The tables of version 7 are here.\n")
+		texts = slices.Concat([]string{before}, d.Schema(), []string{after})
+	}
+	for _, text := range slices.Concat([]string{"SET LOCAL search_path = " + systemOnly}, texts) {
+		if _, err := pg.Exec(ctx, text).ReadAll(); err != nil {
+			return err
 		}
 	}
-	const note = "INSERT INTO lockkit.version (version) VALUES (%d) ON CONFLICT (one) DO UPDATE SET version = EXCLUDED.version"
-	_, err := pg.Exec(ctx, fmt.Sprintf(note, version)).ReadAll()
-	return err
+	return nil
 }
 
 // installed returns the version of the schema in the database, 0 if there is none.
-func installed(ctx context.Context, pg *pgconn.PgConn) (int64, error) {
-	rows, err := results(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
+func installed(ctx context.Context, pg *pgconn.PgConn) (v int64, err error) {
+	a, err := results(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
 		"WHERE n.nspname = 'lockkit' AND c.relname = 'version'", 1)
 	if err != nil {
 		return 0, err
 	}
-	if n, ok := number(rows[0][0]); ok && n == 0 {
+	if string(a.rows[0][0]) == "0" {
 		return 0, nil
 	}
-	if rows, err = results(ctx, pg, "SELECT coalesce(max(version), 0) FROM lockkit.version", 1); err != nil {
+	if a, err = results(ctx, pg, "SELECT coalesce(max(version), 0) FROM lockkit.version", 1); err != nil {
 		return 0, err
 	}
-	v, ok := number(rows[0][0])
-	if !ok {
-		return 0, errors.New("the version cannot be read")
-	}
-	return v, nil
+	return v, scan(a.rows[0], []any{&v})
 }
 
 func wrap(op string, err error) error {

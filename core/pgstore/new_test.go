@@ -126,10 +126,10 @@ func TestErrorReplies(t *testing.T) {
 		server := database(t)
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s := newStore(t, pool)
-		// The key is the SQLSTATE.
-		server.Exec(`DROP FUNCTION lockkit.extend(bytea, bytea, bigint);
-			CREATE FUNCTION lockkit.extend(key bytea, bytea, bigint) RETURNS integer LANGUAGE plpgsql AS $$
-			BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = convert_from(key, 'UTF8'); END $$`)
+		// The key is the SQLSTATE of what fails if a row is changed.
+		server.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+			BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = convert_from(NEW.name, 'UTF8'); END $$;
+			CREATE TRIGGER refuse BEFORE UPDATE ON lockkit.locks FOR EACH ROW WHEN (length(NEW.name) = 5) EXECUTE FUNCTION public.refuse()`)
 		answers := func() { // at the latest after a probe
 			testserver.Eventually(t, patience, "the server is known to answer", func() bool {
 				_, err := s.Acquire(t.Context(), claimed())
@@ -137,9 +137,14 @@ func TestErrorReplies(t *testing.T) {
 			})
 		}
 		for code, class := range pgstore.Classes() {
+			if class.Again() {
+				continue
+			}
+			c := exclusive(code)
 			answers()
+			acquire(t, s, c)
 			before := pool.Stat().NewConnsCount()
-			err := s.Extend(t.Context(), []store.Claim{exclusive(code)})[0].Err
+			err := s.Extend(t.Context(), []store.Claim{c})[0].Err
 			if err == nil || errors.Is(err, store.ErrUnavailable) != class.Unchanged() {
 				t.Errorf("%s: got %v, want that nothing was changed to be certain: %v", code, err, class.Unchanged())
 			}
@@ -147,6 +152,37 @@ func TestErrorReplies(t *testing.T) {
 			if kept := pool.Stat().NewConnsCount() == before; kept != class.Kept() {
 				t.Errorf("%s: got a connection that is kept: %v, want %v", code, kept, class.Kept())
 			}
+		}
+	})
+
+	t.Run("what another transaction has undone is asked again", func(t *testing.T) {
+		t.Parallel()
+		server := database(t)
+		s := newStore(t, testclient.Postgres(t, server.URL()))
+		server.Exec(`CREATE SEQUENCE public.times;
+			CREATE FUNCTION public.meet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF nextval('public.times') % 4 > 0 THEN
+					RAISE EXCEPTION 'met' USING ERRCODE = convert_from(NEW.name, 'UTF8');
+				END IF;
+				RETURN NEW;
+			END $$;
+			CREATE TRIGGER meet BEFORE UPDATE ON lockkit.locks FOR EACH ROW WHEN (length(NEW.name) = 5) EXECUTE FUNCTION public.meet()`)
+		met := 0
+		for code, class := range pgstore.Classes() {
+			if !class.Again() {
+				continue
+			}
+			met++
+			c := exclusive(code)
+			acquire(t, s, c)
+			if err := s.Extend(t.Context(), []store.Claim{c})[0].Err; err != nil {
+				t.Errorf("%s: extend: got %v, want nil", code, err)
+			}
+			release(t, s, c)
+			held(t, s, c, false)
+		}
+		if met != 3 {
+			t.Errorf("%d codes were met, want 3", met)
 		}
 	})
 
@@ -177,7 +213,7 @@ func TestErrorReplies(t *testing.T) {
 		server := database(t)
 		r, c, gone := newRig(t, server), claimed(), errors.New("gone")
 		acquire(t, r.store, c)
-		f := r.proxy.Inject(testserver.Statement("release", sql(c.Lease)), testserver.DropReply)
+		f := r.proxy.Inject(testserver.Statement(giving, sql(c.Lease)), testserver.DropReply)
 		ctx, leave := context.WithCancelCause(t.Context())
 		defer leave(nil)
 		done := make(chan error, 1)

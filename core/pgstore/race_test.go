@@ -32,8 +32,7 @@ func TestRaces(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				exec(t, pool, "UPDATE lockkit.keys SET due = 0 WHERE key IN (SELECT key FROM lockkit.keys "+
-					"WHERE until <= clock_timestamp() FOR UPDATE SKIP LOCKED); SELECT lockkit.sweep(100)")
+				exec(t, pool, sweepAll)
 			}
 		}
 	})
@@ -76,10 +75,9 @@ func TestRaces(t *testing.T) {
 			}
 			last = token.Load()
 			// The holder has died, and its time is over.
-			exec(t, pool, "UPDATE lockkit.keys k SET until = clock_timestamp(), holds = ARRAY(SELECT (h.lease, h.owner, h.weight, "+
-				"clock_timestamp())::lockkit.hold FROM unnest(k.holds) h) WHERE key = '"+key+"'")
+			exec(t, pool, "UPDATE lockkit.locks SET until = "+micros+" WHERE name = '"+key+"'")
 			var row int64
-			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM lockkit.keys WHERE key = $1", []byte(key)).Scan(&row); err != nil {
+			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM lockkit.locks WHERE name = $1", []byte(key)).Scan(&row); err != nil {
 				t.Fatal(err)
 			}
 			swept += 1 - row

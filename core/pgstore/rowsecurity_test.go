@@ -54,9 +54,9 @@ func TestRowSecurity(t *testing.T) {
 	}
 	_, err := s.Acquire(t.Context(), claimed())
 	wantIs(t, "acquire", err, store.ErrUnavailable)
-	named("acquire", err, `"keys"`)
+	named("acquire", err, "lockkit.locks")
 	err = s.Check(t.Context())
-	named("check", err, "ALTER TABLE lockkit.keys DISABLE ROW LEVEL SECURITY")
+	named("check", err, "ALTER TABLE lockkit.locks DISABLE ROW LEVEL SECURITY")
 	named("check", err, "ALTER ROLE "+name+" BYPASSRLS")
 	if errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("check: got %v, want an error that is not ErrUnavailable", err)
@@ -69,18 +69,18 @@ func TestRowSecurity(t *testing.T) {
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "a", 1) })
 	named("check token", err, `"seen"`)
 	_, err = s.Look(t.Context(), "order:42")
-	named("look", err, "lockkit.keys")
+	named("look", err, "lockkit.locks")
 	_, _, err = s.List(t.Context(), "", 10)
-	named("list", err, "lockkit.keys")
+	named("list", err, "lockkit.locks")
 	_, err = s.Cards(t.Context())
-	named("cards", err, "lockkit.cards")
-	named("put a card", s.Put(t.Context(), store.Card{Process: "PROCESS1"}, patience), `"cards"`)
+	named("cards", err, "lockkit.locks")
+	named("put a card", s.Put(t.Context(), store.Card{Process: "PROCESS1"}, patience), "lockkit.locks")
 
 	_, bypassing := newUser(t, server, "BYPASSRLS")
 	if err := newStore(t, bypassing).Check(t.Context()); err != nil {
 		t.Errorf("check of a user that bypasses it: got %v, want nil", err)
 	}
-	for _, table := range []string{"keys", "floor", "version"} {
+	for _, table := range []string{"locks", "version"} {
 		server.Exec("CREATE POLICY own ON lockkit." + table + " TO " + name + " USING (true)")
 	}
 	if err := s.Check(t.Context()); err != nil {

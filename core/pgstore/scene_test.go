@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -32,10 +30,30 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	return &rig{
 		server, proxy,
-		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6"))),
+		// A statement that is prepared has no text in its request.
+		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6", "default_query_exec_mode=exec"))),
 		newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"))),
 	}
 }
+
+// What stands in the statements that take, release and extend the usual lock, and in those that
+// make and change the row of any other.
+const (
+	taking    = "RETURNING k.token"
+	giving    = "lease=NULL,owner=NULL"
+	extending = "until=GREATEST(k.until"
+	making    = "INSERT INTO lockkit.locks (name"
+	changing  = "UPDATE lockkit.locks SET"
+	sweeping  = "k.due<="
+)
+
+// micros is the server's time as it stands in a row.
+const micros = "(extract(epoch FROM clock_timestamp())*1000000)::bigint"
+
+// sweepAll deletes all rows of which nothing is alive, and keeps the highest token of them, as a
+// sweep does that has time.
+const sweepAll = "WITH gone AS (DELETE FROM lockkit.locks WHERE state IS NULL AND until <= " + micros + " RETURNING token) " +
+	"UPDATE lockkit.version SET token = greatest(token, (SELECT max(token) FROM gone))"
 
 // claimed returns an exclusive claim of a key that nobody else uses.
 func claimed() store.Claim { return exclusive("key:" + rand.Text()) }
@@ -95,14 +113,12 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
-// unlocked makes a call again while the server says that it has waited for a row
-// for too long, which it says of every wait that a machine stood still in.
+// unlocked makes a call again while it has changed nothing, since the server was waited for, or a
+// row, for too long: so says every wait that a machine stood still in.
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()
-		var reply *pgconn.PgError
-		ok := errors.As(err, &reply)
-		if !ok || reply.Code != "55P03" || time.Now().After(stop) {
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(stop) {
 			return err
 		}
 	}

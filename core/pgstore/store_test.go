@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"flag"
 	"testing"
 	"time"
@@ -76,12 +77,36 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore
 	return s
 }
 
+// transaction is one of the orders, in the database of the locks.
+type transaction struct{ pgx.Tx }
+
+func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
+	return pgstore.In(x.Tx).SaveRun(ctx, s, c)
+}
+
+func (x transaction) Commit() error { return x.Tx.Commit(context.Background()) }
+
+func (x transaction) Rollback() error { return x.Tx.Rollback(context.Background()) }
+
+// begin returns what begins a transaction of the orders, in a pool of their own.
+func begin(t testing.TB, url string) func(t testing.TB, s store.Store) storetest.Transaction {
+	orders := testclient.Postgres(t, url)
+	return func(t testing.TB, _ store.Store) storetest.Transaction {
+		tx, err := orders.BeginTx(context.Background(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transaction{tx}
+	}
+}
+
 // conformance runs the suite on stores of two processes: a pool each for all
 // cases, and a Store for each case.
-func conformance(t *testing.T, url string, connect func(t testing.TB, pool *pgxpool.Pool) store.Store) {
+func conformance(t *testing.T, url string, begin func(t testing.TB, s store.Store) storetest.Transaction, connect func(t testing.TB, pool *pgxpool.Pool) store.Store) {
 	t.Helper()
 	pools := []*pgxpool.Pool{testclient.Postgres(t, url), testclient.Postgres(t, url)}
 	storetest.Run(t, storetest.Harness{
+		Begin: begin,
 		New: func(t testing.TB) func() store.Store {
 			n := 0
 			return func() store.Store {
@@ -97,7 +122,8 @@ func plain(t testing.TB, pool *pgxpool.Pool) store.Store { return newStore(t, po
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	conformance(t, database(t).URL("pool_max_conns=10"), plain)
+	url := database(t).URL("pool_max_conns=10")
+	conformance(t, url, begin(t, url), plain)
 }
 
 // The pooler gives a connection of the server to another client after each
@@ -112,7 +138,8 @@ func TestStoreThroughPooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conformance(t, pooler.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) store.Store {
+	url := pooler.URL("pool_max_conns=10")
+	conformance(t, url, begin(t, url), func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		return newStore(t, pool, pgstore.WithListener(direct))
 	})
 }
@@ -128,7 +155,8 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
 		"backslash_quote = off", "bytea_output = 'escape'", "client_encoding = 'SQL_ASCII'", "DateStyle = 'SQL, DMY'",
 		"IntervalStyle = 'sql_standard'", "TimeZone = 'America/St_Johns'")
-	conformance(t, server.URL("pool_max_conns=10"), func(t testing.TB, pool *pgxpool.Pool) store.Store {
+	// A Faulty is no Store of this package, so no transaction saves its runs.
+	conformance(t, server.URL("pool_max_conns=10"), nil, func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 			// A claim can be refused and then granted as its repetition. A caller that

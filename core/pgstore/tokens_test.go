@@ -36,9 +36,7 @@ func TestTokens(t *testing.T) {
 			between()
 		}
 	}
-	expire := func(where string) {
-		exec(t, pool, "UPDATE lockkit.keys SET due = 0 WHERE "+where+"; SELECT lockkit.sweep(1000000)")
-	}
+	expire := func() { exec(t, pool, sweepAll) }
 
 	// hazard 34
 	t.Run("when rows are deleted, and the clock is behind what was given (hazard 34)", func(t *testing.T) {
@@ -47,8 +45,8 @@ func TestTokens(t *testing.T) {
 		g := acquire(t, s, c)
 		release(t, s, c)
 		grow(t, "swept", g.Token, func() {
-			expire("until <= clock_timestamp()")
-			if n := server.Exec("SELECT count(*) FROM lockkit.keys WHERE until <= clock_timestamp()")[0]; n != "0" {
+			expire()
+			if n := server.Exec("SELECT count(*) FROM lockkit.locks WHERE until <= " + micros)[0]; n != "0" {
 				t.Fatalf("%s rows are left", n)
 			}
 		})
@@ -56,7 +54,7 @@ func TestTokens(t *testing.T) {
 	// hazard 34
 	t.Run("when all that is known of them is lost (hazard 34)", func(t *testing.T) {
 		// As in a database that was restored from before, or made anew.
-		restore := func() { exec(t, pool, "DELETE FROM lockkit.keys; UPDATE lockkit.floor SET token = 0") }
+		restore := func() { exec(t, pool, "DELETE FROM lockkit.locks; UPDATE lockkit.version SET token = 0") }
 		restore()
 		grow(t, "restored", 0, restore)
 	})
@@ -94,7 +92,7 @@ func TestTokens(t *testing.T) {
 		g := acquire(t, s, c)
 		release(t, s, c)
 		grow(t, "read", g.Token, func() {
-			expire("until <= clock_timestamp()")
+			expire()
 			r := exclusive("read")
 			r.Weight = 1
 			if acquire(t, s, r).Token != 0 {
@@ -112,7 +110,7 @@ func TestTokens(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					expire("until <= clock_timestamp()")
+					expire()
 				}
 			}
 		})

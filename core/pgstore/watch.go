@@ -2,18 +2,18 @@ package pgstore
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/claims"
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/hub"
 	"github.com/lockkit/lockkit/core/store"
 )
 
 // Watch implements store.Watcher. All watches of a Store share one connection, which is
-// not part of the pool and listens on a channel of the Store's own. The first Watch opens
-// it, and it is closed a minute after its last use. If it breaks, or the server does not
+// not part of the pool. The first Watch opens it, and it is closed a minute after its last use. If it breaks, or the server does not
 // answer for some seconds, the channels of all watches are closed. The next Watch opens
 // another one.
 //
@@ -23,7 +23,7 @@ import (
 //   - store.ErrUnavailable if the server has not confirmed before ctx ends, or within four
 //     seconds
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
-	if err := usable("watch", &c); err != nil {
+	if err := claims.Check("pgstore", "watch", &c, false); err != nil {
 		return nil, err
 	}
 	if s.quiet {
@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	if s.isDeaf() {
 		return nil, fmt.Errorf("pgstore: watch: %w", errDeaf)
 	}
-	ch, err := s.hub.Watch(ctx, payload(&c), 2*callLimit, errNoAnswer)
+	ch, err := s.place.hub.Watch(ctx, dialect.WakeUp(c.Key, c.Lease), 2*callLimit, errNoAnswer)
 	switch {
 	case err == nil:
 		return ch, nil
@@ -47,22 +47,8 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return nil, fmt.Errorf("pgstore: watch: %w: %w", store.ErrUnavailable, err)
 }
 
-// payload is the notification for a waiting claim, as rouse in sql/state.sql writes it.
-func payload(c *store.Claim) string {
-	return hex.EncodeToString([]byte(c.Lease)) + " " + hex.EncodeToString([]byte(c.Key))
-}
-
 var errDeaf = fmt.Errorf("notifications do not arrive, the connection leads through a pooler: "+
 	"use WithListener or WithoutWakeUps: %w", store.ErrUnsupported)
-
-// listensOn returns the channel to notify for a waiting claim, or "" if the Store does not
-// listen.
-func (s *Store) listensOn() string {
-	if s.quiet || s.isDeaf() {
-		return ""
-	}
-	return s.channel
-}
 
 // isDeaf reports whether notifications are known not to arrive.
 func (s *Store) isDeaf() bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -58,7 +59,7 @@ func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	for i, probe := range probes {
 		conditions[i], to[i] = probe.If, &found[i]
 	}
-	if err := p.One(ctx, dialect.Statement{Text: "SELECT " + strings.Join(conditions, ", ")}, to...); err != nil {
+	if err := table.One(ctx, p, dialect.Statement{Text: "SELECT " + strings.Join(conditions, ", ")}, to...); err != nil {
 		return nil, err
 	}
 	for i, probe := range probes {

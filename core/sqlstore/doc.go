@@ -19,8 +19,8 @@
 // # Waiting
 //
 // No waiter of another process is woken: it asks again after a pause. Within a process a lock
-// is passed on at once. Package pgstore wakes waiters on PostgreSQL. The tables of the two
-// differ, and Migrate refuses a database that has those of pgstore.
+// is passed on at once. Package pgstore is for PostgreSQL by pgx, with the same tables: locks of
+// both exclude each other. Its waiters are woken by what either of the two releases.
 //
 // # Which server
 //

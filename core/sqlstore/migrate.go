@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -23,8 +24,8 @@ func Schema(d Dialect) string {
 //
 // The user of db needs the right to create tables if there is something to do. Other users
 // need SELECT, INSERT, UPDATE and DELETE on the tables. Migrate fails with store.ErrUnsupported
-// if the tables are of another version, as those of package pgstore are, and with
-// store.ErrUnavailable if the database refuses.
+// if the tables are of another version, and with store.ErrUnavailable if the database refuses.
+// Tables of an older version on PostgreSQL are moved by Migrate of package pgstore.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {
@@ -41,7 +42,9 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
-	case v != dialect.SchemaVersion:
+	case v < dialect.SchemaVersion:
+		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: call pgstore.Migrate, which moves them: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
+	case v > dialect.SchemaVersion:
 		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
 	}
 	return nil
@@ -67,5 +70,5 @@ func install(ctx context.Context, db *sql.DB, d Dialect) error {
 
 // installed returns the version of the tables in the database.
 func installed(ctx context.Context, p *rows.Place) (v int, err error) {
-	return v, p.One(ctx, p.Dialect.Version(), &v)
+	return v, table.One(ctx, p, p.Dialect.Version(), &v)
 }

@@ -56,5 +56,5 @@ func placeOf(op string, db *sql.DB, d Dialect) (*rows.Place, error) {
 	case d.Dialect == nil:
 		return nil, fmt.Errorf("sqlstore: %s: no dialect is given: %w", op, store.ErrInvalid)
 	}
-	return &rows.Place{DB: db, Dialect: d.Dialect}, nil
+	return rows.New(db, d.Dialect), nil
 }

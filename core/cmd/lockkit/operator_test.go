@@ -375,7 +375,6 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		lease := acquire(t, service(t, newPostgres(t, pool)), "order:1")
 		for _, text := range []string{
 			"CREATE ROLE op LOGIN PASSWORD 'sesame'", "GRANT USAGE ON SCHEMA lockkit TO op",
-			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA lockkit TO op",
 		} {
 			if _, err := pool.Exec(t.Context(), text); err != nil {
 				t.Fatal(err)

@@ -31,7 +31,7 @@ type step struct{ command, output string }
 var (
 	fence    = regexp.MustCompile("(?m)^( *)```(\\w*)\n(?s:(.*?))^ *```\n")
 	codeSpan = regexp.MustCompile("`([^`]+)`")
-	commands = regexp.MustCompile(`^(lockkit|redis-cli|psql|promtool|kill|make|go|echo) `)
+	commands = regexp.MustCompile(`^(lockkit|redis-cli|promtool|kill|make|go|echo) `)
 )
 
 // sections reads the page.

@@ -138,6 +138,7 @@ func sizingScene(s *scene) {
 	s.known("make bench", "Makefile", "\nbench:")
 	s.known("go test ./core -run TestMemory -v", "core/memory_test.go", "func TestMemory(")
 	s.known("go doc …/core/pgstore", "core/pgstore/doc.go", "onnection")
+	s.known("go test ./core/pgstore -run TestRoundTrips -v", "core/pgstore/locker_test.go", "func TestRoundTrips(")
 	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene asks that
 	s.known("go test ./core/zkstore -run TestRequests -v", "core/zkstore/requests_test.go", "func TestRequests(")
 	s.sh("lockkit run probe:1 -- true") // from now on the server knows the scripts
@@ -190,9 +191,6 @@ func (s *scene) contended(holder, other *core.Locker, opts ...core.AcquireOption
 }
 
 func stuckScene(s *scene) {
-	if _, err := exec.LookPath("psql"); err != nil {
-		testserver.Missing(s.t, "psql is not installed (apt-get install postgresql, or brew install postgresql)")
-	}
 	server := testserver.StartRedis(s.t)
 	s.on(server)
 	held, waits := s.contended(payments(s.t, onRedis(s.t, server.Addr)), payments(s.t, onRedis(s.t, server.Addr)))
@@ -202,7 +200,6 @@ func stuckScene(s *scene) {
 	store, url := onPostgres(s.t)
 	sql.store = url
 	there, _ := sql.contended(service(s.t, store), service(s.t, store))
-	sql.block(`psql "$LOCKKIT_STORE" -c 'SELECT key, holds, waiting, until - clock_timestamp() AS left FROM lockkit.locks'`)
 	sql.here = []string{"HOLD", there}
 	sql.run("lockkit release -now order:42 HOLD").want(s.t, 64, "nothing was released")
 	sql.stdin = there + "\n"

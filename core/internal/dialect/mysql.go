@@ -37,7 +37,7 @@ const (
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
 )
 
-func (MySQL) text() *text { return &text{quote: [2]string{"X'", "'"}} }
+func (MySQL) text() *text { return &text{quote: [2]string{"X'", "'"}, most: maxLiteral} }
 
 // Name implements Dialect.
 func (MySQL) Name() string { return "MySQL" }

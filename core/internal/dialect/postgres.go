@@ -1,6 +1,9 @@
 package dialect
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
 	"strconv"
 	"time"
 
@@ -8,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// PostgreSQL is the dialect of PostgreSQL 14 and later.
+// PostgreSQL is the dialect of PostgreSQL 14 and later. Operators get the types that the system's
+// have: one that somebody has put into the search path may fit other types better.
 type PostgreSQL struct {
 	// Literal has statements without arguments, for the simple protocol.
 	Literal bool
@@ -26,12 +30,12 @@ const (
 const (
 	onDisk = "pg_catalog.set_config('synchronous_commit'," +
 		"CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE pg_catalog.current_setting('synchronous_commit') END,true)"
-	postgresNow  = "(extract(epoch FROM pg_catalog.clock_timestamp())*1000000)::bigint"
+	postgresNow  = "(extract(epoch FROM pg_catalog.clock_timestamp())*1000000::numeric)::bigint"
 	postgresHeld = "k.state IS NULL AND k.written<=c.now AND k.until>c.now"
 )
 
 func (d PostgreSQL) text() *text {
-	t := &text{quote: [2]string{"pg_catalog.decode('", "','hex')"}, bin: "::bytea", int: "::bigint"}
+	t := &text{quote: [2]string{"pg_catalog.decode('", "','hex')"}, bin: "::bytea", int: "::bigint", most: math.MaxInt}
 	if !d.Literal {
 		t.mark = func(n int) string { return "$" + strconv.Itoa(n) }
 	}
@@ -155,7 +159,35 @@ func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	if old.Version == 0 {
 		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).end()
+	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).wake(key, e.Wake).end()
+}
+
+// Channel is the one on which PostgreSQL notifies the claims that wait, in the transaction that
+// wakes them. A store that listens there is notified of all.
+const Channel = "lockkit"
+
+// WakeUp is the notification for the claim of a lease that waits for key. It cannot be read
+// from it which ones these are, as every user of the database can listen.
+func WakeUp(key, lease string) string {
+	sum := sha256.Sum256([]byte(key + "\x00" + lease))
+	return hex.EncodeToString(sum[:16])
+}
+
+// wake has a statement that has changed a row notify the claims of leases. A listener that is stuck
+// does not make it fail: what fills the queue of notifications is left out.
+func (t *text) wake(key string, leases []string) *text {
+	if len(leases) == 0 {
+		return t
+	}
+	t.add(" RETURNING CASE WHEN pg_catalog.pg_notification_queue_usage()<0.5::float8 THEN (SELECT pg_catalog.count(pg_catalog.pg_notify('" + Channel + "',w)::text)" +
+		" FROM pg_catalog.unnest(ARRAY[")
+	for i, lease := range leases {
+		if i > 0 {
+			t.add(",")
+		}
+		t.word(WakeUp(key, lease))
+	}
+	return t.add("]) w) END")
 }
 
 // Raise implements Dialect.
@@ -188,7 +220,7 @@ func (d PostgreSQL) LoadLocked(key string) Statement {
 // SaveLocked implements Dialect. The commit of the caller waits for the disk then.
 func (d PostgreSQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED (SELECT ", onDisk, " AS commit) ")
-	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT c.commit FROM c)<>''").end()
+	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT c.commit FROM c)<>''").wake(key, e.Wake).end()
 }
 
 // Proof implements Dialect.

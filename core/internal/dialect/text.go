@@ -16,6 +16,7 @@ type text struct {
 	quote [2]string          // what is around bytes in hex
 	bin   string             // what follows bytes, to say their type
 	int   string             // what follows numbers
+	most  int                // how long a literal may be
 }
 
 func (t *text) add(parts ...string) *text {
@@ -25,7 +26,8 @@ func (t *text) add(parts ...string) *text {
 	return t
 }
 
-// maxLiteral is how long bytes may be as a literal, which doubles them.
+// maxLiteral is how long bytes are as a literal, which doubles them, where longer ones can be an
+// argument beside literals.
 const maxLiteral = 64 << 10
 
 // bytes adds a value. In hex it needs no escapes, and does not depend on an encoding.
@@ -33,7 +35,7 @@ func (t *text) bytes(v []byte) *text {
 	switch {
 	case v == nil:
 		return t.add("NULL", t.bin)
-	case t.mark == nil && len(v) <= maxLiteral:
+	case t.mark == nil && len(v) <= t.most:
 		t.b = hex.AppendEncode(append(t.b, t.quote[0]...), v)
 		return t.add(t.quote[1])
 	}
@@ -41,6 +43,14 @@ func (t *text) bytes(v []byte) *text {
 }
 
 func (t *text) name(s string) *text { return t.bytes([]byte(s)) }
+
+// word adds a text of letters and digits.
+func (t *text) word(s string) *text {
+	if t.mark == nil {
+		return t.add("'", s, "'::text")
+	}
+	return t.arg(s, "::text")
+}
 
 func (t *text) num(n int64) *text {
 	if t.mark == nil {

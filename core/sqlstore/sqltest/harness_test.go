@@ -115,7 +115,7 @@ func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	if err := sqlstore.Migrate(context.Background(), db, d.dialect); err != nil {
 		t.Fatal(err)
 	}
-	return &rows.Place{DB: db, Dialect: d.dialect.Dialect}, db
+	return rows.New(db, d.dialect.Dialect), db
 }
 
 // store returns a Store on the database, with its tables.

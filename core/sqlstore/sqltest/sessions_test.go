@@ -111,7 +111,7 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 	d.dsn += "&autocommit=0"
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
-	p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
+	p := rows.New(db, d.dialect.Dialect)
 	held := claim("held", long)
 	take(t, sound, held)
 	unchanged(t, p, sound, held, "autocommit")
@@ -123,7 +123,7 @@ func TestMariaDB_ReadUncommitted(t *testing.T) {
 	d := onMariaDB(t)
 	sound, _ := d.place(t)
 	d.dsn += "&" + isolation("READ-UNCOMMITTED")
-	p := &rows.Place{DB: d.open(t), Dialect: d.dialect.Dialect}
+	p := rows.New(d.open(t), d.dialect.Dialect)
 	held := claim("held", long)
 	take(t, sound, held)
 	unchanged(t, p, sound, held, "READ-UNCOMMITTED")
@@ -139,7 +139,7 @@ func TestOpenTransaction(t *testing.T) {
 		if _, err := db.ExecContext(t.Context(), "BEGIN"); err != nil {
 			t.Fatal(err)
 		}
-		p := &rows.Place{DB: db, Dialect: d.dialect.Dialect}
+		p := rows.New(db, d.dialect.Dialect)
 		held := claim("held", long)
 		take(t, sound, held)
 		unchanged(t, p, sound, held, "open transaction")

@@ -32,7 +32,7 @@ func TestRoundTrips(t *testing.T) {
 			db := d.open(t)
 			db.SetMaxOpenConns(1) // the one that has prepared the statements
 			d.place(t)
-			p := &rows.Place{DB: db, Dialect: d.dialect.Dialect} // a Store also sweeps
+			p := rows.New(db, d.dialect.Dialect) // a Store also sweeps
 			cycle := func() {
 				c := claim("key", long)
 				_, taken := take(t, p, c)
@@ -78,7 +78,7 @@ func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	direct.dsn = server.DSNAt(proxy.Addr)
-	p := &rows.Place{DB: direct.open(t), Dialect: direct.dialect.Dialect}
+	p := rows.New(direct.open(t), direct.dialect.Dialect)
 	done, err := p.Extend(t.Context(), claims, version())
 	if err != nil {
 		t.Fatal(err)

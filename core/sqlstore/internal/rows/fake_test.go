@@ -36,7 +36,7 @@ func newFake(t *testing.T, answers ...answer) *Place {
 	t.Helper()
 	db := sql.OpenDB(&fake{answers: answers})
 	t.Cleanup(func() { _ = db.Close() })
-	return &Place{DB: db, Dialect: dialect.PostgreSQL{}}
+	return New(db, dialect.PostgreSQL{})
 }
 
 func (f *fake) answer(text string) (answer, error) {

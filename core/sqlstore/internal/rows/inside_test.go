@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"testing"
 
@@ -21,7 +22,7 @@ func (sqlError) Error() string { return "SAVEPOINT lockkit does not exist" }
 func (o outside) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
 	switch query {
 	case "SAVEPOINT lockkit":
-		return nil, nil
+		return driver.RowsAffected(0), nil
 	case "RELEASE SAVEPOINT lockkit":
 		return nil, sqlError{1305}
 	}
@@ -37,7 +38,7 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 // A transaction that is over without its caller's knowledge is not written to.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
-	p := &Place{Dialect: dialect.MySQL{}}
+	p := New(nil, dialect.MySQL{})
 	if in, err := p.Inside(t.Context(), outside{t}); !errors.Is(err, store.ErrInvalid) || in != nil {
 		t.Errorf("got %v and %v, want %v", in, err, store.ErrInvalid)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -23,7 +24,7 @@ type Querier interface {
 // by itself. It fails with store.ErrInvalid if that is not so, and with the database's error if
 // it cannot say.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
-	ok, err := prove(ctx, q, d.Proof())
+	ok, err := table.Prove(ctx, caller{q}, d.Proof())
 	if errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("the transaction is over: %w: %w", store.ErrInvalid, err)
 	}
@@ -34,10 +35,7 @@ func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
 }
 
-var errOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
-	"and give the locks a *sql.DB of their own")
-
-// idle fails with errOpen if c has a transaction open, where the statements themselves do not
+// idle fails with table.ErrOpen if c has a transaction open, where the statements themselves do not
 // look for one. The driver is asked first, as the database takes two round trips.
 func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	proof := p.Dialect.Idle()
@@ -54,12 +52,12 @@ func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	}
 	if !known {
 		var err error
-		if ok, err = prove(ctx, c, proof); err != nil {
+		if ok, err = table.Prove(ctx, caller{c}, proof); err != nil {
 			return err
 		}
 	}
 	if !ok {
-		return errOpen
+		return table.ErrOpen
 	}
 	return nil
 }
@@ -95,27 +93,6 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 
 // inTransaction is a bit of the status in MySQL's protocol.
 const inTransaction = 1
-
-// prove reports whether a session shows what is to be proved.
-func prove(ctx context.Context, q Querier, proof dialect.Proof) (ok bool, err error) {
-	if proof.Fail != "" {
-		if _, err := q.ExecContext(ctx, proof.Fail); !isWrongState(err) {
-			return false, err
-		}
-	}
-	for _, text := range proof.Succeed {
-		if _, err := q.ExecContext(ctx, text); isWrongState(err) {
-			return false, nil
-		} else if err != nil {
-			return false, err
-		}
-	}
-	ok = true
-	if proof.True != "" {
-		err = q.QueryRowContext(ctx, proof.True).Scan(&ok)
-	}
-	return ok, err
-}
 
 // isWrongState reports whether a statement has failed as there is a transaction, or none.
 func isWrongState(err error) bool {

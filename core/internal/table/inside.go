@@ -1,0 +1,124 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// Tx is a transaction of a caller. It sends each statement once. Its errors are the driver's.
+type Tx interface {
+	// Change sends a statement and returns how many rows it has changed.
+	Change(ctx context.Context, st dialect.Statement) (int64, error)
+	// One reads the one row that a statement returns. It fails with ErrNoRow if there is none.
+	One(ctx context.Context, st dialect.Statement, to ...any) error
+	// IsWrongState reports whether a statement has failed with err as there is a transaction,
+	// or none. IsMissing reports whether it has as there is no table.
+	IsWrongState(err error) bool
+	IsMissing(err error) bool
+}
+
+// ErrNoRow is the error of One for a result without a row.
+var ErrNoRow = errors.New("no row")
+
+// Prove reports whether a session shows what is to be proved.
+func Prove(ctx context.Context, tx Tx, proof dialect.Proof) (ok bool, err error) {
+	if proof.Fail != "" {
+		if _, err := tx.Change(ctx, dialect.Statement{Text: proof.Fail}); !tx.IsWrongState(err) {
+			return false, err
+		}
+	}
+	for _, text := range proof.Succeed {
+		if _, err := tx.Change(ctx, dialect.Statement{Text: text}); tx.IsWrongState(err) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	ok = true
+	if proof.True != "" {
+		err = tx.One(ctx, dialect.Statement{Text: proof.True}, &ok)
+	}
+	return ok, err
+}
+
+// Inside is a Place in a transaction of the caller. It sends each statement once.
+type Inside struct {
+	tx      Tx
+	dialect dialect.Dialect
+	most    int64 // how many bytes a statement may have, 0 if that is not known
+}
+
+var _ casstore.Place = (*Inside)(nil)
+
+// Inside returns the Place in tx, a transaction that was proven to be open. It fails with
+// store.ErrUnsupported if the transaction is in another database, or one cannot save an answer
+// at its isolation level. It writes nothing.
+func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
+	var fit bool
+	var id string
+	var version int
+	in := &Inside{tx: tx, dialect: p.Dialect}
+	if err := tx.One(ctx, p.Dialect.Inside(), &fit, &id, &version, &in.most); err != nil {
+		if tx.IsMissing(err) {
+			return nil, fmt.Errorf("the tables of the locks are not in the database of the transaction: %w: %w", store.ErrUnsupported, err)
+		}
+		return nil, err
+	}
+	switch {
+	case version != dialect.SchemaVersion:
+		return nil, fmt.Errorf("the tables are of version %d, not %d: %w", version, dialect.SchemaVersion, store.ErrUnsupported)
+	case !fit:
+		return nil, fmt.Errorf("the isolation level is above READ COMMITTED: %w", store.ErrUnsupported)
+	}
+	same, err := p.hasID(ctx, id)
+	if err == nil && !same {
+		err = fmt.Errorf("the transaction is in another database than the locks: %w", store.ErrUnsupported)
+	}
+	return in, err
+}
+
+// hasID reports whether the tables of p have this ID. It asks for it if it does not have this
+// one yet.
+func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
+	if known := p.id.Load(); known != nil && *known == id {
+		return true, nil
+	}
+	var own string
+	if err := One(ctx, p.DB, p.Dialect.ID(), &own); err != nil {
+		return false, err
+	}
+	p.id.Store(&own)
+	return own == id, nil
+}
+
+// Load implements casstore.Place. It locks the row until the end of the transaction.
+func (in *Inside) Load(ctx context.Context, key string, _ casstore.Want) (casstore.Entry, error) {
+	var r dialect.Row
+	err := in.tx.One(ctx, in.dialect.LoadLocked(key), r.Fields()...)
+	if errors.Is(err, ErrNoRow) {
+		return casstore.Entry{}, nil
+	}
+	return r.Item().Entry, err
+}
+
+// Save implements casstore.Place. It fails with store.ErrInvalid for a value that is longer
+// than the server takes.
+func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	st := in.dialect.SaveLocked(key, old, e)
+	size := int64(len(st.Text))
+	for _, arg := range st.Args {
+		if b, ok := arg.([]byte); ok {
+			size += int64(len(b))
+		}
+	}
+	if in.most > 0 && size >= in.most {
+		return false, fmt.Errorf("a statement of %d bytes is needed, the server takes %d (max_allowed_packet): %w", size, in.most, store.ErrInvalid)
+	}
+	n, err := in.tx.Change(ctx, st)
+	return n == 1, err
+}

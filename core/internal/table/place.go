@@ -1,0 +1,207 @@
+// Package table keeps locks in the rows of a table: the place of package casstore in a SQL
+// database, whatever driver leads there.
+package table
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// DB sends statements, each in a transaction of its own. An error matches store.ErrUnavailable if
+// nothing was changed, and casstore.ErrConflict too if that is because of another statement.
+type DB interface {
+	// Query sends a statement, and has each row that it returns read by next. It fails if the
+	// statement does so after a row: until the end of the result the transaction may still
+	// fail.
+	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
+	// Change sends a statement and returns how many rows it has changed.
+	Change(ctx context.Context, st dialect.Statement) (int64, error)
+}
+
+// Scan reads a row into variables.
+type Scan = func(to ...any) error
+
+// Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables that Dialect
+// makes. Its methods take as long as their ctx lasts.
+type Place struct {
+	DB      DB
+	Dialect dialect.Dialect
+	// Together is how many holds one statement extends at most.
+	Together int
+
+	id atomic.Pointer[string] // of the tables, once it was read
+}
+
+var (
+	_ casstore.Usual   = (*Place)(nil)
+	_ casstore.Lister  = (*Place)(nil)
+	_ casstore.Sweeper = (*Place)(nil)
+)
+
+// Load implements casstore.Place. It fails with ErrHidden if there is no version of the tables.
+func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	items, err := p.read(ctx, p.Dialect.Load(key, w))
+	switch {
+	case err != nil:
+		return casstore.Entry{}, err
+	case len(items) != 1:
+		return casstore.Entry{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ErrHidden)
+	}
+	return items[0].Entry, nil
+}
+
+// List implements casstore.Lister.
+func (p *Place) List(ctx context.Context, after string, most int) ([]casstore.Item, error) {
+	return p.read(ctx, p.Dialect.List(after, most))
+}
+
+// Dead implements casstore.Sweeper.
+func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
+	return p.read(ctx, p.Dialect.Dead(most))
+}
+
+// read returns the rows that a statement reads.
+func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstore.Item, err error) {
+	err = p.DB.Query(ctx, st, func(scan Scan) error {
+		var r dialect.Row
+		if err := scan(r.Fields()...); err != nil {
+			return err
+		}
+		switch {
+		case !r.Alone:
+			return ErrOpen
+		case !r.Writes:
+			return ErrReplica
+		case r.Schema < dialect.SchemaVersion:
+			return errOld
+		case r.Schema > dialect.SchemaVersion:
+			return errNew
+		}
+		items = append(items, r.Item())
+		return nil
+	})
+	if err != nil && !errors.Is(err, store.ErrUnavailable) { // a read changes nothing in any case
+		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return items, err
+}
+
+var (
+	// ErrOpen is the error of a session that does not commit by itself.
+	ErrOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
+		"and give the locks a *sql.DB of their own")
+	// ErrHidden is the error of tables without a version, or with one that the user does not see.
+	ErrHidden = errors.New("the table of the version is empty, call Migrate")
+	// ErrReplica is the error of a read that a server has answered that does not write.
+	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
+
+	errOld = errors.New("the tables are of an older version: call Migrate")
+	errNew = errors.New("the tables are of a newer version: update this program")
+)
+
+// Save implements casstore.Place.
+func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
+	n, err := p.DB.Change(ctx, p.Dialect.Save(key, old, e))
+	return n == 1, err
+}
+
+// Take implements casstore.Usual.
+func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
+	var n int64
+	err = p.DB.Query(ctx, p.Dialect.Take(c, version), func(scan Scan) error { return scan(&n) })
+	if err != nil { // also after a row: it is granted only with the end of the result
+		return 0, false, err
+	}
+	return uint64(n), n > 0, nil
+}
+
+// Give implements casstore.Usual.
+func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
+	n, err := p.DB.Change(ctx, p.Dialect.Give(c, version))
+	return n == 1, err
+}
+
+// Delete implements casstore.Sweeper.
+func (p *Place) Delete(ctx context.Context, key string, old casstore.Entry) (bool, error) {
+	n, err := p.DB.Change(ctx, p.Dialect.Delete(key, old.Version))
+	return n == 1, err
+}
+
+// Raise implements casstore.Sweeper.
+func (p *Place) Raise(ctx context.Context, token uint64) error {
+	_, err := p.DB.Change(ctx, p.Dialect.Raise(token))
+	return err
+}
+
+// Extend implements casstore.Usual, by a statement for some holds of one TTL. One that fails
+// leaves the others as they are.
+func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
+	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
+	// Rows are locked in one order, so that two of these do not wait for each other.
+	slices.SortFunc(order, func(a, b store.Claim) int {
+		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
+	})
+	var failed error
+	for len(order) > 0 {
+		n := 1
+		for n < min(len(order), p.Together) && order[n].TTL == order[0].TTL {
+			n++
+		}
+		err := p.extend(ctx, order[:n], version, done)
+		if err != nil && (failed == nil || errors.Is(failed, store.ErrUnavailable)) {
+			failed = err // one of unknown outcome, if there is one
+		}
+		order = order[n:]
+	}
+	answers := make([]bool, len(claims))
+	for i, c := range claims {
+		answers[i] = done[c.Key]
+	}
+	return answers, failed
+}
+
+// extend extends some holds together. If it has changed fewer rows, those with its version are
+// read.
+func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
+	n, err := p.DB.Change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
+	switch {
+	case errors.Is(err, casstore.ErrConflict), err == nil && n == 0:
+		return nil
+	case err != nil:
+		return err
+	case n == int64(len(claims)):
+		for _, c := range claims {
+			done[c.Key] = true
+		}
+		return nil
+	}
+	err = p.DB.Query(ctx, p.Dialect.Extended(claims, version), func(scan Scan) error {
+		var name []byte
+		err := scan(&name)
+		done[string(name)] = true
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // it has no class
+	}
+	return nil
+}
+
+// One reads the one row that a statement returns.
+func One(ctx context.Context, db DB, st dialect.Statement, to ...any) error {
+	n := 0
+	err := db.Query(ctx, st, func(scan Scan) error { n++; return scan(to...) })
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%d rows", n)
+	}
+	return err
+}

@@ -1,0 +1,180 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// run returns a run that s keeps, and the claim that saves its answer.
+func run(t *testing.T, s store.Store) (c, last store.Claim) {
+	t.Helper()
+	c = claimed()
+	c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}
+	acquire(t, s, c)
+	last = c
+	last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
+	return c, last
+}
+
+// answered fails the test unless the answer of c is kept, or none.
+func answered(t *testing.T, s store.Store, c store.Claim, want bool) {
+	t.Helper()
+	state, err := s.(store.Inspector).Look(t.Context(), c.Key)
+	if err != nil || state.Run == nil || state.Run.Done != want {
+		t.Errorf("got %+v and %v, want a run that is done: %v", state.Run, err, want)
+	}
+}
+
+// What cannot save an answer is refused before anything is written.
+func TestIn(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	pool := testclient.Postgres(t, server.URL())
+	s := newStore(t, pool)
+	other := testclient.Postgres(t, database(t).URL())
+	bare := testclient.Postgres(t, shared.Get(t).NewDatabase(t).URL())
+	begun := func(t *testing.T, from *pgxpool.Pool, level pgx.TxIsoLevel) pgx.Tx {
+		tx, err := from.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		return tx
+	}
+	for name, c := range map[string]struct {
+		store store.Store
+		tx    func(t *testing.T) pgx.Tx
+		want  error
+		words string
+	}{
+		"no transaction": {s, func(*testing.T) pgx.Tx { return nil }, store.ErrInvalid, "a transaction is needed"},
+		"a transaction that is over": {s, func(t *testing.T) pgx.Tx {
+			tx := begun(t, pool, pgx.ReadCommitted)
+			if _, err := tx.Exec(t.Context(), "COMMIT"); err != nil {
+				t.Fatal(err)
+			}
+			return tx
+		}, store.ErrInvalid, "no open transaction"},
+		"a transaction that was rolled back": {s, func(t *testing.T) pgx.Tx {
+			tx := begun(t, pool, pgx.ReadCommitted)
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return tx
+		}, store.ErrInvalid, "no open transaction"},
+		"one snapshot":              {s, func(t *testing.T) pgx.Tx { return begun(t, pool, pgx.RepeatableRead) }, store.ErrUnsupported, "READ COMMITTED"},
+		"serializable":              {s, func(t *testing.T) pgx.Tx { return begun(t, pool, pgx.Serializable) }, store.ErrUnsupported, "READ COMMITTED"},
+		"another database":          {s, func(t *testing.T) pgx.Tx { return begun(t, other, pgx.ReadCommitted) }, store.ErrUnsupported, "another database"},
+		"a database without tables": {s, func(t *testing.T) pgx.Tx { return begun(t, bare, pgx.ReadCommitted) }, store.ErrUnsupported, "not in the database"},
+		"another store":             {memstore.New(), func(t *testing.T) pgx.Tx { return begun(t, pool, pgx.ReadCommitted) }, store.ErrUnsupported, "memstore"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, last := run(t, c.store)
+			err := pgstore.In(c.tx(t)).SaveRun(t.Context(), c.store, last)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.words) {
+				t.Errorf("got %v, want %v and %q", err, c.want, c.words)
+			}
+			answered(t, c.store, begun, false)
+		})
+	}
+}
+
+// A pool that the caller's transaction has for itself is an error, and holds up nobody.
+func TestIn_FullPool(t *testing.T) {
+	t.Parallel()
+	pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1"))
+	s := newStore(t, pool)
+	_, last := run(t, s)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if err := pgstore.In(tx).SaveRun(t.Context(), s, last); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no connection") {
+		t.Errorf("got %v, want %v", err, store.ErrUnavailable)
+	}
+}
+
+// What a transaction has saved is there when it commits, in two round trips more than those of
+// a bare one for each of its steps, and a second run waits for its end.
+func TestIn_RoundTrips(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
+	s := newStore(t, testclient.Postgres(t, server.URL()))
+	conn, err := pgx.Connect(t.Context(), server.URLAt(proxy.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	for n := range 2 {
+		begun, last := run(t, s)
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy.Forget()
+		if err := pgstore.In(tx).SaveRun(t.Context(), s, last); err != nil {
+			t.Fatal(err)
+		}
+		// Two for the proof that it is open, one to know the database, one that locks the row
+		// and one that writes it.
+		if got := proxy.Count(testserver.Match{}); got != 5 {
+			t.Errorf("commit %d: %d round trips, want 5: %q", n, got, proxy.Statements())
+		}
+		answered(t, s, begun, false)
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answered(t, s, begun, true)
+		again := nested(begun)
+		if g := acquire(t, s, again); !g.Record.Done || string(g.Record.Value) != "answer" {
+			t.Errorf("got %+v, want the answer", g.Record)
+		}
+	}
+}
+
+// A wake-up does not say which claim waits for which key: every user of the database can listen.
+func TestWakeUps_Secret(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	listens, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listens.Close(context.Background()) })
+	if _, err := listens.Exec(t.Context(), "LISTEN lockkit"); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, testclient.Postgres(t, server.URL()))
+	c := claimed()
+	w := exclusive(c.Key)
+	w.Wait = true
+	acquire(t, s, c)
+	wantIs(t, "acquire", second(s.Acquire(t.Context(), w)), store.ErrBusy)
+	release(t, s, c)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err := listens.WaitForNotification(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, secret := range map[string]string{"lease": w.Lease, "lease in hex": sql(w.Lease), "key": c.Key, "key in hex": sql(c.Key)} {
+		if strings.Contains(n.Payload, secret) {
+			t.Errorf("%q has the %s", n.Payload, what)
+		}
+	}
+}

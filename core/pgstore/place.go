@@ -1,0 +1,235 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/hub"
+	"github.com/lockkit/lockkit/core/internal/table"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+var (
+	errNoAnswer = errors.New("no answer within the time of a call")
+	errClosed   = errors.New("the connection is closed")
+)
+
+// place keeps locks in the database of a pool.
+//
+// Its statements are sent as text without arguments, in the simple protocol: the server gets the
+// whole statement or nothing of it. In the extended protocol a client that vanishes before
+// its last message leaves a transaction open, with the row of a lock locked. Those of the usual
+// lock are prepared where that is safe, since the server takes most of its time to plan them.
+type place struct {
+	table.Place
+	prepared table.Place // the same, with arguments
+	pool     *pgxpool.Pool
+	hub      *hub.Hub[struct{}]
+	// A transaction of this database has met another one, as it saw one snapshot: each
+	// statement sets its isolation level.
+	isolated atomic.Bool
+	// A server took no locks, and no other one was found since.
+	away atomic.Bool
+	// A connection did not answer: the next call takes a new one.
+	silent atomic.Bool
+}
+
+var (
+	_ casstore.Usual   = (*place)(nil)
+	_ casstore.Pooled  = (*place)(nil)
+	_ casstore.Prober  = (*place)(nil)
+	_ casstore.Lister  = (*place)(nil)
+	_ casstore.Sweeper = (*place)(nil)
+	_ store.Checker    = (*place)(nil)
+)
+
+// maxTogether is how many holds one statement extends. It has the keys twice, in hex.
+const maxTogether = 512
+
+func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
+	p := &place{pool: pool, hub: listeners}
+	p.Place.DB, p.Place.Dialect, p.Place.Together = p, dialect.PostgreSQL{Literal: true}, maxTogether
+	p.prepared.DB, p.prepared.Dialect = p, dialect.PostgreSQL{}
+	return p
+}
+
+const (
+	maxWord = 256 // bytes of a lease or an owner
+	// maxLife is the longest time that anything is kept for, so that no date is
+	// out of range.
+	maxLife = 100 * 365 * 24 * time.Hour
+)
+
+// CheckClaim implements store.Checker.
+func (*place) CheckClaim(c store.Claim) error {
+	var fault string
+	switch {
+	case len(c.Lease) > maxWord:
+		fault = "a lease of 1 to 256 bytes is needed"
+	case len(c.Owner) > maxWord || len(c.Via) > maxWord:
+		fault = "an owner of 1 to 256 bytes is needed"
+	case min(c.TTL, c.Keep) < 0 || max(c.TTL, c.Keep) > maxLife:
+		fault = "nothing lasts for less than no time or for more than a hundred years"
+	case c.Record != nil && c.Record.Retain > maxLife:
+		fault = "a record is kept for at most a hundred years"
+	default:
+		return nil
+	}
+	return fmt.Errorf("pgstore: %s: %w", fault, store.ErrInvalid)
+}
+
+// connected is the key of the connection in the context of a call.
+type connected struct{}
+
+// Connect implements casstore.Pooled.
+func (p *place) Connect(ctx context.Context) (context.Context, func(), error) {
+	conn, err := p.connection(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("no connection: %w", err)
+	}
+	return context.WithValue(ctx, connected{}, conn), conn.Release, nil
+}
+
+// Load implements casstore.Place. If it finds no version, it says whether that is because of
+// row-level security.
+func (p *place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	e, err := p.Place.Load(ctx, key, w)
+	if !errors.Is(err, table.ErrHidden) {
+		return e, err
+	}
+	if conn, ok := ctx.Value(connected{}).(*pgxpool.Conn); ok {
+		if secured, _ := hidden(ctx, conn.Conn().PgConn(), "locks", "version"); secured != "" {
+			err = fmt.Errorf("%w: %s", store.ErrUnavailable, secured)
+		}
+	}
+	return e, err
+}
+
+// Query implements table.DB. The rows are read after the end of the result.
+func (p *place) Query(ctx context.Context, st dialect.Statement, next func(scan table.Scan) error) error {
+	a, err := p.send(ctx, st)
+	for _, row := range a.rows {
+		if err == nil {
+			err = next(func(to ...any) error { return scan(row, to) })
+		}
+	}
+	if errors.Is(err, table.ErrReplica) {
+		if conn, ok := ctx.Value(connected{}).(*pgxpool.Conn); ok {
+			shut(conn.Conn().PgConn())
+		}
+		p.moved(err)
+	}
+	return err
+}
+
+// Change implements table.DB.
+func (p *place) Change(ctx context.Context, st dialect.Statement) (int64, error) {
+	a, err := p.send(ctx, st)
+	if err == nil && p.away.Load() {
+		p.found()
+	}
+	return a.changed, err
+}
+
+// A statement that sets its isolation level is three. They are one message, so it is
+// still one round trip.
+const (
+	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
+	commit = ";COMMIT"
+)
+
+// send sends a statement on the connection of ctx, or on any. If the server has undone it
+// because of the isolation level of its transaction, send repeats it in a transaction that sets
+// the level. It does so for every further statement from the beginning.
+func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
+	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
+	if !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
+		defer cancel()
+		var err error
+		if conn, err = p.connection(ctx); err != nil {
+			return answer{}, fmt.Errorf("%w: no connection: %w", store.ErrUnavailable, err)
+		}
+		defer conn.Release()
+	}
+	exec := p.exec
+	if st.Args != nil {
+		exec = p.execPrepared
+	}
+	a, err := exec(ctx, conn.Conn().PgConn(), st)
+	if err != nil && ctx.Err() != nil {
+		p.silent.Store(true)
+	}
+	if c, answered := classOf(err); answered && c.away {
+		p.moved(err)
+	}
+	return a, err
+}
+
+func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
+	if !p.isolated.Load() {
+		a, err := results(ctx, conn, st.Text, 1)
+		if !hasCode(err, codeSerialization) {
+			return a, err
+		}
+		p.isolated.Store(true)
+	}
+	return results(ctx, conn, begin+st.Text+commit, 3)
+}
+
+// answer is what statements have returned and changed.
+type answer struct {
+	rows    [][][]byte
+	changed int64
+}
+
+// results runs text, which has n statements, and returns its answer. The statements are
+// committed when the last one is complete, even if the connection breaks after that.
+func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a answer, err error) {
+	if conn.IsClosed() || ctx.Err() != nil {
+		return a, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
+	}
+	all := conn.Exec(ctx, text)
+	for all.NextResult() {
+		r := all.ResultReader().Read()
+		if r.Err == nil {
+			n--
+		}
+		a.rows = append(a.rows, r.Rows...)
+		if !strings.HasPrefix(r.CommandTag.String(), "SELECT") {
+			a.changed += r.CommandTag.RowsAffected()
+		}
+	}
+	err = all.Close()
+	if n == 0 {
+		return a, nil
+	}
+	if err == nil {
+		err = errors.New("the answer is not complete")
+	}
+	if c, ok := classOf(err); ok && !c.kept {
+		shut(conn)
+	}
+	return answer{}, verdict(err)
+}
+
+// once runs a statement that changes no data.
+func (p *place) once(ctx context.Context, text string) (answer, error) {
+	conn, err := p.connection(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	defer conn.Release()
+	return results(ctx, conn.Conn().PgConn(), text, 1)
+}

@@ -1,0 +1,105 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
+	"github.com/lockkit/lockkit/core/store"
+)
+
+// session is what is known of a connection.
+type session struct {
+	keeps bool              // what is prepared
+	names map[string]string // of the statements that are prepared, by their texts
+}
+
+// sessionKey is that of the session in what pgx keeps of a connection.
+const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
+
+// Take implements casstore.Usual.
+func (p *place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
+	return p.by(ctx).Take(ctx, c, version)
+}
+
+// Give implements casstore.Usual.
+func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
+	return p.by(ctx).Give(ctx, c, version)
+}
+
+// by returns the Place whose statements are prepared, if the connection of ctx keeps these, or
+// the one that has them in full. Statements are prepared if pgx would do so, and the connection
+// leads to the server itself: a pooler may give the next statement to another session.
+func (p *place) by(ctx context.Context) *table.Place {
+	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
+	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return &p.Place
+	}
+	pg := conn.Conn().PgConn()
+	s, ok := pg.CustomData()[sessionKey].(*session)
+	if !ok {
+		a, err := results(ctx, pg, "SELECT pg_catalog.pg_backend_pid()", 1)
+		if err != nil {
+			return &p.Place // which fails too, or works
+		}
+		s = &session{string(a.rows[0][0]) == strconv.Itoa(int(pg.PID())), make(map[string]string)}
+		pg.CustomData()[sessionKey] = s
+	}
+	if !s.keeps {
+		return &p.Place
+	}
+	return &p.prepared
+}
+
+// execPrepared executes a statement with arguments. It is prepared with its first use in a session. The
+// message that executes it is one write, so the server gets all of it or nothing, as with a text.
+func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
+	s := conn.CustomData()[sessionKey].(*session)
+	name, ok := s.names[st.Text]
+	if !ok {
+		name = "lockkit_" + strconv.Itoa(len(s.names))
+		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil {
+			return answer{}, p.failed(conn, err, true)
+		}
+		s.names[st.Text] = name
+	}
+	values, formats := make([][]byte, len(st.Args)), make([]int16, len(st.Args))
+	for i, arg := range st.Args {
+		switch arg := arg.(type) {
+		case []byte:
+			values[i], formats[i] = arg, pgx.BinaryFormatCode
+		case int64:
+			values[i] = strconv.AppendInt(nil, arg, 10)
+		}
+	}
+	r := conn.ExecPrepared(ctx, name, values, formats, nil).Read()
+	if r.Err != nil {
+		return answer{}, p.failed(conn, r.Err, false)
+	}
+	return answer{r.Rows, r.CommandTag.RowsAffected()}, nil
+}
+
+// failed is the error of a statement that is prepared or executed.
+func (p *place) failed(conn *pgconn.PgConn, err error, preparing bool) error {
+	c, answered := classOf(err)
+	if answered && !c.kept {
+		shut(conn)
+	}
+	switch {
+	case hasCode(err, codeSerialization):
+		p.isolated.Store(true)
+	case hasCode(err, codeNoStatement): // somebody has taken it out of the session
+		conn.CustomData()[sessionKey].(*session).keeps = false
+	}
+	err = verdict(err)
+	if preparing && !errors.Is(err, store.ErrUnavailable) {
+		err = errors.Join(store.ErrUnavailable, err)
+	}
+	return err
+}

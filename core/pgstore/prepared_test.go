@@ -1,0 +1,121 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// The statements of the usual lock are prepared where the connection of the pool keeps them.
+func TestPrepared(t *testing.T) {
+	t.Parallel()
+	server := database(t)
+	cycles := func(t *testing.T, pool *pgxpool.Pool) {
+		t.Helper()
+		s := newStore(t, pool)
+		for range 3 {
+			c := claimed()
+			acquire(t, s, c)
+			held(t, s, c, true)
+			release(t, s, c)
+			held(t, s, c, false)
+		}
+	}
+	prepared := func(t *testing.T, pool *pgxpool.Pool) (n int) {
+		t.Helper()
+		const count = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'lockkit_%'"
+		if err := pool.QueryRow(t.Context(), count, pgx.QueryExecModeExec).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Run("as pgx does", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
+		cycles(t, pool)
+		if n := prepared(t, pool); n != 2 {
+			t.Errorf("%d statements are prepared, want 2", n)
+		}
+	})
+	t.Run("not where pgx does not", func(t *testing.T) {
+		t.Parallel()
+		for _, mode := range []string{"exec", "simple_protocol", "describe_exec", "cache_describe"} {
+			pool := testclient.Postgres(t, server.URL("pool_max_conns=1", "default_query_exec_mode="+mode))
+			cycles(t, pool)
+			if n := prepared(t, pool); n != 0 {
+				t.Errorf("%s: %d statements are prepared, want none", mode, n)
+			}
+		}
+	})
+	t.Run("not behind a pooler", func(t *testing.T) {
+		t.Parallel()
+		testserver.RequirePgbouncer(t)
+		pooler := testserver.StartPgbouncer(t, server, "default_pool_size = 1")
+		pool := testclient.Postgres(t, pooler.URL("pool_max_conns=4"))
+		for range 3 {
+			cycles(t, pool)
+		}
+		if n := prepared(t, pool); n != 0 {
+			t.Errorf("%d statements are prepared, want none", n)
+		}
+	})
+	t.Run("where a hook of the pool takes them out of the session", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(c *pgxpool.Config) {
+			c.AfterRelease = func(conn *pgx.Conn) bool {
+				_, err := conn.PgConn().Exec(context.Background(), "DISCARD ALL").ReadAll()
+				return err == nil
+			}
+		})
+		before := pool.Stat().NewConnsCount()
+		cycles(t, pool)
+		if n := pool.Stat().NewConnsCount() - before; n != 1 {
+			t.Errorf("%d connections were made, want 1", n)
+		}
+	})
+	t.Run("a reply that is lost leaves the outcome unknown", func(t *testing.T) {
+		t.Parallel()
+		proxy := testserver.NewPostgresProxy(t, server.Addr)
+		s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1")))
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+		f := proxy.Inject(testserver.Match{Command: "sync"}, testserver.CloseReply)
+		unknown(t, "acquire", second(s.Acquire(t.Context(), c)))
+		f.Await(t)
+		held(t, newStore(t, testclient.Postgres(t, server.URL())), c, true)
+		g := acquire(t, s, c)
+		if again := acquire(t, s, c); again.Token != g.Token {
+			t.Errorf("got tokens %d and %d for one claim", g.Token, again.Token)
+		}
+	})
+}
+
+// A grant counts with its COMMIT, which can fail after its row has come.
+func TestTake_CommitFails(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "exec"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			server := database(t)
+			s := newStore(t, testclient.Postgres(t, server.URL("default_query_exec_mode="+mode)))
+			c := claimed()
+			acquire(t, s, c)
+			release(t, s, c)
+			server.Exec(`CREATE FUNCTION public.late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'late'; END $$;
+				CREATE CONSTRAINT TRIGGER late AFTER INSERT OR UPDATE ON lockkit.locks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.late()`)
+			if g, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("got %+v and %v, want %v", g, err, store.ErrUnavailable)
+			}
+			server.Exec("DROP TRIGGER late ON lockkit.locks")
+			held(t, s, c, false)
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package sqltest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/pgstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
+)
+
+// newPgstore returns a Store of package pgstore.
+func newPgstore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
+	t.Helper()
+	s, err := pgstore.New(pool, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// pgxTransaction is one of pgx.
+type pgxTransaction struct{ pgx.Tx }
+
+func (x pgxTransaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
+	return pgstore.In(x.Tx).SaveRun(ctx, s, c)
+}
+
+func (x pgxTransaction) Commit() error { return x.Tx.Commit(context.Background()) }
+
+func (x pgxTransaction) Rollback() error { return x.Tx.Rollback(context.Background()) }
+
+// onBoth returns a database with the tables of both stores that PostgreSQL has, and a pool.
+func onBoth(t *testing.T) (database, *pgxpool.Pool) {
+	t.Helper()
+	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}
+	pool, err := pgxpool.New(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := pgstore.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return d, pool
+}
+
+// The stores of pgx and of database/sql have one table and exclude each other: one caller of
+// each case has the first, and the other one the second.
+func TestContract_BesidePgstore(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]int{"pgx first": 0, "sql first": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, pool := onBoth(t)
+			orders := d.orders(t)
+			storetest.Run(t, storetest.Harness{
+				Begin: func(t testing.TB, s store.Store) storetest.Transaction {
+					if _, ok := s.(*pgstore.Store); ok {
+						tx, err := pool.Begin(context.Background())
+						if err != nil {
+							t.Fatal(err)
+						}
+						return pgxTransaction{tx}
+					}
+					tx, err := orders.BeginTx(context.Background(), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return transaction{tx}
+				},
+				New: func(t testing.TB) func() store.Store {
+					n := first
+					return func() store.Store {
+						if n++; n%2 == 0 {
+							return d.store(t)
+						}
+						return newPgstore(t, pool, pgstore.WithoutWakeUps())
+					}
+				},
+				Unit:    400 * time.Millisecond,
+				Without: []storetest.Feature{storetest.Watching},
+			})
+		})
+	}
+}
+
+// A waiter that listens is woken by what the other store releases, revokes or commits, once that
+// is committed.
+func TestPostgreSQL_WakeUps(t *testing.T) {
+	t.Parallel()
+	d, pool := onBoth(t)
+	s, waits := d.store(t), newPgstore(t, pool)
+	orders := d.orders(t)
+	for name, free := range map[string]func(c store.Claim) error{
+		"release": func(c store.Claim) error { return s.Release(t.Context(), c) },
+		"revoke":  func(c store.Claim) error { return s.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), 0) },
+		"commit": func(c store.Claim) error {
+			tx, err := orders.BeginTx(t.Context(), nil)
+			if err != nil {
+				return err
+			}
+			c.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+			return errors.Join(sqlstore.In(tx).SaveRun(t.Context(), s, c), tx.Commit())
+		},
+	} {
+		c, w := claim(name, long), claim(name, long)
+		c.Record = &store.Record{Value: []byte("begun"), Retain: long}
+		w.Wait = true
+		if _, err := s.Acquire(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c.Record = nil
+		if _, err := waits.Acquire(t.Context(), w); !errors.Is(err, store.ErrBusy) {
+			t.Fatalf("%s: got %v, want %v", name, err, store.ErrBusy)
+		}
+		woken, err := waits.Watch(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := free(c); err != nil {
+			t.Errorf("%s: got %v, want nil", name, err)
+		}
+		select {
+		case _, open := <-woken:
+			if !open {
+				t.Errorf("%s: the watch broke", name)
+			}
+		case <-time.After(long):
+			t.Errorf("%s: the waiter was not woken", name)
+		}
+	}
+}
+
+// Each of the two refuses a token that is older than one that the other has seen.
+func TestCheckToken_BesidePgstore(t *testing.T) {
+	t.Parallel()
+	d, pool := onBoth(t)
+	s, db := d.store(t), d.open(t)
+	byPgx := func(token uint64) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return pgstore.CheckToken(t.Context(), tx, "account", token) })
+	}
+	bySQL := func(token uint64) error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := s.CheckToken(t.Context(), tx, "account", token); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	for i, c := range []struct {
+		check func(token uint64) error
+		token uint64
+		want  error
+	}{{byPgx, 64, nil}, {bySQL, 63, store.ErrLost}, {bySQL, 64, nil}, {bySQL, 128, nil}, {byPgx, 64, store.ErrLost}, {byPgx, 128, nil}} {
+		if err := c.check(c.token); !errors.Is(err, c.want) {
+			t.Errorf("step %d: token %d: got %v, want %v", i, c.token, err, c.want)
+		}
+	}
+}
+
+// A transaction of one driver does not save a run that the other store keeps.
+func TestCommit_OfTheOtherStore(t *testing.T) {
+	t.Parallel()
+	d, pool := onBoth(t)
+	bySQL, byPgx := d.store(t), newPgstore(t, pool, pgstore.WithoutWakeUps())
+	c := claim("order", long)
+	c.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if err := pgstore.In(tx).SaveRun(t.Context(), bySQL, c); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("a transaction of pgx: got %v, want %v", err, store.ErrUnsupported)
+	}
+	other, err := d.open(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback() }()
+	if err := sqlstore.In(other).SaveRun(t.Context(), byPgx, c); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("a transaction of database/sql: got %v, want %v", err, store.ErrUnsupported)
+	}
+}
