@@ -241,8 +241,7 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 		}
 		return true
 	}
-	ours := errors.As(e.failure, new(*refused))
-	return ours && !adapter.AttemptAsked(ctx)
+	return e.failure != nil && errors.As(e.failure, new(*refused)) && !adapter.AttemptAsked(ctx)
 }
 
 // notDone is an error that once.Withdraw has marked, for a rule outside, with the status

@@ -28,8 +28,7 @@ func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
 // hasRun tells whether err is an error of the handler's.
 func hasRun(err error) bool {
-	failed := errors.As(err, new(*failure))
-	return !failed && !isContention(err)
+	return err == nil || !errors.As(err, new(*failure)) && !isContention(err)
 }
 
 // contention is the failure of a task that did not run because its key was busy,
@@ -43,8 +42,7 @@ type contention struct {
 
 // isContention tells whether a task has only to be delivered again, or removed.
 func isContention(err error) bool {
-	ok := errors.As(err, new(*contention))
-	return ok
+	return err != nil && errors.As(err, new(*contention))
 }
 
 // keyFailure is the failure of a task whose key could not be found.

@@ -169,7 +169,7 @@ func (p *refused) remove(lease string) bool {
 
 // failed is the error for an answer of the rule.
 func (s *Store) failed(op string, err error) error {
-	if errors.As(err, new(*store.BusyError)) || err == nil {
+	if err == nil || errors.As(err, new(*store.BusyError)) {
 		return err
 	}
 	return fmt.Errorf("%s: %s: %w", s.name, op, err)

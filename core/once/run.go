@@ -76,9 +76,11 @@ func (w *withdrawn) Unwrap() error { return w.err }
 
 // unmarked returns the error that Withdraw has marked in err, and whether it has.
 func unmarked(err error) (error, bool) {
+	if err == nil {
+		return nil, false
+	}
 	var w *withdrawn
-	marked := errors.As(err, &w)
-	if !marked || errors.Is(err, ErrIndeterminate) {
+	if !errors.As(err, &w) || errors.Is(err, ErrIndeterminate) {
 		return nil, false
 	}
 	return w.err, true

@@ -80,9 +80,11 @@ func (t *telling) failure() error {
 // discreet returns err, of a call that did not run, without the key of a
 // *core.BusyError.
 func discreet(err error) error {
+	if err == nil {
+		return nil
+	}
 	var busy *core.BusyError
-	ok := errors.As(err, &busy)
-	if !ok {
+	if !errors.As(err, &busy) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrInProgress, busy.WithoutKey())

@@ -24,9 +24,11 @@ func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, e
 		return
 	}
 	attrs := s.ofAcquire(e.Mode, end, e.Contended)
-	var b *core.BusyError
-	if errors.As(e.Err, &b) && b.Waiting > 0 {
-		attrs = append(attrs, keyWaiting.Int(b.Waiting))
+	if e.Err != nil {
+		var b *core.BusyError
+		if errors.As(e.Err, &b) && b.Waiting > 0 {
+			attrs = append(attrs, keyWaiting.Int(b.Waiting))
+		}
 	}
 	t.span(ctx, "acquire "+s.label, e.Wait, end.why != noError, attrs)
 }

@@ -67,13 +67,12 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	live := false
 	for {
 		m, err := sub.conn.Receive(ctx)
-		var reply redis.Error
-		refused := errors.As(err, &reply)
-		switch refused = refused && live && sub.more != nil; {
-		case refused:
+		if err != nil {
+			var reply redis.Error
+			if !errors.As(err, &reply) || !live || sub.more == nil {
+				return err
+			}
 			sub.more.refused(sub.conn, reply)
-		case err != nil:
-			return err
 		}
 		dead.Reset(deadAfter)
 		now := time.Now()

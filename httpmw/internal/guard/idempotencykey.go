@@ -32,8 +32,11 @@ func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	} else {
 		key, err = m.keyBy(x)
 	}
+	if err == nil || !m.optional {
+		return key, err
+	}
 	var own *keys.Error
-	if errors.As(err, &own) && m.optional && own.IsMissing() {
+	if errors.As(err, &own) && own.IsMissing() {
 		return "", nil
 	}
 	return key, err

@@ -75,9 +75,11 @@ var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\
 
 // ClassOf returns the class of an error reply, and the zero value for another error.
 func ClassOf(err error) Class {
+	if err == nil {
+		return Class{}
+	}
 	var reply redis.Error
-	ok := errors.As(err, &reply)
-	if !ok {
+	if !errors.As(err, &reply) {
 		return Class{}
 	}
 	text := inScript.ReplaceAllString(reply.Error(), "")

@@ -96,7 +96,7 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 // failed returns the error that ended the flight, nil if the client came to its end. A hook
 // may have left a flight that failed under way: then what is not guarded must not be read.
 func (f *flight) failed() error {
-	if errors.As(f.err, new(redis.Error)) {
+	if isReply(f.err) {
 		return nil
 	}
 	return f.err

@@ -47,8 +47,7 @@ func (e *unsentError) Unwrap() error { return e.error }
 // Sent reports whether a call that ended with err may have reached the server. If it is
 // false, the call has not, and never will.
 func Sent(err error) bool {
-	unsent := errors.As(err, new(*unsentError))
-	return !unsent
+	return err == nil || !errors.As(err, new(*unsentError))
 }
 
 var errOnce = errors.New("the call was written, or its caller has left")

@@ -187,18 +187,30 @@ func (v *server) close() {
 
 // answers reports whether a server has answered, whatever it was.
 func answers(err error) bool {
-	reply := errors.As(err, new(redis.Error))
+	if err == nil || isReply(err) {
+		return true
+	}
 	var noTime *NoTimeError
-	done := errors.As(err, &noTime)
-	return err == nil || reply || done && noTime.Refused()
+	return errors.As(err, &noTime) && noTime.Refused()
+}
+
+// isReply reports whether err is a server's reply. Most replies are wrapped by nothing, and
+// errors.As would allocate.
+func isReply(err error) bool {
+	if _, is := err.(redis.Error); is {
+		return true
+	}
+	return err != nil && errors.As(err, new(redis.Error))
 }
 
 // dialed returns the error of a connection that could not be made, nil if err is
 // another one.
 func dialed(err error) *net.OpError {
+	if err == nil {
+		return nil
+	}
 	var op *net.OpError
-	ok := errors.As(err, &op)
-	if !ok || op.Op != "dial" {
+	if !errors.As(err, &op) || op.Op != "dial" {
 		return nil
 	}
 	return op
