@@ -47,7 +47,7 @@ func anchors(text string) []string {
 }
 
 func TestEveryLinkOfAPageLeadsSomewhere(t *testing.T) {
-	for _, page := range append(pages(t), "CHANGELOG.md", "CONTRIBUTING.md", "core/OPERATIONS.md", "core/DESIGN.md", "core/PROOF.md") {
+	for _, page := range append(pages(t), "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "core/OPERATIONS.md", "core/DESIGN.md", "core/PROOF.md") {
 		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
 			to, anchor := m[1], m[2]
 			if strings.Contains(to, "://") {

@@ -1,0 +1,47 @@
+package readme
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTranslation compares README.zh-CN.md with README.md: the code, the headings' levels, the
+// links that leave the page, and the numbers of versions. Prose it cannot compare, so it logs
+// the commits to README.md since the translation has changed.
+func TestTranslation(t *testing.T) {
+	t.Parallel()
+	english, chinese := read(t, "README.md"), read(t, "README.zh-CN.md")
+	for what, of := range map[string]*regexp.Regexp{
+		"code blocks":          regexp.MustCompile("(?s)```.*?```"),
+		"levels of headings":   regexp.MustCompile(`(?m)^#+ `),
+		"links":                regexp.MustCompile(`\]\(([^#)][^)]*)\)`),
+		"numbers of versions":  regexp.MustCompile(`\b[0-9]+\.[0-9]+(\.[0-9]+)?\b`),
+		"rows of tables":       regexp.MustCompile(`(?m)^\|`),
+		"names in backquotes":  regexp.MustCompile("`[^`\n]+`"),
+		"items and paragraphs": regexp.MustCompile(`(?m)^- `),
+	} {
+		want, got := of.FindAllString(english, -1), of.FindAllString(chinese, -1)
+		if what == "links" {
+			got = slices.DeleteFunc(got, func(l string) bool { return l == "](README.md)" })
+			want = slices.DeleteFunc(want, func(l string) bool { return l == "](README.zh-CN.md)" })
+		}
+		if what != "code blocks" { // their order is that of the sentences
+			slices.Sort(want)
+			slices.Sort(got)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", what, got, want)
+		}
+	}
+	last, err := exec.CommandContext(t.Context(), "git", "-C", root, "log", "-1", "--format=%H", "--", "README.zh-CN.md").Output()
+	if err != nil || len(last) == 0 {
+		t.Skip("there is no history to look at")
+	}
+	since, err := exec.CommandContext(t.Context(), "git", "-C", root, "log", "--format=%h %s", strings.TrimSpace(string(last))+"..", "--", "README.md").Output()
+	if err == nil && len(since) > 0 {
+		t.Logf("README.md has changed since README.zh-CN.md:\n%s", since)
+	}
+}
