@@ -12,7 +12,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4 // for container nodes
 	github.com/hibiken/asynq v0.25.1
 	github.com/jackc/pgx/v5 v5.6.0
-	github.com/redis/go-redis/v9 v9.20.0 // for a Close that returns beside a silent read
+	github.com/redis/go-redis/v9 v9.22.0 // for AddHook on a client in use
 	go.opentelemetry.io/otel v1.28.0
 	go.opentelemetry.io/otel/metric v1.28.0
 	go.opentelemetry.io/otel/trace v1.28.0

@@ -1,5 +1,3 @@
-//go:build newest
-
 package redisstore_test
 
 import (

@@ -119,10 +119,9 @@ func (s *Store) accept() error {
 		s.cluster, read = c, c.Options().ReadTimeout
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", store.ErrInvalid)
+	case *redis.AutoPipeliner:
+		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
 	default:
-		if fmt.Sprintf("%T", c) == "*redis.AutoPipeliner" { // which older versions of go-redis have not got
-			return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
-		}
 		if s.acks {
 			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
 		}

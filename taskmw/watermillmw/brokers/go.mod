@@ -11,7 +11,7 @@ require (
 	github.com/lockkit/lockkit/taskmw/watermillmw v0.0.0
 	github.com/nats-io/nats-server/v2 v2.12.15
 	github.com/nats-io/nats.go v1.51.0
-	github.com/redis/go-redis/v9 v9.20.0
+	github.com/redis/go-redis/v9 v9.22.0
 )
 
 require (
