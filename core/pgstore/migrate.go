@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,6 +36,10 @@ var files embed.FS
 // keep their rights. Processes of an older version work until then. Each later call of theirs
 // fails with store.ErrUnavailable, and what they hold expires. README.md has the steps.
 //
+// To move them it waits for who uses the tables, for a second at a time, since calls wait behind
+// it. So beside a transaction that has read them, as pg_dump's, it takes until that ends, or
+// ctx is done.
+//
 // The user of pool needs the right to create a schema, if there is something to do, and owns
 // what is moved. Other users need the rights in the package's documentation.
 //
@@ -46,6 +51,20 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", store.ErrInvalid)
 	}
+	for {
+		err := migrate(ctx, pool)
+		if !hasCode(err, "55P03") { // lock_not_available
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second): // for the calls that have waited behind
+		}
+	}
+}
+
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("pgstore: migrate: %w: %w", store.ErrUnavailable, err)
@@ -72,6 +91,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := results(ctx, pg, begin+dialect.PostgreSQL{}.Lock().Text, 2); err != nil {
 		return wrap("migrate", err)
 	}
+	if _, err := results(ctx, pg, lockOfFormer, 1); err != nil {
+		return wrap("migrate", err)
+	}
 	err = install(ctx, pg)
 	switch {
 	case err == nil:
@@ -86,6 +108,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err = results(ctx, pg, "COMMIT", 1)
 	return wrap("migrate", err)
 }
+
+// lockOfFormer waits for a Migrate of version 6 or earlier.
+const lockOfFormer = "SELECT pg_catalog.pg_advisory_xact_lock(30521770279397748)"
 
 // oldest is the oldest major version of PostgreSQL that runs the schema.
 const oldest = 14
@@ -128,7 +153,9 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 		}
 		// The schema is made between the halves.
 		before, after, _ := strings.Cut(string(move), "-- The tables of version 7 are here.\n")
-		texts = slices.Concat([]string{before}, d.Schema(), []string{after})
+		// Row-level security would hide rows, and these would be lost.
+		settings := "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = 0; SET LOCAL row_security = off"
+		texts = slices.Concat([]string{settings, before}, d.Schema(), []string{after})
 	}
 	for _, text := range slices.Concat([]string{"SET LOCAL search_path = " + systemOnly}, texts) {
 		if _, err := pg.Exec(ctx, text).ReadAll(); err != nil {

@@ -260,6 +260,45 @@ func TestMigrate_Rights(t *testing.T) {
 	}
 }
 
+// Beside a transaction that has read the tables, as pg_dump's, Migrate does not hold up the
+// calls of version 6 for longer than these wait.
+func TestMigrate_BesideReader(t *testing.T) {
+	t.Parallel()
+	server := shared.Get(t).NewDatabase(t)
+	old, ctx := newFormer(t, server.URL()), t.Context()
+	reader, err := old.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := reader.Exec(ctx, "SELECT count(*) FROM lockkit.locks"); err != nil {
+		t.Fatal(err)
+	}
+	pool, migrated := testclient.Postgres(t, server.URL()), make(chan error, 1)
+	go func() { migrated <- pgstore.Migrate(ctx, pool) }()
+	asks := testclient.Postgres(t, server.URL())
+	for range 2 {
+		testserver.Eventually(t, time.Minute, "Migrate waits", func() bool {
+			var n int
+			err := asks.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'").Scan(&n)
+			return err == nil && n > 0
+		})
+		c := claimed()
+		testserver.Eventually(t, time.Minute, "a call of version 6 is answered", func() bool { return second(old.acquire(ctx, c)) == nil })
+	}
+	select {
+	case err := <-migrated:
+		t.Fatalf("migrated beside the reader: %v", err)
+	default:
+	}
+	if err := reader.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+}
+
 // Processes of version 6 and of this one work while Migrate is called. No two are in at once,
 // tokens grow, and no answer that was saved is lost.
 func TestMigrate_UnderLoad(t *testing.T) {

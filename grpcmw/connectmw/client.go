@@ -30,6 +30,19 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 			if !req.Spec().IsClient {
 				return next(ctx, req)
 			}
+			before := make(map[string][]string)
+			for _, name := range append(keyHeaders, bridge.OwnerMetadata) {
+				before[name] = slices.Clone(req.Header().Values(name))
+			}
+			defer func() { // a caller may send the request again, which is another call then
+				for name, values := range before {
+					req.Header().Del(name)
+					for _, v := range values {
+						req.Header().Add(name, v)
+					}
+				}
+			}()
+			outgoing, _ := metadata.FromOutgoingContext(ctx)
 			var response connect.AnyResponse
 			try := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) (err error) {
 				md, _ := metadata.FromOutgoingContext(ctx)
@@ -39,7 +52,8 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 						addHeaders(req.Header(), metadata.MD{name: values})
 					}
 				}
-				if response, err = next(ctx, req); err == nil {
+				// What calls by grpc-go have in an inner interceptor is not this call's.
+				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
 					return nil
 				}
 				for _, o := range opts {

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/grpcmw"
@@ -39,6 +40,37 @@ func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []c
 	t.Helper()
 	opts = append(slices.Clone(opts), connect.WithInterceptors(connectmw.ClientInterceptor(own...)))
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
+}
+
+// A request that is sent twice is two calls, and an interceptor inside sees no metadata of theirs.
+func TestClientInterceptor_RequestTwice(t *testing.T) {
+	t.Parallel()
+	var keys heard
+	url := servePay(t, nil, func(_ context.Context, r *request) (*response, error) {
+		keys.note(r.Header().Values("Idempotency-Key"))
+		return connect.NewResponse(&orders.Receipt{Text: "paid"}), nil
+	})
+	inner := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if md, _ := metadata.FromOutgoingContext(ctx); len(md) != 1 || len(md.Get("own")) != 1 {
+				t.Errorf("got the outgoing metadata %v, want the caller's", md)
+			}
+			return next(ctx, req)
+		}
+	})
+	client := connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, connect.WithInterceptors(connectmw.ClientInterceptor(quick), inner))
+	r := connect.NewRequest(&orders.Order{})
+	for range 2 {
+		if _, err := client.CallUnary(metadata.AppendToOutgoingContext(t.Context(), "own", "1"), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Header().Values("Idempotency-Key"); len(got) != 0 {
+			t.Errorf("got the key %q in the caller's request, want none", got)
+		}
+	}
+	if len(keys.values) != 2 || keys.values[0][0] == keys.values[1][0] {
+		t.Errorf("got the keys %v, want two", keys.values)
+	}
 }
 
 func TestClientInterceptor(t *testing.T) {

@@ -27,8 +27,11 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 			hideOwner(inner.Context(), conn.RequestHeader())
 			return next(inner.Context(), &guarded{StreamingHandlerConn: conn, stream: inner})
 		})
-		if ran || err == nil {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case ran:
+			return withCode(withStatus(err))
 		}
 		return set.fail(err)
 	}

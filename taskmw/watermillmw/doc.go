@@ -79,5 +79,11 @@
 //
 // A Deduplicator has to be an inner middleware: an outer one drops what a busy message is
 // delivered again as. InstantAck acks before anything runs, so busy messages fail; do not use it
-// with locks. A Timeout may be on either side.
+// with locks. A Timeout may be on either side, but not inside of a Retry: that one of watermill
+// 1.5 tries again with the context that the Timeout has canceled, and a message whose context is
+// done is nacked.
+//
+// An outer middleware passes on the message that it has got. If it passes on a copy, that is
+// what a Lock nacks, and the router acks the message. A copy by message.Copy has no context
+// either: to an Idempotent all handlers of its topic are one then.
 package watermillmw

@@ -87,12 +87,13 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		return nil, m.keyFailure(err)
 	}
 	d := deliveryOf(msg, m.busy, m.wait)
-	ran, committed := false, false
+	ran, committed, refused := false, false, new(bool)
 	var produced []*message.Message
 	var failed error
 	out, err := m.once.With(core.Wait(d.wait)).Do(d.ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
-		inside, refused := refusing(ctx)
+		var inside context.Context
+		inside, refused = refusing(ctx)
 		produced, failed = under(inside, msg, next)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
@@ -113,6 +114,12 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		return d.postpone(m.name, err) // the next delivery finds out
 	case committed && failed == nil:
 		return nil, err // it was rolled back
+	case ran && *refused && failed == nil && !isNacked(msg):
+		// What was nacked is another message: a middleware in between has passed on a copy.
+		if !msg.Nack() {
+			return nil, notRun(err)
+		}
+		return nil, nil
 	case ran:
 		return produced, failed // stored or not
 	case isFinal(err):

@@ -95,6 +95,26 @@ func (r *rig) publish(msgs ...*message.Message) {
 	}
 }
 
+// A middleware that passes on a copy loses no busy message inside of an Idempotent.
+func TestRouter_BusyCopy(t *testing.T) {
+	t.Parallel()
+	r, l := newRig(t), memLocker(t)
+	release := hold(t, l, "order:1")
+	runs := counter{}
+	copies := func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			c := msg.Copy()
+			c.SetContext(msg.Context())
+			return next(c)
+		}
+	}
+	r.run(runs.producing, paid(newOnce(t, l)), copies, locked(l, quick))
+	r.publish(message.NewMessage("u", []byte(`{"id":1}`)))
+	eventually(t, "it comes again", func() bool { return r.deliveries.Load() > 2 })
+	release()
+	eventually(t, "it runs", func() bool { return runs.runs.Load() == 1 })
+}
+
 // Busy messages come again until they run, and neither Retry nor PoisonQueue sees them,
 // wherever they are mounted. hazard 76
 func TestRouter_BusyMessages(t *testing.T) {

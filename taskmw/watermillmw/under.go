@@ -32,8 +32,11 @@ type detached struct {
 }
 
 func (d detached) Value(key any) any {
-	if key == (runKey{}) {
+	switch key {
+	case runKey{}:
 		return d.Context.Value(key) // of the run around
+	case refusedKey{}:
+		return nil // what becomes of a produced message is its own
 	}
 	return d.values.Value(key)
 }

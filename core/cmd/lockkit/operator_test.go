@@ -233,6 +233,9 @@ func TestOperators(t *testing.T) {
 				wg.Wait()
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
 				calls[0].want(t, 0, "")
+				for calls[1].code == 69 { // a slow machine has not answered it: the same command asks again
+					calls[1] = served(t, url, "revoke", "revoke:1", lease.ID())
+				}
 				calls[1].want(t, 70, "no such hold")
 				next := acquire(t, service(t, s), "revoke:1")
 				now := time.Now()
