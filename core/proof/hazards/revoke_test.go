@@ -60,8 +60,10 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	}
 	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
-		"MariaDB":    several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
-		"SQLite":     several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings),
+		"MariaDB": several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
+		"SQLite": func(t *testing.T) revoked { // one writes at a time, so each trial has a file
+			return several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings)(t)
+		},
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
 		"Sentinel":   several("sentinel", testserver.StartSentinel(t).SentinelAddrs()...),
 		"Redlock":    several("redlock", nodes...),
