@@ -8,5 +8,9 @@ func OnePool(o *redis.Options) { o.PipelinePoolSize = -1 }
 // Connections returns how many connections the client has.
 func Connections(c *redis.Client) int {
 	s := c.PoolStats()
-	return int(s.TotalConns + s.PipelineStats.TotalConns)
+	n := s.TotalConns
+	if s.PipelineStats != nil {
+		n += s.PipelineStats.TotalConns
+	}
+	return int(n)
 }
