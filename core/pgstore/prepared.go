@@ -57,8 +57,9 @@ func (p *place) by(ctx context.Context) *table.Place {
 	return &p.prepared
 }
 
-// execPrepared executes a statement with arguments. It is prepared with its first use in a session. The
-// message that executes it is one write, so the server gets all of it or nothing, as with a text.
+// execPrepared executes a statement with arguments, which it prepares with its first use in a
+// session. The message that executes it is one write. So the server gets all of it or nothing, as
+// with a text, where it fits into one segment.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	s := conn.CustomData()[sessionKey].(*session)
 	name, ok := s.names[st.Text]

@@ -63,7 +63,8 @@ func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 }
 
 // isIdle reports what pgx, or go-sql-driver/mysql, knows of c: whether no transaction is open.
-// Another driver is not known. Nor is a transaction of the latter, which an error may have rolled back.
+// Another driver is not known. Nor is a transaction of the latter, which an error may have
+// rolled back.
 func isIdle(c *sql.Conn) (idle, known bool) {
 	_ = c.Raw(func(conn any) error {
 		v := reflect.ValueOf(conn)
