@@ -76,37 +76,55 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 const leastBallots = 3
 
 // vote has the nodes vote. If the claim is refused, it releases the nodes that it has got.
-// If it had got some, the key is changing hands, perhaps without a new holder: a release has
-// not reached all nodes yet, or another claim is being released as well. So the claim asks
-// again, at least leastBallots times, and for at least half of a node's time.
+// If it had got some, or a late answer may bring one, the key is changing hands, perhaps
+// without a new holder: a release has not reached all nodes yet, or another claim is being
+// released as well. So the claim asks again, at least leastBallots times, and for at least
+// half of a node's time. It stays refused if the nodes do not answer any more.
+//
+// Each further ballot begins with one node alone, and asks the others only if that node does
+// not refuse. So of many such claims one gets on, and the others keep no node from it.
 //
 // It does not ask the nodes that were overdue. While it waited for them, it would keep other
 // claims from the nodes that it has got.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
+	var last *ballot
 	pause, overdue, nodeTime := firstPause, votes(nil), s.timeout
 	for round := 1; ; round++ {
 		b := s.newBallot(c)
-		b.mu.Lock()
 		copy(b.votes, overdue)
-		b.mu.Unlock()
-		b.ask(ctx, func(v vote) bool { return v.kind == silent })
-		v := b.await(ctx)
-		nodeTime = max(nodeTime, time.Since(b.begun))
-		v = b.retryIfFirst(ctx, v, start, nodeTime)
-		if v != refused {
-			if v != won {
-				b.release(ctx)
+		v, led := refused, round == 1 || b.lead(ctx, round-2)
+		if led {
+			b.ask(ctx, func(_ int, v vote) bool { return v.kind == silent })
+			v = b.await(ctx)
+			nodeTime = max(nodeTime, time.Since(b.begun))
+			v = b.retryIfFirst(ctx, v, nodeTime)
+		}
+		switch {
+		case v == won:
+			return b, won
+		case v != refused:
+			b.release(ctx)
+			if v == noMajority && last != nil {
+				return last, refused
 			}
 			return b, v
 		}
-		some, took := b.releaseAndWait(ctx, nodeTime), time.Since(start)
-		enough := round >= leastBallots && took > nodeTime/2 || took > 2*nodeTime
-		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
+		some := time.Since(b.begun) > s.timeout/2 && b.expectsVotes()
+		some = b.releaseAndWait(ctx, nodeTime) || some
+		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*nodeTime)
+		if led && !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
 			return b, v
 		}
-		overdue = b.overdue()
+		last, overdue = b, b.overdue()
 		pause = min(4*pause, longestPause)
 	}
+}
+
+// timeFor reports whether ctx leaves time for d. A claim that was refused asks again only if
+// the answers come in time: otherwise the outcome is unknown.
+func timeFor(ctx context.Context, d time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return !ok || time.Until(end) > d
 }
 
 // sleep waits for d, and returns false if ctx is done before.

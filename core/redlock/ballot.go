@@ -41,14 +41,14 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 
 // ask sends the claim to each node for which again is true. It leaves out nodes to which a
 // request of the ballot is already on its way.
-func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
+func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
 	b.verdict, b.done = undecided, make(chan struct{})
 	var nodes []*node
 	requests := make([]request, len(s.nodes))
 	for i, n := range s.nodes {
-		if b.votes[i].pending || !again(b.votes[i]) {
+		if b.votes[i].pending || !again(i, b.votes[i]) {
 			continue
 		}
 		if err := s.membership.quarantine(i); err != nil {
@@ -74,6 +74,40 @@ func (b *ballot) ask(ctx context.Context, again func(v vote) bool) {
 	b.mu.Unlock()
 	for _, n := range nodes {
 		b.send(ctx, n, requests[n.index])
+	}
+}
+
+// lead asks one of the nodes that were not asked yet and are not silent: the one that skip
+// others precede, in a circle. It returns false if that node is busy. It returns true if that
+// node has granted the claim, has failed, or has not answered within its time-out.
+func (b *ballot) lead(ctx context.Context, skip int) bool {
+	var open []int
+	for i, v := range b.votes {
+		if v.kind == silent && !b.store.nodes[i].isSilent() {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return true
+	}
+	i := open[skip%len(open)]
+	b.ask(ctx, func(at int, _ vote) bool { return at == i })
+	timer := time.NewTimer(b.store.timeout)
+	defer timer.Stop()
+	for {
+		b.mu.Lock()
+		v := b.votes[i]
+		b.mu.Unlock()
+		if !v.pending {
+			return v.kind != busy
+		}
+		select {
+		case <-b.news:
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
 	}
 }
 
@@ -177,23 +211,23 @@ func (b *ballot) beLate() {
 // times, and for half of a node's time. That is the node time-out, or the time of the first
 // answers if it was longer. The pauses grow, beginning with firstPause.
 const (
-	leastRetries = 7
+	leastRetries = 6
 	firstPause   = time.Millisecond
 	longestPause = 64 * firstPause
 )
 
 // retry asks the busy nodes again while the claim is refused and allowed is true.
-func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration, allowed func() bool) verdict {
+func (b *ballot) retry(ctx context.Context, v verdict, nodeTime time.Duration, allowed func() bool) verdict {
 	pause, begun := firstPause, time.Now()
 	for round := 0; round < leastRetries || time.Since(begun) < nodeTime/2; round++ {
-		if v != refused || !allowed() || time.Since(start) > 3*nodeTime {
+		if v != refused || !allowed() || !timeFor(ctx, 2*nodeTime) {
 			return v
 		}
 		if !sleep(ctx, pause/2+rand.N(pause)) {
 			return v
 		}
 		pause = min(2*pause, longestPause)
-		b.ask(ctx, func(v vote) bool { return v.kind == busy })
+		b.ask(ctx, func(_ int, v vote) bool { return v.kind == busy })
 		v = b.await(ctx)
 	}
 	return v
@@ -201,11 +235,11 @@ func (b *ballot) retry(ctx context.Context, v verdict, start time.Time, nodeTime
 
 // retryIfFirst retries like retry, in a split vote: the claim that has the first node
 // asks again, and the other claims release meanwhile.
-func (b *ballot) retryIfFirst(ctx context.Context, v verdict, start time.Time, nodeTime time.Duration) verdict {
+func (b *ballot) retryIfFirst(ctx context.Context, v verdict, nodeTime time.Duration) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
 	}
-	return b.retry(ctx, v, start, nodeTime, b.hasFirst)
+	return b.retry(ctx, v, nodeTime, b.hasFirst)
 }
 
 // firstGrace is the least time for the first nodes to answer.

@@ -50,8 +50,8 @@
 //
 // A node that lacks a lock because it was down or restarted gets it back when a majority
 // confirms the next extension. In a split vote the claim that has the first node asks the
-// others again, and the other claims are released by then. So all processes should name the
-// nodes in the same order.
+// others again. The other claims are released, and then ask one node first, and the others
+// only behind it. So all processes should name the nodes in the same order.
 //
 // Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims only.
 // Such a node cannot refuse an acquire that arrives after the release of its claim: after

@@ -17,7 +17,7 @@ import (
 // could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
-// background. So a node that was restarted or cut off for a while does not leave the lock on
+// background, unless the acquire of the claim was still in flight there. So a node that was restarted or cut off for a while does not leave the lock on
 // a bare majority. After a loss no node gets the claim back, since another claim may hold
 // the key by then.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
@@ -45,7 +45,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	}
 	x.claims, x.tallies = ask, make([]tally, len(ask))
 	x.unsettled.Add(len(s.nodes))
-	s.requests.extendSent(ask)
+	x.underWay = s.requests.extendSent(ask)
 	for _, n := range s.nodes {
 		x.send(ctx, n)
 	}
@@ -77,6 +77,8 @@ type extension struct {
 	store  *Store
 	claims []store.Claim
 	start  time.Time
+
+	underWay map[grantOf]bool // acquires that were in flight at the start
 
 	unsettled sync.WaitGroup // calls of nodes, and of heal
 
@@ -144,7 +146,9 @@ func (x *extension) settle(ctx context.Context, n *node, got []store.Extension, 
 		confirmed := len(t.have) >= s.quorum
 		if confirmed && !s.unhealed {
 			for _, at := range t.lack {
-				heal[at] = append(heal[at], i)
+				if !x.underWay[grantOf{i, at}] {
+					heal[at] = append(heal[at], i)
+				}
 			}
 			t.lack = nil
 		}

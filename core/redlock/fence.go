@@ -33,10 +33,10 @@ func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballo
 	}
 	c.MinToken, c.Wait = max(c.MinToken, token), false
 	b = s.newBallot(c)
-	b.ask(ctx, func(vote) bool { return true })
+	b.ask(ctx, func(int, vote) bool { return true })
 	// Nodes may still be busy with claims that were refused and are not released yet.
 	v := b.await(ctx)
-	v = b.retry(ctx, v, time.Now(), max(s.timeout, time.Since(b.begun)), func() bool { return true })
+	v = b.retry(ctx, v, max(s.timeout, time.Since(b.begun)), func() bool { return true })
 	if v != won {
 		b.release(ctx)
 		return 0, &uncertain{op: "acquire", cause: b.failure(ctx, v)}

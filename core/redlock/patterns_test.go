@@ -151,6 +151,42 @@ func TestExtendPatterns(t *testing.T) {
 			}
 		})
 	}
+	// A node that the acquire has still to reach lacks nothing.
+	late(t, "acquire in flight", 3, func(s *scene) {
+		st := newStore(s, s.nodes, redlock.WithFencing())
+		var acquires [3]atomic.Int64 // sent to each node
+		sent := func() (all [3]int64) {
+			for i := range acquires {
+				all[i] = acquires[i].Load()
+			}
+			return all
+		}
+		for i, f := range s.faults {
+			f.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
+				if op != storetest.OpAcquire {
+					return storetest.Fault{}
+				}
+				if acquires[i].Add(1); i == 2 {
+					return storetest.Fault{Delay: sluggish}
+				}
+				return storetest.Fault{}
+			})
+		}
+		c := claim("ours")
+		acquire(s.T, st, c)
+		synctest.Wait() // all are sent
+		before := sent()
+		if x := st.Extend(s.Context(), []store.Claim{c})[0]; x.Err != nil {
+			s.Errorf("got %+v", x)
+		}
+		time.Sleep(2 * sluggish)
+		if after := sent(); after != before {
+			s.Errorf("an extension sent acquires: got %v, want %v as before", after, before)
+		}
+		if at := s.has(c); len(at) != 3 {
+			s.Errorf("the claim is at nodes %v, want all", at)
+		}
+	})
 	// An extension that is confirmed too late has failed.
 	late(t, "confirmed too late", 3, func(s *scene) {
 		st := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))

@@ -193,15 +193,31 @@ func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	return 0
 }
 
-// extendSent records that claims are being extended, and extendDone that they were.
-func (l *requestLog) extendSent(claims []store.Claim) {
+// grantOf is a claim at a node, each by its index.
+type grantOf struct{ claim, node int }
+
+// extendSent records that claims are being extended, and returns where acquires of them are
+// in flight.
+func (l *requestLog) extendSent(claims []store.Claim) (underWay map[grantOf]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range claims {
-		l.entry(&claims[i]).extends++
+		e := l.entry(&claims[i])
+		e.extends++
+		for at := range e.nodes {
+			if e.nodes[at].acquires == 0 {
+				continue
+			}
+			if underWay == nil {
+				underWay = make(map[grantOf]bool)
+			}
+			underWay[grantOf{i, at}] = true
+		}
 	}
+	return underWay
 }
 
+// extendDone records that claims were extended.
 func (l *requestLog) extendDone(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

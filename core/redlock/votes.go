@@ -15,7 +15,7 @@ type votes []vote
 // vote is the answer of one node.
 type vote struct {
 	pending bool // a request is in flight, and nothing else is set
-	kind    kind
+	kind    kind // silent before the node is asked
 	grant   store.Grant
 	err     error
 }
@@ -48,7 +48,7 @@ func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	owners := make(map[string]int, 1)
 	pending, answered, most := 0, 0, 0
 	for _, v := range vs {
-		if v.pending {
+		if v.pending || v.kind == silent {
 			pending++
 			continue
 		}
