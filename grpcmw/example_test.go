@@ -47,7 +47,7 @@ func ExampleIdempotent() {
 		charged++
 		return &Receipt{Text: fmt.Sprintf("charge %d", charged)}, nil
 	}}
-	// The caller, as authentication found it.
+	// The caller, set by your authentication.
 	caller := func(context.Context, string, any) (string, error) { return "acme", nil }
 	client, stop := serve(orders, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Idempotent(runs, caller)}})
 	defer stop()
