@@ -29,7 +29,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// tills is the annotated service, which answers with the handlers of a shop.
+// tills is the annotated service, which responds with the handlers of a shop.
 type tills struct {
 	UnimplementedTillsServer
 	*handlers
@@ -46,7 +46,7 @@ func (s *tills) Watch(o *Order, ss grpc.ServerStreamingServer[Receipt]) error {
 	return s.watch(o, ss)
 }
 
-// annotated are rules of what orders.proto says.
+// annotated returns the rules of orders.proto.
 func (s *shop) annotated(opts ...grpcmw.AnnotatedOption) grpcmw.Rules {
 	s.t.Helper()
 	rules, err := grpcmw.Annotated(s.locker, append([]grpcmw.AnnotatedOption{grpcmw.Runs(s.runs(), grpcmw.AnyCaller())}, opts...)...)
@@ -56,7 +56,7 @@ func (s *shop) annotated(opts ...grpcmw.AnnotatedOption) grpcmw.Rules {
 	return rules
 }
 
-// openTills begins to serve the annotated service.
+// openTills starts serving the annotated service.
 func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
 func TestAnnotated(t *testing.T) {
 	t.Parallel()
 
-	t.Run("locks are taken in their order, with their fields and settings", func(t *testing.T) {
+	t.Run("locks", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -108,7 +108,7 @@ func TestAnnotated(t *testing.T) {
 		release()
 		within(t, "the call is answered", answer).is(t, "till:7:s")
 	})
-	t.Run("a shared lock is shared, on all of its keys", func(t *testing.T) {
+	t.Run("shared lock", func(t *testing.T) {
 		t.Parallel()
 		s, other := newShop(t), "b"
 		client := s.openTills(s.annotated())
@@ -126,7 +126,7 @@ func TestAnnotated(t *testing.T) {
 			release()
 		}
 	})
-	t.Run("idempotent calls get one answer, by metadata or a field", func(t *testing.T) {
+	t.Run("idempotent calls", func(t *testing.T) {
 		t.Parallel()
 		s, n := newShop(t), 0
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -152,7 +152,7 @@ func TestAnnotated(t *testing.T) {
 		ask(t.Context(), client.Pay, o).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).is(t, "run 2")
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).is(t, "run 2")
-		// One that died midway is not run again.
+		// A call that died midway is not run again.
 		i := grpcmw.UnaryServerInterceptor(rules)
 		call := func() error {
 			_, err := dies(grpc.NewContextWithServerTransportStream(t.Context(), transport{}), &Order{Id: "c", Flag: true}, nil, func(ctx context.Context, req any) (any, error) {
@@ -167,7 +167,7 @@ func TestAnnotated(t *testing.T) {
 		}
 		refusal(t, call(), codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
 	})
-	t.Run("a stream has its lock, and a method without side effects the one that it asks for", func(t *testing.T) {
+	t.Run("stream and method without effects", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
@@ -188,12 +188,12 @@ func TestAnnotated(t *testing.T) {
 		if r, err := watch(); err != nil || r.GetText() != "order:5" {
 			t.Errorf("got %v, %v", r, err)
 		}
-		eventually(t, "the stream has ended", func() bool { return s.isFree("order:5") })
+		eventually(t, "the stream is done", func() bool { return s.isFree("order:5") })
 		s.hold("order:5")
 		_, err := watch()
 		refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
 	})
-	t.Run("options of all locks and runs are set in Go, and a rule in Go wins", func(t *testing.T) {
+	t.Run("options and rules in Go", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -221,7 +221,7 @@ func TestAnnotated(t *testing.T) {
 			t.Errorf("got %v, %v", r, err)
 		}
 	})
-	t.Run("methods that say none, or nothing, have no rules", func(t *testing.T) {
+	t.Run("methods without rules", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		got := slices.Sorted(maps.Keys(s.annotated()))
@@ -234,7 +234,7 @@ func TestAnnotated(t *testing.T) {
 	})
 }
 
-// guardOf is a file with a method that has the guard.
+// guardOf returns a file with a method that has the guard.
 func guardOf(t *testing.T, stream bool, guard *lockkitpb.Guard) *protoregistry.Files {
 	t.Helper()
 	options := new(descriptorpb.MethodOptions)
@@ -290,7 +290,7 @@ func TestBadAnnotations(t *testing.T) {
 	later(laterIdempotent.Idempotent)
 
 	for want, g := range map[string]*guard{
-		"the guard says either none":                   {},
+		"the guard needs either none":                  {},
 		"none, or names lock":                          {None: true, Lock: []*lock{{Name: "order", Field: id}}},
 		"none, or names lock or idempotent":            {None: true, Idempotent: &idempotent{}},
 		"C: it has a field that this version":          laterGuard,
@@ -323,9 +323,9 @@ func TestBadAnnotations(t *testing.T) {
 		}
 	}
 	_, err = grpcmw.AnnotatedIn(guardOf(t, true, &guard{Idempotent: &idempotent{}}), locks, grpcmw.Runs(runs, grpcmw.AnyCaller()))
-	wants(err, core.ErrInvalid, "/a.B/C: idempotent: a stream has no answer")
+	wants(err, core.ErrInvalid, "/a.B/C: idempotent: a stream has no response")
 	_, err = grpcmw.AnnotatedIn(guardOf(t, false, &guard{Idempotent: &idempotent{}}), locks)
-	wants(err, core.ErrInvalid, "/a.B/C: idempotent: no Once keeps answers, see Runs")
+	wants(err, core.ErrInvalid, "/a.B/C: idempotent: no Once stores responses, see Runs")
 	_, err = grpcmw.Annotated(nil)
 	wants(err, core.ErrInvalid, "nil")
 	_, err = grpcmw.Annotated(locks, nil)

@@ -22,7 +22,7 @@ import (
 func TestKeptAnswers(t *testing.T) {
 	t.Parallel()
 
-	t.Run("fingerprints stay what they are, or replicas of two versions would refuse each other's calls", func(t *testing.T) {
+	t.Run("fingerprints do not change", func(t *testing.T) {
 		t.Parallel()
 		o := &Order{Id: "5", I64: -1, Tags: []string{"a"}, Amounts: map[string]int64{"x": 1, "y": 2}, Item: &Item{Sku: strings.Repeat("s", 3000)}, Raw: make([]byte, 3000)}
 		const want = "8de8ae27f1e0bb9a28d0dc8a878749eee3744cb01c38ba4e49ec11fc2e4591eb"
@@ -31,7 +31,7 @@ func TestKeptAnswers(t *testing.T) {
 		}
 	})
 
-	t.Run("an answer that cannot be read is INTERNAL, and nothing runs", func(t *testing.T) {
+	t.Run("unreadable response is INTERNAL", func(t *testing.T) {
 		t.Parallel()
 		packed := func(s *status.Status) []byte {
 			data, err := proto.Marshal(s)
@@ -67,7 +67,7 @@ func TestKeptAnswers(t *testing.T) {
 		}
 	})
 
-	t.Run("a reply is kept, as the Status that it is, up to the limit and not beyond", func(t *testing.T) {
+	t.Run("reply at the limit", func(t *testing.T) {
 		t.Parallel()
 		for _, size := range []int{1, 100, 120, 16_300, 300_000} {
 			r := &Receipt{Blob: make([]byte, size)}
@@ -93,7 +93,7 @@ func TestKeptAnswers(t *testing.T) {
 		}
 	})
 
-	t.Run("a reply of a type that is not registered is given once", func(t *testing.T) {
+	t.Run("reply of an unregistered type", func(t *testing.T) {
 		t.Parallel()
 		file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
 			Name: proto.String("made.proto"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Made")}},
@@ -112,7 +112,7 @@ func TestKeptAnswers(t *testing.T) {
 	})
 }
 
-// What is kept is read without a panic, and as what was written.
+// FuzzAnswer: a stored value is read without a panic, and as it was written.
 func FuzzAnswer(f *testing.F) {
 	for _, r := range []proto.Message{&Receipt{}, &Receipt{Id: "5", Blob: make([]byte, 200)}, &Order{Id: "5"}} {
 		data, err := grpcmw.EncodeReply(r)

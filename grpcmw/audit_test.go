@@ -26,7 +26,7 @@ func TestAudit(t *testing.T) {
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 
-	// audit checks that exactly these methods are complained of, so.
+	// audit checks that exactly these methods are reported, with these words.
 	audit := func(t *testing.T, rules grpcmw.Rules, want map[string]string) {
 		t.Helper()
 		err := grpcmw.Audit(server, rules)
@@ -57,11 +57,11 @@ func TestAudit(t *testing.T) {
 	}
 	const forgotten, ignored = "may have side effects and has no rule", "its .proto has a guard, and there is no rule"
 
-	t.Run("a method without a rule is named, and no other", func(t *testing.T) {
+	t.Run("method without a rule", func(t *testing.T) {
 		t.Parallel()
 		audit(t, s.annotated(), map[string]string{service + "Void": forgotten, service + "Scan": forgotten})
 	})
-	t.Run("rules in Go count, and so does None", func(t *testing.T) {
+	t.Run("rules in Go and None", func(t *testing.T) {
 		t.Parallel()
 		rules := s.annotated()
 		maps.Copy(rules, grpcmw.Rules{
@@ -69,14 +69,14 @@ func TestAudit(t *testing.T) {
 		})
 		audit(t, rules, nil)
 	})
-	t.Run("a guard of the .proto that no rule applies is named, also of a method without side effects", func(t *testing.T) {
+	t.Run("guard without a rule", func(t *testing.T) {
 		t.Parallel()
 		audit(t, nil, map[string]string{
 			service + "Pay": ignored, service + "Transfer": ignored, service + "Settle": ignored, service + "Watch": ignored, service + "Peek": ignored,
 			service + "Void": forgotten, service + "Scan": forgotten,
 		})
 	})
-	t.Run("a method or a service that the server does not have is named, with those that it has", func(t *testing.T) {
+	t.Run("unknown method or service", func(t *testing.T) {
 		t.Parallel()
 		rules := s.annotated()
 		maps.Copy(rules, grpcmw.Rules{
@@ -88,7 +88,7 @@ func TestAudit(t *testing.T) {
 			Orders_Pay_FullMethodName: "no such service, it has: grpc.health.v1.Health, grpc.reflection.v1.ServerReflection, grpc.reflection.v1alpha.ServerReflection, lockkit.grpcmw.test.Tills",
 		})
 	})
-	t.Run("rules of a .proto whose service the program only calls are left out", func(t *testing.T) {
+	t.Run("rules of a called service", func(t *testing.T) {
 		t.Parallel()
 		caller := grpc.NewServer()
 		RegisterOrdersServer(caller, &s.handlers)
@@ -102,7 +102,7 @@ func TestAudit(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a service without a .proto is asked for its rules", func(t *testing.T) {
+	t.Run("service without a .proto", func(t *testing.T) {
 		t.Parallel()
 		plain := grpc.NewServer()
 		plain.RegisterService(&grpc.ServiceDesc{ServiceName: "a.B", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "C"}}}, s)

@@ -17,7 +17,7 @@ import (
 func TestCallName(t *testing.T) {
 	t.Parallel()
 
-	t.Run("checkout and refund have names of their own in events, errors and answers", func(t *testing.T) {
+	t.Run("names in events, errors and statuses", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)
@@ -67,7 +67,7 @@ func TestCallName(t *testing.T) {
 		}
 	})
 
-	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
+	t.Run("responses under a new name", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.refund = mustNotRun(t)
@@ -82,7 +82,7 @@ func TestCallName(t *testing.T) {
 		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
 	})
 
-	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
+	t.Run("bad name or Lock panics", func(t *testing.T) {
 		t.Parallel()
 		panics(t, "CallName", func() { grpcmw.CallName("") })
 		panics(t, "CallName", func() { grpcmw.CallName("a b") })

@@ -21,7 +21,7 @@ import (
 func TestClientStreams(t *testing.T) {
 	t.Parallel()
 
-	// echo answers each message, and tells of its lease.
+	// echo responds to each message, with its lease.
 	echo := func(s *shop) func(grpc.BidiStreamingServer[Order, Receipt]) error {
 		return func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			lease, _ := core.LeaseFromContext(both.Context()) // before the first message
@@ -40,7 +40,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	}
 
-	t.Run("the lock of the first message is held from before the handler until the end", func(t *testing.T) {
+	t.Run("lock of the first message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.chat = echo(s)
@@ -69,7 +69,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a client stream's handler receives every message", func(t *testing.T) {
+	t.Run("client stream gets every message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.upload = func(in grpc.ClientStreamingServer[Order, Receipt]) error {
@@ -102,7 +102,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a key in the metadata needs no message: the server may speak first", func(t *testing.T) {
+	t.Run("key in the metadata", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
@@ -123,7 +123,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a KeyFunc that answers nothing is asked again with the first message, also within Join", func(t *testing.T) {
+	t.Run("KeyFunc called again", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.chat = echo(s)
@@ -145,7 +145,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a stream without a message has no key", func(t *testing.T) {
+	t.Run("stream without a message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.upload = func(grpc.ClientStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
@@ -158,13 +158,13 @@ func TestClientStreams(t *testing.T) {
 		refusal(t, err, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("clients that go away free the keys, while the server waits for the first message or the next", func(t *testing.T) { // hazard 47
+	t.Run("clients leave", func(t *testing.T) { // hazard 47
 		t.Parallel()
 		s := newShop(t)
 		s.chat = echo(s)
 		s.open(on(Orders_Chat_FullMethodName, s.lock()))
 		ctx, leave := context.WithCancel(t.Context())
-		if _, err := s.client.Chat(ctx); err != nil { // and never says a word
+		if _, err := s.client.Chat(ctx); err != nil { // and never sends a message
 			t.Fatal(err)
 		}
 		for i := range 20 {
@@ -185,7 +185,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a panic frees the key", func(t *testing.T) { // hazard 50
+	t.Run("panic frees the key", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		s := newShop(t)
 		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { panic("card reader on fire") }
@@ -206,7 +206,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("after the lease was lost no further message is worked on, and what the handler says stands", func(t *testing.T) {
+	t.Run("lost lease, no further message", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
 		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
@@ -240,7 +240,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a message that comes after the loss is not worked on either", func(t *testing.T) {
+	t.Run("message after the loss", func(t *testing.T) {
 		t.Parallel()
 		s, gone, lost := newShop(t), core.ErrLost, make(chan struct{})
 		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
@@ -273,7 +273,7 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("Idempotent answers a stream with INTERNAL, and nothing runs", func(t *testing.T) {
+	t.Run("Idempotent on a stream", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }

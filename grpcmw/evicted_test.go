@@ -10,12 +10,12 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Runs that go on after Locker.Close. hazard 58
+// TestLateAnswer is about runs that go on after Locker.Close. hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
-		t.Run("the reply of a call that goes on after Close is given again"+policy, func(t *testing.T) {
+		t.Run("replay of a run after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			first, next := newReplica(t, server.Addr), newReplica(t, server.Addr)
 			for _, s := range []*shop{first, next} {

@@ -20,7 +20,7 @@ import (
 func ExampleLock() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
 	orders := &handlers{pay: func(ctx context.Context, _ *Order) (*Receipt, error) {
-		lease, _ := core.LeaseFromContext(ctx) // ctx ends when the client goes away or the lock is lost
+		lease, _ := core.LeaseFromContext(ctx) // ctx is canceled when the client goes away or the lock is lost
 		return &Receipt{Text: fmt.Sprintf("charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)}, nil
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -104,11 +104,11 @@ func ExampleKeyFunc() {
 }
 
 // A stream is locked by its first message or, as here, by metadata, until its handler
-// returns. The answers of streams are not kept, so Idempotent is for unary calls.
+// returns. The responses of streams are not stored, so Idempotent is for unary calls.
 func ExampleMetadata() {
 	locks, _ := core.New(memstore.New())
 	orders := &handlers{watch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
-		lease, _ := core.LeaseFromContext(stream.Context()) // ends when the lock is lost
+		lease, _ := core.LeaseFromContext(stream.Context()) // canceled when the lock is lost
 		return stream.Send(&Receipt{Text: "watching under " + lease.Key()})
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -153,7 +153,7 @@ func ExampleUnaryClientInterceptor() {
 	// order:42
 }
 
-// serve is a server with rules, and a client of it.
+// serve returns a client of a server with rules.
 func serve(orders *handlers, rules grpcmw.Rules, opts ...grpc.DialOption) (OrdersClient, func()) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

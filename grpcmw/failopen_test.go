@@ -27,14 +27,14 @@ func (o *opened) Observe(_ context.Context, e core.Event) {
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	down := fmt.Errorf("dial: %w", core.ErrUnavailable)
-	// unlocked is a handler that tells whether it runs without its lock.
+	// unlocked is a handler that reports whether it runs without its lock.
 	unlocked := func(ctx context.Context, o *Order) (*Receipt, error) {
 		r, err := ok(ctx, o)
 		r.Text = fmt.Sprint(r.GetText(), ", unlocked: ", core.Unlocked(ctx))
 		return r, err
 	}
 
-	t.Run("while the store is down calls and streams run without the lock, know it and are counted", func(t *testing.T) {
+	t.Run("store down runs unlocked", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s := newShop(t, core.WithObserver(&n))
@@ -60,7 +60,7 @@ func TestFailOpen(t *testing.T) {
 		s.store.acquire.Store(nil)
 		s.call("5").is(t, "order:5, unlocked: false")
 	})
-	t.Run("a busy lock refuses, and so do a lost one, a closed locker and a store that cannot serve it", func(t *testing.T) {
+	t.Run("other failures refuse", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s := newShop(t, core.WithObserver(&n))
@@ -79,7 +79,7 @@ func TestFailOpen(t *testing.T) {
 			t.Errorf("%d are counted", n.Load())
 		}
 	})
-	t.Run("an outer lock of the same key that is lost refuses", func(t *testing.T) {
+	t.Run("lost outer lock refuses", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
 		outer := grpcmw.Lock(s.locker, "order", grpcmw.Field("id"))
@@ -98,7 +98,7 @@ func TestFailOpen(t *testing.T) {
 		))
 		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 	})
-	t.Run("a grant whose answer was lost is given back", func(t *testing.T) {
+	t.Run("lost grant is released", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = unlocked
@@ -108,10 +108,10 @@ func TestFailOpen(t *testing.T) {
 		s.store.unheard.Store(false)
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 		if s.store.releases.Load() == 0 {
-			t.Error("nothing was given back")
+			t.Error("nothing was released")
 		}
 	})
-	t.Run("without the option nothing runs without its lock, and Idempotent refuses it", func(t *testing.T) {
+	t.Run("without the option", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = mustNotRun(t)

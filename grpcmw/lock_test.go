@@ -18,7 +18,7 @@ import (
 func TestLock(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the handler runs under the lock that core.Key names", func(t *testing.T) {
+	t.Run("handler runs under the lock", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -34,7 +34,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("two calls for one key run one at a time, for two keys at once", func(t *testing.T) {
+	t.Run("one at a time per key", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := newShop(t), make(chan string, 9), make(chan struct{})
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -59,7 +59,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("a call waits for its turn where Acquire says so", func(t *testing.T) {
+	t.Run("call waits", func(t *testing.T) {
 		t.Parallel()
 		s, answer := newShop(t), make(chan reply, 1)
 		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(time.Hour)))))
@@ -70,7 +70,7 @@ func TestLock(t *testing.T) {
 		within(t, "the call is answered", answer).is(t, "order:5")
 	})
 
-	t.Run("Also locks both accounts, in any order of their names", func(t *testing.T) {
+	t.Run("Also locks both accounts", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
@@ -99,7 +99,7 @@ func TestLock(t *testing.T) {
 		ask(t.Context(), s.client.Pay, &Order{Id: same, Coupon: &same}).is(t, "account:a")
 	})
 
-	t.Run("rules apply in order, and the same key re-enters", func(t *testing.T) {
+	t.Run("order of rules and reentry", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -118,7 +118,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("methods without rules are passed by, those without side effects are not", func(t *testing.T) {
+	t.Run("methods without rules pass", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.open(on(Orders_Show_FullMethodName, s.lock()))
@@ -129,7 +129,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("what the handler answers stands, errors too", func(t *testing.T) {
+	t.Run("handler's response stands", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.pay = func(context.Context, *Order) (*Receipt, error) {
@@ -146,7 +146,7 @@ func TestLock(t *testing.T) {
 func TestHandlerUnderLock(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
+	t.Run("client leaves", func(t *testing.T) {
 		t.Parallel()
 		s, inside, ended := newShop(t), make(chan struct{}), make(chan error, 1)
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
@@ -167,14 +167,14 @@ func TestHandlerUnderLock(t *testing.T) {
 		if err := within(t, "the client has left", gone); status.Code(err) != codes.Canceled {
 			t.Errorf("the client got %v", err)
 		}
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("the cause is %v", err)
 		}
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 	})
 
 	for name, inside := range map[string]bool{"outside": false, "inside": true} {
-		t.Run("a panic frees the key, with a recovering interceptor "+name, func(t *testing.T) { // hazard 50
+		t.Run("panic, recovering "+name, func(t *testing.T) { // hazard 50
 			t.Parallel()
 			s := newShop(t)
 			recovering := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
@@ -206,7 +206,7 @@ func TestHandlerUnderLock(t *testing.T) {
 		})
 	}
 
-	t.Run("a lost lease ends the handler's context, and its answer stands", func(t *testing.T) {
+	t.Run("lost lease", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
 		s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {

@@ -18,7 +18,7 @@ import (
 func TestOptions(t *testing.T) {
 	t.Parallel()
 
-	t.Run("Render replaces the answer, the trailer stays", func(t *testing.T) {
+	t.Run("Render", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		render := func(_ context.Context, r grpcmw.Refusal) *status.Status {
@@ -36,7 +36,7 @@ func TestOptions(t *testing.T) {
 		}
 	})
 
-	t.Run("a refusal cannot be rendered into a reply", func(t *testing.T) {
+	t.Run("Render cannot return OK", func(t *testing.T) {
 		t.Parallel()
 		for _, answer := range []*status.Status{nil, status.New(codes.OK, "fine")} {
 			s := newShop(t)
@@ -46,7 +46,7 @@ func TestOptions(t *testing.T) {
 		}
 	})
 
-	t.Run("Skip lets calls run without the rule, and without a key", func(t *testing.T) {
+	t.Run("Skip", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.refund = counting(&runs)
@@ -70,7 +70,7 @@ func TestOptions(t *testing.T) {
 		}
 	})
 
-	t.Run("Key takes the key from the request", func(t *testing.T) {
+	t.Run("Key", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -85,7 +85,7 @@ func TestOptions(t *testing.T) {
 		s.call("5", key, "k").refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("Fingerprint looks at a part of the request", func(t *testing.T) {
+	t.Run("Fingerprint", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.pay, s.refund = counting(&runs), counting(&runs)
@@ -103,7 +103,7 @@ func TestOptions(t *testing.T) {
 func TestLockAndIdempotent(t *testing.T) {
 	t.Parallel()
 	for name, outside := range map[string]bool{"Lock outside": true, "Lock inside": false} {
-		t.Run("both on one method work together, with "+name, func(t *testing.T) {
+		t.Run("with "+name, func(t *testing.T) {
 			t.Parallel()
 			s, runs := newShop(t), atomic.Int64{}
 			s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -120,7 +120,7 @@ func TestLockAndIdempotent(t *testing.T) {
 			}
 			s.open(on(Orders_Pay_FullMethodName, rules...))
 
-			// What the lock refuses is never kept, whatever KeepIf says.
+			// A refusal of the lock is never stored, whatever KeepIf says.
 			release := s.hold("order:5")
 			r := s.call("5", key, "k")
 			if r.refused(t, codes.Aborted, grpcmw.ReasonBusy); len(r.trailer.Get(pushback)) != 1 {

@@ -31,7 +31,7 @@ type pair struct {
 	owners         []string // that must be seen nowhere
 }
 
-// logged is what an observer has written.
+// logged records the lines of an observer.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -49,7 +49,7 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-// newPair has the two shops in the store of each, which is the same.
+// newPair puts the two shops into the store of each, which is the same.
 func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
 	t.Helper()
 	p := &pair{t: t}
@@ -104,7 +104,7 @@ func (p *pair) replay(id string, owners ...string) reply {
 
 var send = []grpcmw.ClientOption{grpcmw.SendOwner()}
 
-// inMemory is shops that share a store.
+// inMemory returns shops that share a store.
 func inMemory(t *testing.T) func(opts ...core.Option) *shop {
 	first := newShop(t)
 	return func(opts ...core.Option) *shop {
@@ -119,9 +119,9 @@ func TestOwner(t *testing.T) {
 	ownersTravel(t, inMemory(t))
 }
 
-// ownersTravel is about services that keep their locks in one store.
+// ownersTravel is about services whose locks are in one store.
 func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
-	t.Run("a called service joins its caller's lock, and the key is free when both have ended", func(t *testing.T) {
+	t.Run("called service joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		tokens, inside := make(chan uint64, 2), p.caller.pay
 		p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -153,14 +153,14 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			t.Error("the observers have written nothing")
 		}
 	})
-	t.Run("where only one side says so, the called service finds the lock busy", func(t *testing.T) {
+	t.Run("only one side has the option", func(t *testing.T) {
 		for _, p := range []*pair{newPair(t, store, nil, grpcmw.TakeOwner()), newPair(t, store, send)} {
 			p.called.refund = mustNotRun(t)
 			p.caller.call("o").refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			p.clean(p.log.text())
 		}
 	})
-	t.Run("a stranger that replays an owner after its end gets nothing by it", func(t *testing.T) {
+	t.Run("stranger replays an owner", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		p.caller.call("s").is(t, "order:s")
 		lease, err := p.caller.locker.Acquire(t.Context(), "order:s")
@@ -169,7 +169,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).is(t, "order:s") // not yet: the owner is all it takes to join
+		p.replay("s", owner).is(t, "order:s") // not yet: the owner is enough to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {
-				t.Error("the owner that has ended is one again")
+				t.Error("the released owner is one again")
 			}
 			if r := p.replay("s", owner); status.Code(r.err) != codes.Aborted {
 				t.Errorf("beside the stranger the same owner got %v", r.err)
@@ -190,7 +190,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		p.replay("s", owner).is(t, "order:s")
 		p.clean(p.log.text())
 	})
-	t.Run("an owner of another key, or what is none, is ignored", func(t *testing.T) {
+	t.Run("owner of another key", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		lease, err := p.caller.locker.Acquire(t.Context(), "order:k")
 		if err != nil {
@@ -206,7 +206,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		p.replay("l", owner).is(t, "order:l")
 		p.clean(p.log.text())
 	})
-	t.Run("a stream joins too, for as long as it lasts, and a refused call tells no owner", func(t *testing.T) {
+	t.Run("stream joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		finish := make(chan struct{})
 		p.called.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
@@ -254,7 +254,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		eventually(t, "the key is free", func() bool { return p.caller.isFree("order:w") && p.called.isFree("order:w") })
 		p.clean(p.log.text())
 	})
-	t.Run("a call under no lease is sent as it is, and one under a lease has one owner", func(t *testing.T) {
+	t.Run("owners that are sent", func(t *testing.T) {
 		s := store()
 		var sent [][]string
 		call := func(ctx context.Context, opts ...grpcmw.ClientOption) {

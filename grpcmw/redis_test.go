@@ -23,21 +23,22 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Services that keep their locks and answers in a redis-server. TTLs are 30s
-// unless a test says otherwise, so what is free soon was not left to expire.
+// TestOnRedis has services whose locks and responses are in a redis-server. TTLs are 30
+// seconds unless a test says otherwise, so a key that is free soon was not left to
+// expire.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, run := range map[string]func(*testing.T, *testserver.Redis){
-		"of 200 calls for ten orders at three replicas, each order is charged once": chargesAtReplicas,
-		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
-		"a lock takes two calls to Redis, a first run two and a replay one":         roundTrips,
-		"the answer of a handler that was cut off does not replace its successor's": cutOff, // hazard 58
-		"native retries, the interceptor's and none get one charge and one answer":  threeClients,
-		"owners travel between services that both say so": func(t *testing.T, server *testserver.Redis) {
+		"200 calls at three replicas": chargesAtReplicas,
+		"clients leave":               clientsLeave, // hazard 47
+		"calls to Redis":              roundTrips,
+		"handler that was cut off":    cutOff, // hazard 58
+		"three kinds of clients":      threeClients,
+		"owners": func(t *testing.T, server *testserver.Redis) {
 			ownersTravel(t, func(opts ...core.Option) *shop { return newReplica(t, server.Addr, opts...) })
 		},
-		"fifty duplicates in flight are one run, and its reply is given to all later": duplicates,
+		"fifty duplicates at once": duplicates,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +47,7 @@ func TestOnRedis(t *testing.T) {
 	}
 }
 
-// newReplica is a shop with a client, a store and a locker of its own.
+// newReplica returns a shop with a client, a store and a locker of its own.
 func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -134,7 +135,7 @@ func clientsLeave(t *testing.T, server *testserver.Redis) {
 	}
 	leave()
 	for range 2 * clients {
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
 			t.Errorf("the cause is %v", err)
 		}
 	}
@@ -266,7 +267,7 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-// A Redis that is gone.
+// TestRedisDown is about a Redis that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -277,7 +278,7 @@ func TestRedisDown(t *testing.T) {
 		Orders_Pay_FullMethodName:    {s.lock()},
 		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())},
 	})
-	t.Run("while Redis is down nothing runs, and afterwards everything does", func(t *testing.T) {
+	t.Run("down and up again", func(t *testing.T) {
 		server.Kill()
 		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)

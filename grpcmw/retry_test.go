@@ -28,7 +28,7 @@ func native(backoff string) grpc.DialOption {
 		"retryableStatusCodes": ["ABORTED", "UNAVAILABLE", "FAILED_PRECONDITION", "INVALID_ARGUMENT"]}}]}`)
 }
 
-// arrivals counts the tries that reach the server, and notes their keys.
+// arrivals counts the tries that reach the server, and records their keys.
 type arrivals struct {
 	n    atomic.Int32
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func (a *arrivals) option() grpc.ServerOption {
 func TestRetriesOfGRPC(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a client with grpc-go's own retry policy gets through when the lock is free, at the server's pace", func(t *testing.T) {
+	t.Run("grpc-go's own retry policy", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
@@ -61,7 +61,7 @@ func TestRetriesOfGRPC(t *testing.T) {
 		within(t, "the call is answered", answered).is(t, "order:5")
 	})
 
-	t.Run("without a policy it is told once", func(t *testing.T) {
+	t.Run("without a policy", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
@@ -72,7 +72,7 @@ func TestRetriesOfGRPC(t *testing.T) {
 		}
 	})
 
-	t.Run("what asking again does not mend is not asked again", func(t *testing.T) {
+	t.Run("refusals for good", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())), seen.option())
@@ -114,7 +114,7 @@ func (w *wire) cut() {
 
 func TestDroppedReply(t *testing.T) {
 	t.Parallel()
-	t.Run("calls whose replies are lost have one effect and one answer each", func(t *testing.T) {
+	t.Run("lost replies", func(t *testing.T) {
 		t.Parallel()
 		s, runs, drops, seen := newShop(t), atomic.Int64{}, atomic.Int32{}, arrivals{}
 		s.pay = counting(&runs)
@@ -142,7 +142,7 @@ func TestDroppedReply(t *testing.T) {
 		}
 	})
 
-	t.Run("a try that is given up while the handler works gets the first one's reply, with Detached", func(t *testing.T) {
+	t.Run("abandoned try with Detached", func(t *testing.T) {
 		t.Parallel()
 		s, runs, finish := newShop(t), atomic.Int64{}, make(chan struct{})
 		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
@@ -171,7 +171,7 @@ const gateway = "grpcgateway-idempotency-key"
 
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	t.Run("the key may come quoted, and by the name that grpc-gateway gives it", func(t *testing.T) {
+	t.Run("quoted key and grpc-gateway's name", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -199,7 +199,7 @@ func TestGateway(t *testing.T) {
 			}
 		}
 	})
-	t.Run("behind a gateway, the client interceptor's calls have the key that the gateway was sent", func(t *testing.T) {
+	t.Run("client interceptor behind a gateway", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
 		s.pay = counting(&runs)

@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // Redis clients tell of every server that a test has ended
+	logging.Disable() // Redis clients log every server that a test has stopped
 	if code := m.Run(); code != 0 {
 		os.Exit(code)
 	}
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// key is where calls have their idempotency key, and pushback is the trailer that says when
-// to try again.
+// key is the metadata of a call's idempotency key, and pushback the trailer with the
+// pause before the next try.
 const (
 	key      = "idempotency-key"
 	pushback = "grpc-retry-pushback-ms"
@@ -78,7 +78,7 @@ func (h *handlers) Watch(o *Order, s grpc.ServerStreamingServer[Receipt]) error 
 func (h *handlers) Upload(s grpc.ClientStreamingServer[Order, Receipt]) error { return h.upload(s) }
 func (h *handlers) Chat(s grpc.BidiStreamingServer[Order, Receipt]) error     { return h.chat(s) }
 
-// newShop is a shop in memory whose methods answer with the key of their lease.
+// newShop returns a shop in memory whose methods respond with the key of their lease.
 func newShop(t *testing.T, opts ...core.Option) *shop {
 	t.Helper()
 	s := &shop{t: t, store: &stub{Store: memstore.New()}}
@@ -103,12 +103,12 @@ func (s *shop) lockIn(store core.Store, opts ...core.Option) *shop {
 	return s
 }
 
-// lock is a Lock on the field id.
+// lock returns a Lock on the field id.
 func (s *shop) lock(opts ...grpcmw.Option) grpcmw.Rule {
 	return grpcmw.Lock(s.locker, "order", grpcmw.Field("id"), opts...)
 }
 
-// runs is a Once in the shop's store.
+// runs returns a Once in the shop's store.
 func (s *shop) runs(opts ...once.Option) *once.Once {
 	s.t.Helper()
 	o, err := once.New(s.locker, opts...)
@@ -121,10 +121,10 @@ func (s *shop) runs(opts ...once.Option) *once.Once {
 	return o
 }
 
-// on is Rules with one method.
+// on returns Rules with one method.
 func on(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
 
-// open begins to serve with rules, behind the other interceptors of opts.
+// open starts serving with rules, after the other interceptors of opts.
 func (s *shop) open(rules grpcmw.Rules, opts ...grpc.ServerOption) *shop {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,7 +167,7 @@ func dial(t *testing.T, addr string, opts ...grpc.DialOption) OrdersClient {
 	return NewOrdersClient(conn)
 }
 
-// reply is an answer with all that came with it.
+// reply is a response with everything that came with it.
 type reply struct {
 	*Receipt
 	err             error
@@ -225,12 +225,12 @@ func (r reply) is(t *testing.T, text string) {
 	}
 }
 
-// replayed tells whether the reply is marked as given before.
+// replayed reports whether the reply is marked as a replay.
 func (r reply) replayed() bool {
 	return strings.Join(r.trailer.Get("idempotent-replayed"), ",") == "true"
 }
 
-// isFree tells whether key is free.
+// isFree reports whether key is free.
 func (s *shop) isFree(key string) bool {
 	s.t.Helper()
 	lease, err := s.locker.TryAcquire(context.Background(), key)
@@ -282,7 +282,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// ok is a handler that answers with the key of its lease.
+// ok is a handler that responds with the key of its lease.
 func ok(ctx context.Context, o *Order) (*Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
@@ -305,7 +305,7 @@ func mustNotRun(t *testing.T) func(context.Context, *Order) (*Receipt, error) {
 	}
 }
 
-// counting is a handler that says how often it ran.
+// counting is a handler that responds with the number of its runs.
 func counting(n *atomic.Int64) func(context.Context, *Order) (*Receipt, error) {
 	return func(_ context.Context, o *Order) (*Receipt, error) {
 		run := n.Add(1)

@@ -15,8 +15,8 @@ import (
 // stub is a store whose answers a test can replace.
 type stub struct {
 	*memstore.Store
-	acquire  atomic.Pointer[error] // what Acquire fails with
-	extend   atomic.Pointer[error] // what Extend fails with
+	acquire  atomic.Pointer[error] // the error of Acquire
+	extend   atomic.Pointer[error] // the error of Extend
 	unheard  atomic.Bool           // Acquire is done, and its answer lost
 	attempts atomic.Int32
 	releases atomic.Int32
@@ -50,7 +50,7 @@ func (s *stub) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 	return s.Store.Extend(ctx, claims)
 }
 
-// reasons collects the errors that an interceptor further out sees.
+// reasons collects the errors that an outer interceptor sees.
 type reasons struct {
 	mu   sync.Mutex
 	list []error

@@ -23,7 +23,7 @@ func big(id string) *Order {
 func TestServerStream(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the lock of the request is held while the stream lives", func(t *testing.T) {
+	t.Run("lock held while the stream lives", func(t *testing.T) {
 		t.Parallel()
 		s, next := newShop(t), make(chan struct{})
 		s.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
@@ -64,7 +64,7 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a busy lock is ABORTED without a header", func(t *testing.T) {
+	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.watch = func(*Order, grpc.ServerStreamingServer[Receipt]) error {
@@ -84,7 +84,7 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a KeyFunc of the user's gets the request", func(t *testing.T) {
+	t.Run("KeyFunc gets the request", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
@@ -102,7 +102,7 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
+	t.Run("client leaves", func(t *testing.T) {
 		t.Parallel()
 		s, ended := newShop(t), make(chan error, 1)
 		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
@@ -123,7 +123,7 @@ func TestServerStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		leave()
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("the cause is %v", err)
 		}
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })

@@ -19,13 +19,13 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// attemptOf is a handler that answers with its attempt.
+// attemptOf is a handler that responds with its attempt.
 func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -141,7 +141,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		run("a Lock of an interceptor further in that refuses is no attempt", func(t *testing.T, s *shop, id string) {
+		run("Lock of an inner interceptor", func(t *testing.T, s *shop, id string) {
 			s.pay = attemptOf
 			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
 			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(
@@ -183,7 +183,7 @@ func TestRefusedInside(t *testing.T) {
 			s.call(id, key, id).is(t, "attempt 1")
 		})
 
-		run("an interceptor that asks for its attempt before a Lock further in refuses is told the next one", func(t *testing.T, s *shop, id string) {
+		run("attempt asked before a refusal", func(t *testing.T, s *shop, id string) {
 			s.pay = attemptOf
 			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
 			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(

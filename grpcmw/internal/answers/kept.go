@@ -18,9 +18,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Kept are the cases of what is kept without an option.
+// Kept has the cases of responses that are stored without an option.
 func Kept(t *testing.T, serve Serve) {
-	t.Run("an error that would be the same again is kept with its details, others run again", func(t *testing.T) {
+	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -57,7 +57,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a handler's nil is an empty reply, another time too", func(t *testing.T) {
+	t.Run("nil reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, nil }
@@ -69,7 +69,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("an error whose message is not valid UTF-8 is given again as it was sent", func(t *testing.T) {
+	t.Run("error with invalid UTF-8", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
@@ -82,7 +82,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("KeepIf is asked about errors of any kind, as they are sent", func(t *testing.T) {
+	t.Run("KeepIf sees errors as sent", func(t *testing.T) {
 		t.Parallel()
 		for want, failure := range map[codes.Code]error{
 			codes.Unknown:          errors.New("ledger: out of sync"),
@@ -104,7 +104,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a handler that stopped because its call was over is not for KeepIf", func(t *testing.T) {
+	t.Run("stopped handler is not for KeepIf", func(t *testing.T) {
 		t.Parallel()
 		for _, atMostOnce := range []bool{false, true} {
 			s, runs, began, stopped := newShop(t, serve), atomic.Int64{}, make(chan struct{}), make(chan struct{})
@@ -139,7 +139,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("Keep replaces what is kept", func(t *testing.T) {
+	t.Run("KeepIf replaces the default", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
@@ -154,7 +154,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("an answer over the limit is given once, and never run again", func(t *testing.T) {
+	t.Run("response over the limit", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
@@ -175,7 +175,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a call that timed out in the handler is run again, or never with AtMostOnce", func(t *testing.T) { // hazard 59
+	t.Run("handler times out", func(t *testing.T) { // hazard 59
 		t.Parallel()
 		for strict, reason := range map[bool]string{false: "", true: grpcmw.ReasonIndeterminate} {
 			for _, failure := range []error{status.Error(codes.DeadlineExceeded, "the bank"), context.DeadlineExceeded, fmt.Errorf("bank: %w", context.Canceled)} {
@@ -206,7 +206,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("after a panic the call runs again, and never with AtMostOnce", func(t *testing.T) { // hazard 50
+	t.Run("panic", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		for _, strict := range []bool{false, true} {
 			s, runs := newShop(t, serve), atomic.Int64{}
@@ -232,7 +232,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a client that goes away does not end a detached handler", func(t *testing.T) {
+	t.Run("detached handler, client leaves", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := newShop(t, serve), make(chan struct{}, 2), make(chan struct{})
 		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// NotFinal are the cases of answers that say that the work is not done.
+// NotFinal has the cases of responses that say that the work is not done.
 func NotFinal(t *testing.T, serve Serve) {
-	// busyTwice is a method whose first two answers are not final.
+	// busyTwice is a method whose first two responses are not final.
 	busyTwice := func(runs *atomic.Int32, failure error) func(context.Context, *orders.Order) (*orders.Receipt, error) {
 		return func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			n := runs.Add(1)
@@ -52,7 +52,7 @@ func NotFinal(t *testing.T, serve Serve) {
 			}
 		})
 	}
-	t.Run("a status that is kept", func(t *testing.T) {
+	t.Run("stored status", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int32{}
 		s.pay = busyTwice(&runs, status.Error(codes.FailedPrecondition, "channel busy"))

@@ -18,9 +18,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Refusals are the cases of calls that may not run.
+// Refusals has the cases of calls that may not run.
 func Refusals(t *testing.T, serve Serve) {
-	t.Run("a busy lock is ABORTED, with a spread hint of a second at most in detail and trailer", func(t *testing.T) {
+	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -42,19 +42,19 @@ func Refusals(t *testing.T, serve Serve) {
 					t.Fatalf("the trailer is %v", r.trailer)
 				}
 				ms, err := strconv.ParseInt(values[0], 10, 64)
-				told := time.Duration(ms) * time.Millisecond
-				if err != nil || pause < most/4 || pause > most || told < pause || told > pause+time.Millisecond {
-					t.Errorf("hint %v: told to wait %v and %q, want %v to %v", hint, pause, values[0], most/4, most)
+				hinted := time.Duration(ms) * time.Millisecond
+				if err != nil || pause < most/4 || pause > most || hinted < pause || hinted > pause+time.Millisecond {
+					t.Errorf("hint %v: got the pauses %v and %q, want %v to %v", hint, pause, values[0], most/4, most)
 				}
 				seen[values[0]] = true
 			}
 			if most > 100*time.Millisecond && len(seen) < 5 {
-				t.Errorf("hint %v: all were told the same: %v", hint, seen)
+				t.Errorf("hint %v: all got the same pause: %v", hint, seen)
 			}
 		}
 	})
 
-	t.Run("a key that is missing or bad is INVALID_ARGUMENT, for good", func(t *testing.T) {
+	t.Run("bad key is INVALID_ARGUMENT", func(t *testing.T) {
 		t.Parallel()
 		own := func(context.Context, string, any) (string, error) {
 			return "", fmt.Errorf("no such shop: %w", core.ErrInvalid)
@@ -86,7 +86,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a store that is down is UNAVAILABLE with a hint, and so is a closed locker", func(t *testing.T) {
+	t.Run("store down is UNAVAILABLE", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t, serve), &reasons{}
 		s.pay = mustNotRun(t)
@@ -110,7 +110,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a store that cannot serve such a lock is INTERNAL", func(t *testing.T) {
+	t.Run("unsupported lock is INTERNAL", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -122,7 +122,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a call that is over while it waits ends as its context did, and does not run", func(t *testing.T) {
+	t.Run("call times out while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t, serve), &reasons{}
 		s.pay = mustNotRun(t)
@@ -145,7 +145,7 @@ func Refusals(t *testing.T, serve Serve) {
 		refusal(t, seen.last(), code, grpcmw.ReasonTimeout)
 	})
 
-	t.Run("a call that its client leaves while it waits ends as its context did, and does not run", func(t *testing.T) {
+	t.Run("client leaves while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t, serve), &reasons{}
 		s.pay = mustNotRun(t)
@@ -161,11 +161,11 @@ func Refusals(t *testing.T, serve Serve) {
 		if r := ask(ctx, s.client.Pay, &orders.Order{Id: "5"}); status.Code(r.err) != codes.Canceled {
 			t.Errorf("the client got %v", r.err)
 		}
-		eventually(t, "the call has ended", func() bool { return seen.last() != nil })
+		eventually(t, "the call is done", func() bool { return seen.last() != nil })
 		refusal(t, seen.last(), codes.Canceled, grpcmw.ReasonTimeout)
 	})
 
-	t.Run("a rule that waits while the lease around it is lost is UNAVAILABLE", func(t *testing.T) {
+	t.Run("outer lease lost while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t, serve), core.ErrLost
 		s.store.extend.Store(&gone)
@@ -177,7 +177,7 @@ func Refusals(t *testing.T, serve Serve) {
 		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 	})
 
-	t.Run("an error of a KeyFunc is INTERNAL and not shown, unless it is ErrInvalid or a status", func(t *testing.T) {
+	t.Run("error of a KeyFunc", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t, serve), &reasons{}
 		s.pay = mustNotRun(t)
@@ -214,7 +214,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a path that is wrong is INTERNAL, and says so", func(t *testing.T) {
+	t.Run("wrong path is INTERNAL", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -226,7 +226,7 @@ func Refusals(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("no answer has the key in it", func(t *testing.T) {
+	t.Run("no response contains the key", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.open(on(orders.Orders_Pay_FullMethodName, s.lock()))

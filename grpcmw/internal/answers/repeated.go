@@ -20,9 +20,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Repeated are the cases of calls that are made again.
+// Repeated has the cases of calls that are made again.
 func Repeated(t *testing.T, serve Serve) {
-	t.Run("a call that is made again gets the first one's reply, marked, after one call to the store", func(t *testing.T) {
+	t.Run("duplicate gets the first reply", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -46,7 +46,7 @@ func Repeated(t *testing.T, serve Serve) {
 		s.call("5", key, "k2").is(t, "run 2")
 	})
 
-	t.Run("interceptors further out see the reply as its own type", func(t *testing.T) {
+	t.Run("type of a replay", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -63,7 +63,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("another request under the same key is refused for good", func(t *testing.T) { // hazard 60
+	t.Run("another request under the key", func(t *testing.T) { // hazard 60
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay, s.refund = counting(&runs), counting(&runs)
@@ -96,7 +96,7 @@ func Repeated(t *testing.T, serve Serve) {
 		s.call("5", key, "k1").is(t, "run 1")
 	})
 
-	t.Run("callers of different scopes never share an answer", func(t *testing.T) {
+	t.Run("scopes share no response", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -110,7 +110,7 @@ func Repeated(t *testing.T, serve Serve) {
 		s.call("5", key, "k", "tenant", "a", "user", strings.Repeat("u", 511)).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("a scope of several parts is never that of one which looks like it", func(t *testing.T) {
+	t.Run("scope of several parts", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t, serve), atomic.Int64{}
 		s.pay = counting(&runs)
@@ -125,7 +125,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a scope that is empty is refused, and named", func(t *testing.T) {
+	t.Run("empty scope", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -136,7 +136,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a fingerprint that is empty is refused, and named", func(t *testing.T) {
+	t.Run("empty fingerprint", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -148,7 +148,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("of fifty duplicates in flight one runs, the others are told so or get its reply", func(t *testing.T) {
+	t.Run("fifty duplicates at once", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t, serve), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
 		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -182,7 +182,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("with core.Wait duplicates get the first one's reply", func(t *testing.T) {
+	t.Run("duplicates with core.Wait", func(t *testing.T) {
 		t.Parallel()
 		s, runs, inside, finish := newShop(t, serve), atomic.Int64{}, make(chan struct{}, 9), make(chan struct{})
 		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -204,7 +204,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("methods without side effects are passed by", func(t *testing.T) {
+	t.Run("methods without side effects pass", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.open(on(orders.Orders_Show_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
@@ -214,7 +214,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a store that is down is UNAVAILABLE, and nothing runs", func(t *testing.T) {
+	t.Run("store down is UNAVAILABLE", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, serve)
 		s.pay = mustNotRun(t)
@@ -226,7 +226,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("the answer stands where it could not be saved", func(t *testing.T) {
+	t.Run("response not stored is sent", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t, serve), core.ErrLost
 		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {

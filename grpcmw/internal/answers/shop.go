@@ -1,4 +1,4 @@
-// Package answers is the suite of what callers are answered, for grpcmw and the adapters
+// Package answers is the suite of the responses to callers, for grpcmw and the adapters
 // that apply its rules on other servers.
 package answers
 
@@ -43,8 +43,8 @@ func Run(t *testing.T, serve Serve) {
 	}
 }
 
-// key is where calls have their idempotency key, and pushback is the trailer that says when
-// to try again.
+// key is the metadata of a call's idempotency key, and pushback the trailer with the
+// pause before the next try.
 const (
 	key      = "idempotency-key"
 	pushback = "grpc-retry-pushback-ms"
@@ -76,7 +76,7 @@ func (s *shop) Show(ctx context.Context, o *orders.Order) (*orders.Receipt, erro
 	return s.show(ctx, o)
 }
 
-// newShop is a shop in memory whose methods answer with the key of their lease.
+// newShop returns a shop in memory whose methods respond with the key of their lease.
 func newShop(t *testing.T, serve Serve) *shop {
 	t.Helper()
 	s := &shop{t: t, serve: serve, store: &stub{Store: memstore.New()}, pay: ok, refund: ok, show: ok}
@@ -100,12 +100,12 @@ func (s *shop) lockIn(store core.Store) *shop {
 	return s
 }
 
-// lock is a Lock on the field id.
+// lock returns a Lock on the field id.
 func (s *shop) lock(opts ...grpcmw.Option) grpcmw.Rule {
 	return grpcmw.Lock(s.locker, "order", grpcmw.Field("id"), opts...)
 }
 
-// runs is a Once in the shop's store.
+// runs returns a Once in the shop's store.
 func (s *shop) runs(opts ...once.Option) *once.Once {
 	s.t.Helper()
 	o, err := once.New(s.locker, opts...)
@@ -118,16 +118,16 @@ func (s *shop) runs(opts ...once.Option) *once.Once {
 	return o
 }
 
-// on is Rules with one method.
+// on returns Rules with one method.
 func on(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
 
-// open begins to serve.
+// open starts serving.
 func (s *shop) open(rules grpcmw.Rules, outer ...Outer) {
 	s.t.Helper()
 	s.client = s.serve(s.t, s, rules, outer...)
 }
 
-// reply is an answer with all that came with it.
+// reply is a response with everything that came with it.
 type reply struct {
 	*orders.Receipt
 	err             error
@@ -155,8 +155,8 @@ func ask(ctx context.Context, method unary, o *orders.Order, md ...string) (r re
 	return r
 }
 
-// refused checks that the reply is such a refusal, without headers, and that
-// its trailer and details agree.
+// refused checks that the reply is such a refusal, without headers, and that its
+// trailer and details agree.
 func (r reply) refused(t *testing.T, code codes.Code, reason string) *errdetails.ErrorInfo {
 	t.Helper()
 	info, _ := refusal(t, r.err, code, reason)
@@ -191,7 +191,7 @@ func (r reply) is(t *testing.T, text string) {
 	}
 }
 
-// replayed reports whether the reply is marked as given before.
+// replayed reports whether the reply is marked as a replay.
 func (r reply) replayed() bool {
 	return strings.Join(r.trailer.Get("idempotent-replayed"), ",") == "true"
 }
@@ -231,7 +231,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// ok is a handler that answers with the key of its lease.
+// ok is a handler that responds with the key of its lease.
 func ok(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
@@ -240,7 +240,7 @@ func ok(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	return &orders.Receipt{Id: o.GetId(), Text: lease.Key()}, nil
 }
 
-// counting is a handler that says how often it ran.
+// counting is a handler that responds with the number of its runs.
 func counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Receipt, error) {
 	return func(_ context.Context, o *orders.Order) (*orders.Receipt, error) {
 		run := n.Add(1)
@@ -248,7 +248,7 @@ func counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Rec
 	}
 }
 
-// attemptOf is a handler that answers with the number of its attempt.
+// attemptOf is a handler that responds with the number of its attempt.
 func attemptOf(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &orders.Receipt{Text: fmt.Sprint("attempt ", n)}, nil
@@ -268,7 +268,7 @@ func mustNotRun(t *testing.T) func(context.Context, *orders.Order) (*orders.Rece
 	}
 }
 
-// recovering makes INTERNAL of panics.
+// recovering turns panics into INTERNAL.
 func recovering(ctx context.Context, next func(context.Context) (any, error)) (_ any, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -278,7 +278,7 @@ func recovering(ctx context.Context, next func(context.Context) (any, error)) (_
 	return next(ctx)
 }
 
-// reasons collects the errors that an interceptor further out sees.
+// reasons collects the errors that an outer interceptor sees.
 type reasons struct {
 	mu   sync.Mutex
 	list []error
@@ -306,8 +306,8 @@ func (r *reasons) last() error {
 // stub is a store whose answers a test can replace.
 type stub struct {
 	*memstore.Store
-	acquire  atomic.Pointer[error] // what Acquire fails with
-	extend   atomic.Pointer[error] // what Extend fails with
+	acquire  atomic.Pointer[error] // the error of Acquire
+	extend   atomic.Pointer[error] // the error of Extend
 	attempts atomic.Int32
 	releases atomic.Int32
 }

@@ -1,5 +1,5 @@
-// Package bridge has what grpcmw asks of a server that is not grpc-go's, and applies its
-// rules.
+// Package bridge has what grpcmw needs of a server that is not grpc-go's, and applies
+// its rules.
 package bridge
 
 import (
@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// OwnerMetadata is where the owner of the caller's lease travels.
+// OwnerMetadata is the metadata with the owner of the caller's lease.
 const OwnerMetadata = "lockkit-owner"
 
-// PushbackTrailer says when to try again. grpc-go obeys it, and not the RetryInfo:
-// https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+// PushbackTrailer has the pause before the next try. grpc-go obeys it, and not the
+// RetryInfo: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
 // Stream is the stream of a call whose handler does not set its metadata by the stream,
