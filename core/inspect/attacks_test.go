@@ -254,7 +254,7 @@ func keysOf(body string) (keys []string) {
 
 func invisible(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
-func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
+func TestEveryByteOfAKey(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, s core.Store) {
 		h := inspect.Handler(newInspector(t, s), all("ann"))
@@ -324,7 +324,7 @@ func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 
 // Two operators take one of two readers away, one by revoke and one by release: the other
 // is told that it is gone, and the other reader is not touched.
-func TestTwoOperatorsTakeOneOfTwoReaders(t *testing.T) {
+func TestTwoOperatorsOneReader(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, st core.Store) {
 		h := inspect.Handler(newInspector(t, st), all("ann"))

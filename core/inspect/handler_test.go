@@ -251,7 +251,7 @@ func TestTwoOperatorsRevokeOneHold(t *testing.T) {
 	})
 }
 
-func TestRevokeOfAHoldThatIsGoneEndsNoOther(t *testing.T) {
+func TestRevokeOfAGoneHold(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, st core.Store) {
 		old, successor := claim("order:1"), claim("order:1")
@@ -562,7 +562,7 @@ func TestKeysAreNotTakenFromURLs(t *testing.T) {
 	}
 }
 
-func TestReplicasOfThePageShareASecret(t *testing.T) {
+func TestReplicasShareASecret(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	fill(t, store, 250)

@@ -30,7 +30,7 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := inspect.New(memstore.New(), nil); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("a nil option: %v", err)
 	}
-	t.Run("a nil option of a Handler panics", func(t *testing.T) {
+	t.Run("nil option of a Handler", func(t *testing.T) {
 		in := newInspector(t, memstore.New())
 		defer func() {
 			if recover() == nil {
@@ -205,9 +205,9 @@ func TestNowWithoutCards(t *testing.T) {
 	}
 }
 
-// TestRevokedHolderIsToldFirst and TestReleasedHolderIsNot are the two verbs: the second
+// TestRevokedHolderLearnsFirst and TestReleasedHolderLearnsLater are the two verbs: the second
 // one expects the overlap.
-func TestRevokedHolderIsToldFirst(t *testing.T) {
+func TestRevokedHolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(3*time.Second))
@@ -237,7 +237,7 @@ func TestRevokedHolderIsToldFirst(t *testing.T) {
 	})
 }
 
-func TestReleasedHolderIsNot(t *testing.T) {
+func TestReleasedHolderLearnsLater(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(time.Minute))
@@ -260,7 +260,7 @@ var errVague = errors.New("no answer")
 
 func (vague) Revoke(context.Context, string, string, time.Duration) error { return errVague }
 
-func TestRevokedIsTold(t *testing.T) {
+func TestRevokedIsNotified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

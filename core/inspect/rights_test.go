@@ -42,7 +42,7 @@ func refused(t *testing.T, store core.Store, view, hold, right string) {
 	}
 }
 
-func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
+func TestPageNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 // The page shows the same of ZooKeeper as of any store, though its nodes have digests only.
-func TestThePageOnZooKeeper(t *testing.T) {
+func TestPageOnZooKeeper(t *testing.T) {
 	t.Parallel()
 	st := newZooKeeper(t)
 	var entries []inspect.Entry
