@@ -42,7 +42,7 @@ func (g *gauges) instruments(m metric.Meter) error {
 	g.oldestRequest, bad[3] = m.Float64ObservableGauge("lockkit.request.age.max",
 		metric.WithUnit("s"), metric.WithDescription("For how long the acquire that began first has been under way."))
 	g.cleanups, bad[4] = m.Int64ObservableUpDownCounter("lockkit.cleanup.pending",
-		metric.WithUnit("{claim}"), metric.WithDescription("Claims that are given back in the background."))
+		metric.WithUnit("{claim}"), metric.WithDescription("Claims that are released in the background."))
 	return errors.Join(bad[:]...)
 }
 
