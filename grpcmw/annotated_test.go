@@ -291,8 +291,8 @@ func TestBadAnnotations(t *testing.T) {
 
 	for want, g := range map[string]*guard{
 		"the guard needs either none":                  {},
-		"none, or names lock":                          {None: true, Lock: []*lock{{Name: "order", Field: id}}},
-		"none, or names lock or idempotent":            {None: true, Idempotent: &idempotent{}},
+		"none, or lock":                                {None: true, Lock: []*lock{{Name: "order", Field: id}}},
+		"none, or lock or idempotent":                  {None: true, Idempotent: &idempotent{}},
 		"C: it has a field that this version":          laterGuard,
 		"lock[1]: it has a field that this":            laterLock,
 		"idempotent: it has a field that this":         laterIdempotent,

@@ -118,7 +118,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// sequence holds the pauses of one run of a valid policy. Nothing is set up before the first failure: most runs have none.
+// sequence holds the pauses of one run of a valid policy. Nothing is set up before the
+// first failure: most runs have none.
 type sequence struct {
 	policy Policy
 	failed int

@@ -131,7 +131,8 @@ type mark struct {
 func (m *mark) Error() string { return m.err.Error() }
 func (m *mark) Unwrap() error { return m.err }
 
-// settled is an error returned by a Do, with marks inside that were meant for that Do and must not steer one around it.
+// settled is an error returned by a Do, with marks inside that were meant for that Do
+// and must not steer one around it.
 type settled struct{ err error }
 
 func (s *settled) Error() string { return s.err.Error() }

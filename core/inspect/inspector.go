@@ -192,7 +192,7 @@ func (l Lock) age() (age time.Duration) {
 	return age
 }
 
-// Overview is what the cards of the processes list.
+// Overview has the entries of the processes' cards.
 type Overview struct {
 	Held, Waiting []Long      // the oldest first
 	Processes     []core.Card // without entries

@@ -32,7 +32,7 @@ exit code: 0 fit, 1 unfit, 69 a server did not answer, 64 usage
 // checkLimit bounds a check; no store's check takes as long.
 const checkLimit = 30 * time.Second
 
-// verdict is what check -json writes.
+// verdict has the fields of check -json.
 type verdict struct {
 	Fit    bool     `json:"fit"`
 	Faults []string `json:"faults"`

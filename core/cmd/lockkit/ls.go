@@ -33,7 +33,7 @@ exit code: 0, 69 the store did not answer or refused a right, 64 usage, or the s
 cannot do that
 ` + storeHelp
 
-// listing is what the arguments of ls say.
+// listing has the arguments of ls.
 type listing struct {
 	*operator
 	all  bool

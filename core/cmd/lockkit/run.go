@@ -69,7 +69,7 @@ exit code: that of COMMAND, 128 and the number of the signal that ended it, or
 // errStuck reports that the lock has to stay taken for as long as it lasts.
 var errStuck = errors.New("a process of the command cannot be killed; the lock is not released, and expires with its ttl")
 
-// plan is what the arguments of run say.
+// plan has the arguments of run.
 type plan struct {
 	where storeFlags
 	key   string

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A busy machine has a quarter of a second between SIGTERM and SIGKILL, and as much
-// from there to the expiry of the key.
+// ttl leaves a busy machine a quarter of a second between SIGTERM and SIGKILL, and as
+// much from there to the expiry of the key.
 const ttl = 10 * time.Second
 
 // heldBack starts the program with a worker that ignores SIGTERM, and with a stubborn

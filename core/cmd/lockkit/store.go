@@ -300,7 +300,7 @@ func authenticate(conn *zk.Conn, auth string) {
 	}
 }
 
-// silent is where a client's log goes.
+// silent discards a client's log.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
