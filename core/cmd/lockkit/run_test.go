@@ -205,7 +205,7 @@ func TestCodes(t *testing.T) {
 		{"what the store does not serve", store, []string{"run", "-plain", "-shared", "k:1", "--", "true"}, 64, "not supported"},
 		{"no store", "", []string{"run", "k:1", "--", "true"}, 64, "LOCKKIT_STORE"},
 		{"a store of no kind", "etcd://host", []string{"run", "k:1", "--", "true"}, 64, "redis://"},
-		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "no URL"},
+		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "not a URL"},
 		{"a store that is down", "redis://127.0.0.1:1", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"PostgreSQL that is down", "postgres://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"MariaDB that is down", "mariadb://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
