@@ -27,7 +27,7 @@ func (s *State) begin(now time.Time, c store.Claim) {
 	s.Record.Beginner, s.Record.Fresh, s.Record.Before = c.Lease, before == nil, before
 }
 
-// undo takes back the last run, if lease has begun it and not ended it.
+// undo reverts the last run, if lease has begun it and not saved its record.
 func (s *State) undo(now time.Time, lease string) {
 	r := s.Record
 	switch {
@@ -42,7 +42,7 @@ func (s *State) undo(now time.Time, lease string) {
 	}
 }
 
-// save stores r. A record that is kept for no time is gone with the next operation.
+// save stores r. A record with a Retain of 0 is gone with the next operation.
 func (s *State) save(now time.Time, r store.Record) {
 	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
 }
@@ -53,7 +53,7 @@ func (s *State) saveFor(now time.Time, c store.Claim) {
 	s.Record.Saver = c.Lease
 }
 
-// saved reports whether c's lease has saved what c would save, and no run has begun since:
+// saved reports whether c's lease has saved the record of c, and no run has begun since:
 // the reply to an earlier release was lost.
 func (s *State) saved(c store.Claim) bool {
 	r := s.Record
