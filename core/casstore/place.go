@@ -8,17 +8,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Place keeps an [Entry] for each key, and changes it by compare-and-set. A row of a table, a
-// key of etcd or an item of DynamoDB is an entry.
+// Place keeps an [Entry] for each key, and changes it by compare-and-set. A row of a
+// table, a key of etcd or an item of DynamoDB is an entry.
 //
-// The Store calls a Place from many goroutines. It runs each call where the caller can leave
-// it, on a ctx of its own that is done after two seconds and has no cause of the caller.
-// Keys are 1 to 512 bytes of any kind. Those of locks have no braces, so the Store's own
-// keys begin with one.
+// The Store calls a Place from many goroutines. It runs each call where the caller can
+// leave it, on a ctx of its own that is done after two seconds and has no cause of the
+// caller. Keys are 1 to 512 bytes of any kind. Those of locks have no braces, so the
+// Store's own keys begin with one.
 //
-// A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has certainly
-// changed nothing. After any other error of a method that writes, the outcome is unknown. When
-// in doubt, return an error that matches none of these, nor another sentinel of package store.
+// A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
+// certainly changed nothing. After any other error of a method that writes, the outcome
+// is unknown. When in doubt, return an error that matches none of these, nor another
+// sentinel of package store.
 type Place interface {
 	// Load returns the entry of key, as one read, and the place's own time at a moment
 	// within the call. If there is no entry, Version is 0.
@@ -87,8 +88,8 @@ type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
 	Token uint64
-	// Lease and Owner are those of the hold, up to 255 bytes of any kind. They are empty if
-	// there is no hold, or State is set.
+	// Lease and Owner are those of the hold, up to 255 bytes of any kind. They are empty
+	// if there is no hold, or State is set.
 	Lease, Owner string
 	Since, Until time.Time // of the hold; zero if there is none
 	// Written is the place's time at the write, even if State is set. A time before it

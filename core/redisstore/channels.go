@@ -101,7 +101,7 @@ func (s *Store) closeChannels(limit time.Duration) bool {
 	return !late.Load()
 }
 
-// watchChannel does Watch for a lock of Redisson's. All watches of a key are woken
+// watchChannel implements Watch for a lock of Redisson's. All watches of a key are woken
 // together.
 func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct{}, error) {
 	bounded, cancel := pipeline.Bounded(ctx)

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// unnamed is the error of a server before 7.2 for a missing right inside a script.
-const unnamed = "The user executing the script can't"
+// noPermText is the error of a server before 7.2 for a missing right inside a script.
+const noPermText = "The user executing the script can't"
 
 // withRight adds the missing rights to an error of such a server.
 func (s *Store) withRight(ctx context.Context, err error) error {
-	if err == nil || !strings.Contains(err.Error(), unnamed) {
+	if err == nil || !strings.Contains(err.Error(), noPermText) {
 		return err
 	}
 	if lacks := s.lacks(ctx); lacks != "" {

@@ -19,13 +19,13 @@ import (
 // question got, because an earlier grant may have expired.
 
 const (
-	// worth is the least remaining validity of a pushed grant that is used.
-	worth = time.Second / 2
-	// longest exceeds the length of any grant by message.
-	longest = store.WaiterLife
-	// steady is the largest allowed difference between the clocks of the wall and of the
-	// process. After a larger one the machine may have been suspended.
-	steady = 5 * time.Millisecond
+	// minPushValidity is the least remaining validity of a pushed grant that is used.
+	minPushValidity = time.Second / 2
+	// maxPushValidity exceeds the length of any grant by message.
+	maxPushValidity = store.WaiterLife
+	// maxClockDrift is the largest allowed difference between the clocks of the wall and
+	// of the process. After a larger one the machine may have been suspended.
+	maxClockDrift = 5 * time.Millisecond
 )
 
 // place is the place of a watching claim in the wait list.
@@ -50,7 +50,7 @@ func readPush(text string) *pushed {
 	}
 	token, err := strconv.ParseUint(f[1], 10, 64)
 	ms, err2 := strconv.ParseInt(f[2], 10, 64)
-	if err != nil || err2 != nil || ms <= 0 || ms > longest.Milliseconds() {
+	if err != nil || err2 != nil || ms <= 0 || ms > maxPushValidity.Milliseconds() {
 		return nil
 	}
 	return &pushed{f[0], token, time.Duration(ms) * time.Millisecond}
@@ -81,12 +81,12 @@ func (s *Store) pushedTo(of string) (g *store.Grant, watching bool) {
 // if too little is left, or if the machine may have been suspended.
 func (p *pushed) grant(asked, now time.Time) *store.Grant {
 	age := now.Sub(asked)
-	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > steady {
+	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > maxClockDrift {
 		return nil
 	}
 	// The clocks of two machines are not equally fast.
 	left := p.valid - age - age/50
-	if left < worth {
+	if left < minPushValidity {
 		return nil
 	}
 	return &store.Grant{Token: p.token, Valid: left}

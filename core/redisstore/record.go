@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The states in which a record is saved, as constants.
+// savedDone and savedOpen are the states in which a record is saved, as constants.
 var savedDone, savedOpen any = "1", "2"
 
 // save adds the arguments with which release.lua saves the record of c. The last one is

@@ -18,12 +18,12 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
-		return s.giveBack(ctx, c, token, r.Replicas)
+		return s.releaseUnseen(ctx, c, token, r.Replicas)
 	}
 	return nil
 }
 
-// settleReplicated does settle for a saved answer, and then waits until enough replicas
+// settleReplicated settles a saved answer, and then waits until enough replicas
 // have it. A saved answer stays. So the outcome is unknown if too few have it, and the
 // same release again waits for them again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
@@ -42,7 +42,7 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 	return nil
 }
 
-// callReplicated does call, and also returns the outcome of the WAIT.
+// callReplicated calls like call, and also returns the outcome of the WAIT.
 func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
 	r, err := s.send(ctx, c)
 	if err != nil {
@@ -64,10 +64,10 @@ func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated
 	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
-// giveBack releases a grant that too few replicas have, undoes the run that it began,
-// and returns the error for the caller. Its token is 0 if it is not known. The release
-// goes on when ctx is done, but giveBack does not wait for it any longer.
-func (s *Store) giveBack(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
+// releaseUnseen releases a grant that too few replicas have, undoes the run that it
+// began, and returns the error for the caller. Its token is 0 if it is not known. The
+// release goes on when ctx is done, but releaseUnseen does not wait for it any longer.
+func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c

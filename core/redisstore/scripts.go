@@ -84,12 +84,12 @@ type releaseFlags struct {
 	left bool // l
 }
 
-// whats are the first argument of a script for each set of its flags, made once: a verb,
-// letters, and the values that all calls of a Store share. See waiters.lua.
-type whats []any
+// flagArgs are the first argument of a script for each set of its flags, made once: a
+// verb, letters, and the values that all calls of a Store share. See waiters.lua.
+type flagArgs []any
 
-func newWhats(verb, letters string, cluster bool, common string) whats {
-	w := make(whats, 1<<len(letters))
+func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
+	w := make(flagArgs, 1<<len(letters))
 	for set := range w {
 		flags := ""
 		for i, l := range letters {
@@ -106,12 +106,12 @@ func newWhats(verb, letters string, cluster bool, common string) whats {
 }
 
 // acquire returns the first argument of an acquire, and release that of a release.
-func (w whats) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
+func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
-func (w whats) release(f releaseFlags) any { return w.word(f.undo, f.left) }
+func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
 // word returns the argument for flags in the order of their letters.
-func (w whats) word(flags ...bool) any {
+func (w flagArgs) word(flags ...bool) any {
 	set := 0
 	for i, f := range flags {
 		if f {

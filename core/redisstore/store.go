@@ -37,8 +37,8 @@ type Store struct {
 	hub      *hub.Hub[watched]
 	nodes    nodes // of Redisson's channels
 	// The first arguments of scripts, by their flags.
-	acquires whats
-	releases whats
+	acquires flagArgs
+	releases flagArgs
 
 	identity identity
 	puts     atomic.Int64 // of cards
@@ -87,8 +87,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	common := id + " " + wake
-	s.acquires = newWhats("acquire", acquireLetters, s.cluster != nil, common)
-	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
+	s.acquires = newFlagArgs("acquire", acquireLetters, s.cluster != nil, common)
+	s.releases = newFlagArgs("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
 	s.channel = wake + id
 	if s.redisson {

@@ -20,12 +20,12 @@ var (
 	SQLite     = Dialect{dialect.SQLite{}}
 )
 
-// Store keeps locks in a SQL database. It implements store.Store for every kind of claim, and
-// store.Checker, store.Prompt, store.Inspector and store.Cards. Its Watch fails with
-// store.ErrUnsupported: waiters of other processes ask again instead.
+// Store keeps locks in a SQL database. It implements store.Store for every kind of
+// claim, and store.Checker, store.Prompt, store.Inspector and store.Cards. Its Watch
+// fails with store.ErrUnsupported: waiters of other processes ask again instead.
 //
-// A Store is safe for concurrent use. A call returns soon after its ctx is done, or after two
-// seconds.
+// A Store is safe for concurrent use. A call returns soon after its ctx is done, or
+// after two seconds.
 type Store struct {
 	*casstore.Store
 	place *rows.Place

@@ -13,7 +13,8 @@ func (s *State) answers(w Waiter) bool { return w.Run && s.Record != nil && s.Re
 // begun reports whether lease has begun the last run, and nothing was saved since.
 func (s *State) begun(lease string) bool { return s.Record != nil && s.Record.Beginner == lease }
 
-// begin starts a run under an admitted claim, if it asks for one and has not begun it already.
+// begin starts a run under an admitted claim, if it asks for one and has not begun it
+// already.
 func (s *State) begin(now time.Time, c store.Claim) {
 	if c.Record == nil || s.begun(c.Lease) {
 		return

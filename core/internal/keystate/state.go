@@ -2,9 +2,9 @@
 // changes it. It is for stores that decide in Go: they load a [State], apply one
 // operation at their own time, and store the result, which may be by compare-and-set.
 //
-// An operation is decided by its arguments alone. It reads no clock, waits for nothing and
-// wakes nobody: it returns the leases of the waiting claims to wake. A State is plain data
-// and not safe for concurrent use. Claims are as store.Checker allows them.
+// An operation is decided by its arguments alone. It reads no clock, waits for nothing
+// and wakes nobody: it returns the leases of the waiting claims to wake. A State is
+// plain data and not safe for concurrent use. Claims are as store.Checker allows them.
 package keystate
 
 import (

@@ -10,11 +10,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of a caller. It sends each statement once. Its errors are the driver's.
+// Tx is a transaction of a caller. It sends each statement once. Its errors are the
+// driver's.
 type Tx interface {
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
-	// One reads the one row that a statement returns. It fails with ErrNoRow if there is none.
+	// One reads the one row that a statement returns. It fails with ErrNoRow if there is
+	// none.
 	One(ctx context.Context, st dialect.Statement, to ...any) error
 	// IsWrongState reports whether a statement has failed with err because there is a
 	// transaction, or none. IsMissing reports whether it has failed because there is no

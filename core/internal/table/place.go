@@ -48,7 +48,8 @@ var (
 	_ casstore.Sweeper = (*Place)(nil)
 )
 
-// Load implements casstore.Place. It fails with ErrHidden if there is no version of the tables.
+// Load implements casstore.Place. It fails with ErrHidden if there is no version of the
+// tables.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	items, err := p.read(ctx, p.Dialect.Load(key, w))
 	switch {

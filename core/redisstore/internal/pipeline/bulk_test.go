@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// script is a hook of a client that answers pipelines by the functions, in turn, and by the
-// last one from then on.
+// script is a hook of a client that answers pipelines by the functions, in turn, and by
+// the last one from then on.
 type script struct {
 	echo
 	acts []func(cmds []redis.Cmder) error
@@ -30,7 +30,8 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// As TestEachCallGetsItsOwnAnswer, for calls that go by DoAll.
+// TestEachBulkGetsItsOwnAnswers does TestEachCallGetsItsOwnAnswer for the calls of a
+// DoAll.
 func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 	t.Parallel()
 	say := func(cmds []redis.Cmder, v any) {

@@ -43,7 +43,8 @@ func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	return c
 }
 
-// EvalTwo does Eval on two keys. In a Cluster both have to be in one slot.
+// EvalTwo returns a call like Eval's on two keys. In a Cluster both have to be in one
+// slot.
 func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha
@@ -78,9 +79,9 @@ func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	return got.Reply, err
 }
 
-// DoWait does Do with a WAIT for as many replicas behind c, which lasts for at most limit.
-// It takes as long as ctx, which has to be Bounded. WAIT counts the replicas that have
-// the writes of its own connection, so both go in one pipeline.
+// DoWait sends c like Do, with a WAIT for as many replicas behind c, which lasts for at
+// most limit. It takes as long as ctx, which has to be Bounded. WAIT counts the replicas
+// that have the writes of its own connection, so both go in one pipeline.
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	c.replicas, c.limit = replicas, limit
 	return p.do(ctx, c)

@@ -23,8 +23,8 @@ const (
 // errPresent is an error of class present.
 var errPresent = errors.New("the row is there already")
 
-// classify returns err so that it matches store.ErrUnavailable if nothing was changed, and
-// casstore.ErrConflict or errPresent too if that is the reason.
+// classify returns err so that it matches store.ErrUnavailable if nothing was changed,
+// and casstore.ErrConflict or errPresent too if that is the reason.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -66,8 +66,9 @@ func stateOf(err error) string {
 	return ""
 }
 
-// classOfState reads the SQLSTATE of an error of PostgreSQL. An error there ends the transaction, which is that of
-// the statement, unless the session ends too: then its COMMIT may be in flight.
+// classOfState reads the SQLSTATE of an error of PostgreSQL. An error there ends the
+// transaction, which is that of the statement, unless the session ends too: then its
+// COMMIT may be in flight.
 //
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
@@ -117,9 +118,9 @@ func classOfNumber(n uint64) class {
 	return unknown
 }
 
-// classOfCode reads SQLite's code, the method Code of modernc.org/sqlite and the field of
-// mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back, unless the
-// disk has failed or the file is damaged.
+// classOfCode reads SQLite's code, the method Code of modernc.org/sqlite and the field
+// of mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back,
+// unless the disk has failed or the file is damaged.
 //
 // https://sqlite.org/rescode.html
 func classOfCode(code uint64) class {
