@@ -201,10 +201,10 @@ func TestTLS(t *testing.T) {
 	}
 	plays(t, s, "tls")
 	for name, config := range map[string]*tls.Config{
-		"without TLS":                         nil,
-		"with a server that we do not trust":  {Certificates: []tls.Certificate{pair}},
-		"with a client that is not certified": {RootCAs: trusted},
-		"with a server of another name":       {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
+		"without TLS":                   nil,
+		"with an untrusted server":      {Certificates: []tls.Certificate{pair}},
+		"with an uncertified client":    {RootCAs: trusted},
+		"with a server of another name": {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
 	} {
 		_, err := connect(config).Acquire(t.Context(), claimed())
 		wantIs(t, "acquire "+name, err, store.ErrUnavailable)

@@ -200,7 +200,7 @@ func granted(c *store.Claim, a answer) (store.Grant, error) {
 	case lost:
 		return store.Grant{}, fmt.Errorf("redisstore: acquire: released before: %w", store.ErrLost)
 	case heavy:
-		return store.Grant{}, fmt.Errorf("redisstore: acquire: claim is heavier than the hold that it joins: %w", store.ErrInvalid)
+		return store.Grant{}, fmt.Errorf("redisstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 	}
 	return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }

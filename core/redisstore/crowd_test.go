@@ -177,7 +177,7 @@ func (r *rig) wantCrowd(t *testing.T, c store.Claim) {
 	t.Helper()
 	fields := r.asks.HGetAll(t.Context(), stored(c)).Val()
 	if len(fields) == 0 {
-		t.Fatal("vacuous: the key is no hash")
+		t.Fatal("test setup: the key is no hash")
 	}
 	if fault := crowdFault(fields); fault != "" {
 		t.Error(fault)

@@ -35,8 +35,8 @@ type config struct {
 
 // WithPrefix puts p before every key and channel name. By default they begin with
 // "lk2:", the stored format, and with a prefix they begin with p and "lk2:". Plain keys
-// begin with "lk1:" by default, and with p instead. The keys of WithRedisson begin with
-// nothing by default, and with p. Stores share locks if they share the server and the
+// begin with "lk1:" by default, and with p instead. The keys of WithRedisson have no
+// prefix by default, and p with one. Stores share locks if they share the server and the
 // prefix.
 //
 // A prefix has at most 256 bytes and no control characters. Without WithPlainKeys and

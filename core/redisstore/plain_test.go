@@ -96,7 +96,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Fatalf("acquire: got %v, %+v", err, busy)
 		}
 	})
-	t.Run("our lock is respected by another program", func(t *testing.T) {
+	t.Run("another program respects our lock", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		ttl(t, c, time.Minute)
@@ -149,7 +149,7 @@ func TestPlainKeys(t *testing.T) {
 		}
 		ttl(t, c, time.Minute)
 	})
-	t.Run("a kept key belongs to no owner", func(t *testing.T) {
+	t.Run("kept key without an owner", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		c.Keep = time.Hour

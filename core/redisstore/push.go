@@ -14,7 +14,7 @@ import (
 //
 // The waiter does not know the time of the grant. But the grant came after the waiter's
 // last question, and the waiter knows when it sent that. The grant lasts for the time
-// since then and WINDOW of waiters.lua. Before it expires the waiter extends it, or has
+// since then and WINDOW of clock.lua. Before it expires the waiter extends it, or has
 // died and the key is free again. A message counts only if it names the place that this
 // question got, because an earlier grant may have expired.
 

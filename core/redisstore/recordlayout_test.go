@@ -58,7 +58,7 @@ func TestRecordLayout(t *testing.T) {
 		}
 		release(t, r.direct, saves(c, "answer", 1, true))
 		if f := r.fields(t, c); f["v"] != "answer" || !strings.HasPrefix(f["r"], "0 1 1 ") {
-			t.Errorf("vacuous: the fields are %v, which was not done by the shortcut", f)
+			t.Errorf("test setup: the fields are %v, which was not done by the shortcut", f)
 		}
 	})
 	t.Run("extension keeps the record", func(t *testing.T) {

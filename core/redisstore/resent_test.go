@@ -77,7 +77,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		r.proxy.Inject(testserver.Match{Script: "release"}, testserver.CloseReply)
 		unknown(t, "release", r.store.Release(t.Context(), c)) // it goes alone, not in a pipeline
 		if r.exists(t, c) {
-			t.Error("vacuous: nothing was released")
+			t.Error("test setup: nothing was released")
 		}
 	})
 	t.Run("beside a failed repeated extension", func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		wantIs(t, "the extension that the server refused", got[0].Err, store.ErrUnavailable)
 		unknown(t, "the other one", got[1].Err)
 		if left := r.asks.PTTL(t.Context(), stored(all[1])).Val(); left < time.Minute*10 {
-			t.Errorf("vacuous: the other one was not extended, and has %v", left)
+			t.Errorf("test setup: the other one was not extended, and has %v", left)
 		}
 	})
 }

@@ -171,7 +171,7 @@ var halves = []struct {
 		acquire(t, full, nested(c))
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"a release with a waiter to wake", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+	{"a release that wakes a waiter", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		for range 2 {
 			w := claimOf(c.Key)

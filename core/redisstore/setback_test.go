@@ -57,7 +57,7 @@ func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	}
 	left := r.asks.PTTL(ctx, key).Val()
 	if ok, err := r.asks.PExpire(ctx, key, left+by).Result(); !ok || err != nil {
-		t.Fatalf("vacuous: nothing is stored (%v)", err)
+		t.Fatalf("test setup: nothing is stored (%v)", err)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestPersistedKey(t *testing.T) {
 	c.TTL = 5 * time.Second
 	acquire(t, r.direct, c)
 	if !r.asks.Persist(t.Context(), stored(c)).Val() {
-		t.Fatal("vacuous: the key had no end")
+		t.Fatal("test setup: the key had no end")
 	}
 	granted(t, r, claimOf(c.Key), soon)
 }

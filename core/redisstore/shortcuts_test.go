@@ -147,7 +147,7 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 		case s.times[0] <= 0:
 			s.fault = fmt.Sprintf("the key has a TTL of %v", s.times[0])
 		case k.slow != nil && short:
-			s.fault = "vacuous: the key is the short string"
+			s.fault = "test setup: the key is the short string"
 		case token+near < k.last:
 			s.fault = fmt.Sprintf("stored is token %d, after %d", token, k.last)
 		}

@@ -56,7 +56,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message": func(t *testing.T, c store.Claim) store.Claim {
+		"granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
 			release(t, r.direct, c)
 			wakes(t, woken)
@@ -82,7 +82,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			release(t, r.store, w)
 			return claimOf(c.Key)
 		},
-		"the second of two is granted by message": func(t *testing.T, c store.Claim) store.Claim {
+		"second of two granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			first, woken := waits(t, c, true)
 			second, next := waits(t, c, true)
 			release(t, r.direct, c)

@@ -146,7 +146,7 @@ func TestStoreWithCrowds(t *testing.T) {
 			}
 		}
 		if hashes < 20 {
-			t.Errorf("vacuous: %d keys are hashes", hashes)
+			t.Errorf("test setup: %d keys are hashes", hashes)
 		}
 	})
 	conformance(t, server, func(t testing.TB) store.Store {

@@ -102,7 +102,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				release(t, r.direct, w)
 			},
 		},
-		"another one is refused before it came": {deed: func(t *testing.T, c store.Claim) {
+		"another one is refused early": {deed: func(t *testing.T, c store.Claim) {
 			wantIs(t, "release", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost)
 			release(t, r.direct, c)
 		}},
@@ -167,7 +167,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 		inner := nested(c)
 		inner.MinToken = uint64(time.Now().Add(hour).UnixMicro())
 		if g := acquire(t, r.direct, inner); g.Token < inner.MinToken {
-			t.Fatalf("vacuous: the token is %d, want %d", g.Token, inner.MinToken)
+			t.Fatalf("test setup: the token is %d, want %d", g.Token, inner.MinToken)
 		}
 		longer(t, c, 2)
 		release(t, r.direct, inner)
@@ -203,7 +203,7 @@ func TestEndedHold(t *testing.T) {
 				t.Fatalf("extend: %v", err)
 			}
 			if ok, err := r.asks.PExpire(t.Context(), stored(c), time.Minute).Result(); !ok || err != nil {
-				t.Fatalf("vacuous: nothing is stored (%v)", err)
+				t.Fatalf("test setup: nothing is stored (%v)", err)
 			}
 			time.Sleep(c.TTL + 100*time.Millisecond)
 			c.Record = nil // an answer would be saved all the same

@@ -45,7 +45,7 @@ func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 		"panics":          func([]redis.Cmder) error { panic("a hook") },
 		"answers nothing": func([]redis.Cmder) error { return nil },
 		"answers a part":  func(cmds []redis.Cmder) error { say(cmds[:3], int64(0)); return nil },
-		"does not know the script, and fails": func(cmds []redis.Cmder) error {
+		"fails on unknown script": func(cmds []redis.Cmder) error {
 			for _, cmd := range cmds {
 				cmd.SetErr(unknownScript{})
 			}

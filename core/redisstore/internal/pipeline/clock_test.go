@@ -95,7 +95,7 @@ func TestTimed(t *testing.T) {
 				t.Errorf("%s: %v reads as a reply to the call", name, err)
 			}
 			if client.Exists(t.Context(), key).Val() == 0 {
-				t.Errorf("%s: vacuous: the call was not done", name)
+				t.Errorf("%s: test setup: the call was not done", name)
 			}
 		}
 	})

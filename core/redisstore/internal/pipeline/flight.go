@@ -44,8 +44,8 @@ func (f *flight) land() {
 }
 
 // commands returns the commands to send: the calls, a TIME behind them if one is Timed,
-// and a WAIT behind that. The WAIT can last for longer than the limit that the call has
-// set.
+// and a WAIT behind that. The WAIT lasts for at most the limit of its call, and at most
+// until the deadline of ctx, and for at least a millisecond.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
 	for _, c := range f.calls {

@@ -161,7 +161,7 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	default:
 	}
 	if answered.Load() < 5000 || failed.Load() < 50 || left.Load() < 50 {
-		t.Errorf("vacuous: %d answered, %d failed, %d left", answered.Load(), failed.Load(), left.Load())
+		t.Errorf("test setup: %d answered, %d failed, %d left", answered.Load(), failed.Load(), left.Load())
 	}
 	return wrong
 }
@@ -220,7 +220,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 				ends[f.end] = true
 			}
 			if len(h.alone) == 0 || len(given) == 0 || h.late.Load() < 50 {
-				t.Errorf("vacuous: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
+				t.Errorf("test setup: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
 			}
 		})
 	}
