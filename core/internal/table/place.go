@@ -32,7 +32,7 @@ type DB interface {
 type Scan = func(to ...any) error
 
 // Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables of
-// Dialect. Its methods return when their ctx is done, at the latest.
+// Dialect. Its methods last for at most as long as their ctx.
 type Place struct {
 	DB      DB
 	Dialect dialect.Dialect

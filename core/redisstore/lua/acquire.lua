@@ -21,7 +21,7 @@
 --          {LOST}              the lease was released before
 --          {HEAVY}             the claim is heavier than the hold it joins
 --
--- A server out of memory refuses the first write: then nothing has changed.
+-- A server out of memory refuses the first write of the script: then nothing has changed.
 
 local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)

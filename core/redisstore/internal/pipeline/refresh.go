@@ -89,9 +89,9 @@ func inBackground(n int, ping func(context.Context)) {
 	}
 }
 
-// drop closes the idle connections of the client in the background, at most once per
-// dropInterval. They lead to a server that has lost its role, and new ones perhaps to
-// the server that has it now.
+// drop closes the idle connections of the client in the background, within dropInterval,
+// and at most once in it. They lead to a server that has lost its role, and new ones
+// perhaps to the server that has it now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
