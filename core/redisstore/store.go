@@ -120,7 +120,7 @@ func (s *Store) accept() error {
 	case *redis.Ring:
 		return fmt.Errorf("redisstore: new: a Ring moves keys between servers that do not share their locks, use a cluster: %w", store.ErrInvalid)
 	case *redis.AutoPipeliner:
-		return fmt.Errorf("redisstore: new: an AutoPipeliner may wait for itself, use its client: %w", store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: an AutoPipeliner may wait for itself, use its client (calls travel together anyway): %w", store.ErrInvalid)
 	default:
 		if s.acks {
 			return fmt.Errorf("redisstore: new: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
