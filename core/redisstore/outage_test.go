@@ -137,7 +137,7 @@ func TestOutage(t *testing.T) {
 			if n, most := d.all.Load()-before, d.most.Load(); n > probes(took, 20*time.Millisecond) || most != 1 {
 				t.Errorf("%d probes in %v, %d at once", n, took, most)
 			}
-			// Release and Extend are sent all the same.
+			// Release and Extend, which have something to lose, are sent all the same.
 			before = d.all.Load()
 			if err := s.Release(t.Context(), held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("release: got %v", err)
@@ -378,8 +378,9 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	all.Wait()
 }
 
-// TestOutage_NoLookups: the probes of an outage look up no name beside the dialer, which may
-// take as long as a DNS server is silent. It replaces the resolver of the process.
+// TestOutage_NoLookups shows that the probes of an outage look up no name beside the
+// dialer, which may take as long as a DNS server is silent. It replaces the resolver of
+// the process.
 func TestOutage_NoLookups(t *testing.T) {
 	server := testserver.StartRedis(t)
 	var dials, lookups atomic.Int64

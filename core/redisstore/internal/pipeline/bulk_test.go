@@ -30,7 +30,7 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// TestEachBulkGetsItsOwnAnswers does TestEachCallGetsItsOwnAnswer for the calls of a
+// TestEachBulkGetsItsOwnAnswers repeats TestEachCallGetsItsOwnAnswer for the calls of a
 // DoAll.
 func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 	t.Parallel()
