@@ -61,10 +61,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 	}
 	l, acquire := adapter.Terms(o)
 	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
-	m.terms = termsOf("Idempotent", l, acquire)
-	if m.wait == 0 {
-		m.wait = -1 // which is what a Once does if it was told nothing
-	}
+	m.terms = termsOf("Idempotent", l, append([]core.AcquireOption{core.Wait(unasked)}, acquire...))
 	m.acquire = nil // o has them
 	return middleware(m.process)
 }
