@@ -375,3 +375,35 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	}
 	all.Wait()
 }
+
+// TestOutage_NoLookups: the probes of an outage look up no name beside the dialer, which may
+// take as long as a DNS server is silent. It replaces the resolver of the process.
+func TestOutage_NoLookups(t *testing.T) {
+	server := testserver.StartRedis(t)
+	var dials, lookups atomic.Int64
+	before := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		lookups.Add(1)
+		return nil, errors.New("no DNS server")
+	}}
+	defer func() { net.DefaultResolver = before }()
+	s := newStore(t, testclient.Redis(t, "redis.test:6379", func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, server.Addr)
+		}
+	}))
+	acquire(t, s, claimed())
+	named := lookups.Load()
+	server.Kill()
+	learn(t, s)
+	dialed := dials.Load()
+	testserver.Eventually(t, soon, "probes have dialed", func() bool {
+		_, _ = s.Acquire(t.Context(), claimed())
+		return dials.Load() >= dialed+3
+	})
+	if n := lookups.Load(); named == 0 || n != named {
+		t.Errorf("got %d lookups, want the %d of the client itself", n, named)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	if !parallel {
 		_ = flag.Set("test.parallel", "8")
 	}
+	offline.Resolve()
 	logging.Disable() // clients tell of every server that a test has ended
 	// A pool whose dials failed looks once a second whether it has been closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))

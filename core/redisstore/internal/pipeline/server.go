@@ -105,7 +105,10 @@ func (v *server) probe(ctx context.Context) error {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 dials on by itself
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
 	// The client writes to its own one while it connects, and to close a client waits for that.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// A new client would look up the server's name to learn its kind of endpoint, for up to 2 s.
+	o.MaintNotificationsConfig = &maintnotifications.Config{
+		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
+	}
 	o.PushNotificationProcessor = nil
 	client := redis.NewClient(&o)
 	client.AddHook(greeting{})
