@@ -307,7 +307,7 @@ func TestRefusal(t *testing.T) {
 // grpc-go. Render is not asked about it.
 func TestKeyFunc(t *testing.T) {
 	t.Parallel()
-	locks, runs := newLocker(t), newOnce(t, newLocker(t))
+	locks := newLocker(t)
 	violation := &errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "session"}}}
 	detail, err := connect.NewErrorDetail(violation)
 	if err != nil {
@@ -336,6 +336,7 @@ func TestKeyFunc(t *testing.T) {
 		"context":         {context.Canceled, failed, rendered},
 	} {
 		key := func(context.Context, string, any) (string, error) { return "", c.failure }
+		runs := newOnce(t, newLocker(t)) // of this case, because cases run beside each other
 		for where, rules := range map[string][]grpcmw.Rule{
 			"Lock":             {grpcmw.Lock(locks, "order", key)},
 			"Lock with Render": {grpcmw.Lock(locks, "order", key, render)},
