@@ -53,16 +53,16 @@ func TestKeptAnswers(t *testing.T) {
 			"a damaged reply":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{0xff}}}}),
 		} {
 			s := newShop(t)
-			s.pay = mustNotRun(t)
-			o := s.runs()
+			s.OnPay = mustNotRun(t)
+			o := s.Runs()
 			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 			c := once.Call{Name: "grpc", Scope: "any", Key: "k", Fingerprint: grpcmw.FingerprintOf(Orders_Pay_FullMethodName, &Order{Id: "5"})}
 			if _, err := o.Do(t.Context(), c, func(context.Context) (once.Answer, error) { return once.Answer{Value: value}, nil }); err != nil {
 				t.Fatal(err)
 			}
-			r := s.call("5", key, "k")
-			if r.refused(t, codes.Internal, grpcmw.ReasonFailed); r.replayed() || !strings.Contains(r.err.Error(), "cannot be read") {
-				t.Errorf("%s: got %v, %v", name, r.err, r.trailer)
+			r := s.Call("5", key, "k")
+			if r.Refused(t, codes.Internal, grpcmw.ReasonFailed); r.Replayed() || !strings.Contains(r.Err.Error(), "cannot be read") {
+				t.Errorf("%s: got %v, %v", name, r.Err, r.Trailer)
 			}
 		}
 	})
@@ -78,16 +78,16 @@ func TestKeptAnswers(t *testing.T) {
 			limit := 1 + proto.Size(&status.Status{Details: []*anypb.Any{packed}})
 			for _, room := range []int{-1, 0, 1} {
 				s := newShop(t)
-				s.pay = func(context.Context, *Order) (*Receipt, error) { return r, nil }
-				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(limit+room))))
-				first, second := s.call("5", key, "k"), s.call("5", key, "k")
+				s.OnPay = func(context.Context, *Order) (*Receipt, error) { return r, nil }
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(limit+room))))
+				first, second := s.Call("5", key, "k"), s.Call("5", key, "k")
 				switch {
-				case first.err != nil:
-					t.Errorf("%d bytes: got %v", size, first.err)
+				case first.Err != nil:
+					t.Errorf("%d bytes: got %v", size, first.Err)
 				case room < 0:
-					second.refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
-				case second.err != nil || !second.replayed() || !proto.Equal(second.Receipt, r):
-					t.Errorf("%d bytes: got %v, %v", size, second.err, second.trailer)
+					second.Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+				case second.Err != nil || !second.Replayed() || !proto.Equal(second.Receipt, r):
+					t.Errorf("%d bytes: got %v, %v", size, second.Err, second.Trailer)
 				}
 			}
 		}
@@ -103,12 +103,12 @@ func TestKeptAnswers(t *testing.T) {
 		}
 		s := newShop(t)
 		s.open(nil, grpc.ChainUnaryInterceptor(
-			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))),
+			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()))),
 			func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
 				return dynamicpb.NewMessage(file.Messages().Get(0)), nil
 			}))
-		s.call("5", key, "k").is(t, "")
-		s.call("5", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+		s.Call("5", key, "k").Is(t, "")
+		s.Call("5", key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
 	})
 }
 

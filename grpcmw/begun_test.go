@@ -23,7 +23,7 @@ import (
 func TestDetachedFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int32{}
-	rule := grpcmw.Idempotent(s.runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.Detached())
+	rule := grpcmw.Idempotent(s.Runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.Detached())
 	intercept := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, rule))
 	info := &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}
 	handler := func(ctx context.Context, _ any) (any, error) {

@@ -93,14 +93,14 @@ func TestBounds(t *testing.T) {
 	t.Run("full queue is busy at once", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, core.WithMaxWaiting(1, 0))
-		s.pay = ok
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(2*soon)))))
-		release := s.hold("order:5")
+		s.OnPay = ok
+		s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Wait(2*soon)))))
+		release := s.Hold("order:5")
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
 		answers := make(chan codes.Code, 10)
 		for range cap(answers) {
-			go func() { answers <- status.Code(ask(ctx, s.client.Pay, &Order{Id: "5"}).err) }()
+			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
 		for range cap(answers) - 2 { // one asks the store, and one is queued after it
 			if code := within(t, "the others are refused", answers); code != codes.Aborted {

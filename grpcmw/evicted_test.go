@@ -19,20 +19,20 @@ func TestLateAnswer(t *testing.T) {
 			t.Parallel()
 			first, next := newReplica(t, server.Addr), newReplica(t, server.Addr)
 			for _, s := range []*shop{first, next} {
-				s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+				s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 					end, cancel := context.WithCancel(ctx)
 					cancel()
-					if err := s.locker.Close(end); err == nil {
+					if err := s.Locker.Close(end); err == nil {
 						t.Error("it was closed while a run goes on")
 					}
 					return attemptOf(ctx, o)
 				}
-				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())))
 			}
 			for i, s := range []*shop{first, next} {
-				r := s.call("5", key, fmt.Sprint("late-", len(opts)))
-				if r.is(t, "attempt 1"); r.replayed() != (i > 0) {
-					t.Errorf("call %d: replayed is %v", i+1, r.replayed())
+				r := s.Call("5", key, fmt.Sprint("late-", len(opts)))
+				if r.Is(t, "attempt 1"); r.Replayed() != (i > 0) {
+					t.Errorf("call %d: replayed is %v", i+1, r.Replayed())
 				}
 			}
 		})

@@ -19,21 +19,21 @@ import (
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int64{}
-	s.pay = counting(&runs)
-	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	s.OnPay = counting(&runs)
+	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 	same := func(t *testing.T, a, b *Order) bool {
 		t.Helper()
 		name := rand.Text()
-		first := ask(t.Context(), s.client.Pay, a, key, name)
-		if first.err != nil {
-			t.Fatal(first.err)
+		first := ask(t.Context(), s.Client.Pay, a, key, name)
+		if first.Err != nil {
+			t.Fatal(first.Err)
 		}
-		second := ask(t.Context(), s.client.Pay, b, key, name)
-		if second.err == nil {
-			second.is(t, first.GetText())
+		second := ask(t.Context(), s.Client.Pay, b, key, name)
+		if second.Err == nil {
+			second.Is(t, first.GetText())
 			return true
 		}
-		second.refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		second.Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
 		return false
 	}
 	packed := func(m proto.Message) *anypb.Any {

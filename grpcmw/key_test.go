@@ -49,13 +49,13 @@ func TestJoin(t *testing.T) {
 	t.Run("parts", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "x", grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Join(grpcmw.Field("id"), grpcmw.Field("i64"))))))
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "x", grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Join(grpcmw.Field("id"), grpcmw.Field("i64"))))))
 		for _, p := range [][2]string{{"a", "b:c"}, {"a:b", "c"}, {"a", "b"}, {"a%3Ab", "c"}} {
-			s.call(p[1], "a", p[0]).is(t, core.Key("x", p[0], p[1], "0"))
+			s.Call(p[1], "a", p[0]).Is(t, core.Key("x", p[0], p[1], "0"))
 		}
-		s.call("", "a", "b").refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		if r := s.call(strings.Repeat("x", 500), "a", strings.Repeat(":", 100)); status.Code(r.err) != codes.InvalidArgument {
-			t.Errorf("got %v for a key that is too long", r.err)
+		s.Call("", "a", "b").Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		if r := s.Call(strings.Repeat("x", 500), "a", strings.Repeat(":", 100)); status.Code(r.Err) != codes.InvalidArgument {
+			t.Errorf("got %v for a key that is too long", r.Err)
 		}
 	})
 

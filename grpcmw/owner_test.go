@@ -56,17 +56,17 @@ func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.
 	observer := core.WithObserver(core.SlogObserver(slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	p.caller, p.called = store(observer), store(observer)
 	p.called.open(grpcmw.Rules{
-		Orders_Refund_FullMethodName: {p.called.lock(take...)}, Orders_Watch_FullMethodName: {p.called.lock(take...)},
+		Orders_Refund_FullMethodName: {p.called.Lock(take...)}, Orders_Watch_FullMethodName: {p.called.Lock(take...)},
 	})
 	client := p.called.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(append(send, grpcmw.Retry(retry.None))...)))
-	p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+	p.caller.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 		lease, _ := core.LeaseFromContext(ctx)
 		p.secret(lease.Owner())
 		r := ask(ctx, client.Refund, o)
-		p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
-		return r.Receipt, r.err
+		p.clean(fmt.Sprint(r.Err, status.Convert(r.Err).Proto(), r.Header, r.Trailer))
+		return r.Receipt, r.Err
 	}
-	p.caller.open(on(Orders_Pay_FullMethodName, p.caller.lock()))
+	p.caller.open(on(Orders_Pay_FullMethodName, p.caller.Lock()))
 	return p
 }
 
@@ -97,8 +97,8 @@ func (p *pair) replay(id string, owners ...string) reply {
 	for _, owner := range owners {
 		md = append(md, "lockkit-owner", owner)
 	}
-	r := ask(p.t.Context(), p.called.client.Refund, &Order{Id: id}, md...)
-	p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
+	r := ask(p.t.Context(), p.called.Client.Refund, &Order{Id: id}, md...)
+	p.clean(fmt.Sprint(r.Err, status.Convert(r.Err).Proto(), r.Header, r.Trailer))
 	return r
 }
 
@@ -108,9 +108,7 @@ var send = []grpcmw.ClientOption{grpcmw.SendOwner()}
 func inMemory(t *testing.T) func(opts ...core.Option) *shop {
 	first := newShop(t)
 	return func(opts ...core.Option) *shop {
-		s := &shop{t: t, store: first.store}
-		s.pay, s.refund, s.show = ok, ok, ok
-		return s.lockIn(s.store, opts...)
+		return newShopOn(t, first.Store, opts...)
 	}
 }
 
@@ -123,13 +121,13 @@ func TestOwner(t *testing.T) {
 func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 	t.Run("called service joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		tokens, inside := make(chan uint64, 2), p.caller.pay
-		p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		tokens, inside := make(chan uint64, 2), p.caller.OnPay
+		p.caller.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			lease, _ := core.LeaseFromContext(ctx)
 			tokens <- lease.Token()
 			return inside(ctx, o)
 		}
-		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			lease, _ := core.LeaseFromContext(ctx)
 			tokens <- lease.Token()
 			if sent := metadata.ValueFromIncomingContext(ctx, "lockkit-owner"); sent != nil {
@@ -138,12 +136,12 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			if p.called.isFree("order:j") || p.caller.isFree("order:j") {
 				t.Error("the key is free for others while both are inside")
 			}
-			if r := p.replay("j"); status.Code(r.err) != codes.Aborted {
-				t.Errorf("a call without the owner got %v", r.err)
+			if r := p.replay("j"); status.Code(r.Err) != codes.Aborted {
+				t.Errorf("a call without the owner got %v", r.Err)
 			}
 			return ok(ctx, o)
 		}
-		p.caller.call("j").is(t, "order:j")
+		p.caller.Call("j").Is(t, "order:j")
 		if a, b := <-tokens, <-tokens; a != b || a == 0 {
 			t.Errorf("the tokens are %d and %d", a, b)
 		}
@@ -155,44 +153,44 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 	})
 	t.Run("only one side has the option", func(t *testing.T) {
 		for _, p := range []*pair{newPair(t, store, nil, grpcmw.TakeOwner()), newPair(t, store, send)} {
-			p.called.refund = mustNotRun(t)
-			p.caller.call("o").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.called.OnRefund = mustNotRun(t)
+			p.caller.Call("o").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			p.clean(p.log.text())
 		}
 	})
 	t.Run("stranger replays an owner", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		p.caller.call("s").is(t, "order:s")
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:s")
+		p.caller.Call("s").Is(t, "order:s")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:s")
 		if err != nil {
 			t.Fatal(err)
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).is(t, "order:s") // not yet: the owner is enough to join
+		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is all it takes to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		release := p.caller.hold("order:s") // another holder
-		p.replay("s", owner).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		release := p.caller.Hold("order:s") // another holder
+		p.replay("s", owner).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
 		// The key is free: the stranger has it as any caller would, and not under that owner.
-		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {
 				t.Error("the released owner is one again")
 			}
-			if r := p.replay("s", owner); status.Code(r.err) != codes.Aborted {
-				t.Errorf("beside the stranger the same owner got %v", r.err)
+			if r := p.replay("s", owner); status.Code(r.Err) != codes.Aborted {
+				t.Errorf("beside the stranger the same owner got %v", r.Err)
 			}
 			return ok(ctx, o)
 		}
-		p.replay("s", owner).is(t, "order:s")
+		p.replay("s", owner).Is(t, "order:s")
 		p.clean(p.log.text())
 	})
 	t.Run("owner of another key", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:k")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,22 +198,22 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		owner := lease.Owner()
 		p.secret(owner)
 		for _, bad := range [][]string{{""}, {owner, owner}, {strings.Repeat("x", 200)}, {"a b"}, {".7"}, {"nobody.7"}} {
-			p.replay("k", bad...).refused(t, codes.Aborted, grpcmw.ReasonBusy)
-			p.replay("l", bad...).is(t, "order:l")
+			p.replay("k", bad...).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.replay("l", bad...).Is(t, "order:l")
 		}
-		p.replay("l", owner).is(t, "order:l")
+		p.replay("l", owner).Is(t, "order:l")
 		p.clean(p.log.text())
 	})
 	t.Run("stream joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		finish := make(chan struct{})
-		p.called.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		p.called.OnWatch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			r, err := ok(out.Context(), o)
 			err = errors.Join(err, out.Send(r))
 			within(t, "the stream may end", finish)
 			return err
 		}
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:w")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:w")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +222,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			"a stranger":                  metadata.AppendToOutgoingContext(t.Context(), "lockkit-owner", "nobody"),
 			"a caller that does not send": lease.Context(),
 		} {
-			in, err := p.called.client.Watch(ctx, &Order{Id: "w"})
+			in, err := p.called.Client.Watch(ctx, &Order{Id: "w"})
 			if err == nil {
 				_, err = in.Recv()
 			}
@@ -269,7 +267,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			}
 		}
 		call(t.Context())
-		lease, err := s.locker.Acquire(t.Context(), "order:m")
+		lease, err := s.Locker.Acquire(t.Context(), "order:m")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,8 +100,10 @@ func (e *refused) GRPCStatus() *status.Status { return e.status }
 // refuse refuses a call with r. It sets a trailer and no header: clients try again by
 // themselves only if no header was sent.
 func (g *config) refuse(ctx context.Context, r Refusal) error {
-	if s, ok := status.FromError(r.Err); ok && r.Reason == ReasonFailed && s.Code() != codes.OK {
-		return &refused{s, r.Err} // a KeyFunc's, or the stream's
+	if r.Reason == ReasonFailed {
+		if s, ok := statusOf(ctx, r.Err); ok && s.Code() != codes.OK {
+			return &refused{s, r.Err} // of a KeyFunc, or of the stream
+		}
 	}
 	r.pushBack(ctx)
 	s := g.render(ctx, r)
@@ -109,6 +111,20 @@ func (g *config) refuse(ctx context.Context, r Refusal) error {
 		s = r.Status() // a refusal is never a reply
 	}
 	return &refused{s, r.Err}
+}
+
+// statusOf returns the status that is sent for err, the error of a KeyFunc or of the stream.
+func statusOf(ctx context.Context, err error) (*status.Status, bool) {
+	stream := grpc.ServerTransportStreamFromContext(ctx)
+	for r, ok := stream.(*recorder); ok; r, ok = stream.(*recorder) {
+		stream = r.ServerTransportStream
+	}
+	if other, ok := stream.(bridge.Errors); ok {
+		if s := other.StatusOf(err); s != nil {
+			return s, true
+		}
+	}
+	return status.FromError(err)
 }
 
 func (r Refusal) pushBack(ctx context.Context) {

@@ -61,10 +61,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 	}
 	l, acquire := adapter.Terms(o)
 	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
-	m.terms = termsOf("Idempotent", l, acquire)
-	if m.wait == 0 {
-		m.wait = -1 // the value of a Once without a wait
-	}
+	m.terms = termsOf("Idempotent", l, append([]core.AcquireOption{core.Wait(unasked)}, acquire...))
 	m.acquire = nil // o has these options
 	return middleware(m.process)
 }

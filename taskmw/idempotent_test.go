@@ -262,7 +262,11 @@ func TestIdempotent(t *testing.T) {
 			for _, c := range []struct {
 				opts []once.Option
 				want time.Duration
-			}{{nil, time.Second}, {[]once.Option{once.Acquire(core.Wait(7 * time.Second))}, 7 * time.Second}} {
+			}{
+				{nil, time.Second},
+				{[]once.Option{once.Acquire(core.Wait(7 * time.Second))}, 7 * time.Second},
+				{[]once.Option{once.Acquire(core.Wait(0))}, 0},
+			} {
 				mw := taskmw.Idempotent(newOnce(t, memLocker(t), c.opts...), "mail", taskmw.Payload("id"))
 				begun, finish := make(chan struct{}), make(chan struct{})
 				go func() {
@@ -279,6 +283,9 @@ func TestIdempotent(t *testing.T) {
 					t.Errorf("got %v after %v, want %v", err, waited, c.want)
 				}
 				time.AfterFunc(c.want/2, func() { close(finish) })
+				if c.want == 0 {
+					time.Sleep(time.Millisecond)
+				}
 				if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); err != nil {
 					t.Errorf("got %v", err)
 				}

@@ -48,6 +48,8 @@ type storeFlags struct {
 	url    string
 	prefix optional
 	plain  bool
+	proxy  bool
+	silent bool // scripts do not publish
 }
 
 // optional is a text that may be empty. It records whether the text was given.
@@ -63,11 +65,16 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "")
 	flags.Var(&f.prefix, "prefix", "")
 	flags.BoolVar(&f.plain, "plain", false, "")
+	flags.BoolVar(&f.proxy, "proxy", false, "")
+	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
 
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
   -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
+  -proxy         a proxy spreads the Redis keys over several servers
+  -no-scripted-wake-ups
+                 the Redis server runs no script with PUBLISH in it
 `
 
 // storeClient is a store with its client.
@@ -100,8 +107,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
-	case f.plain || f.prefix.given:
-		return nil, fmt.Errorf("-prefix and -plain are for Redis: %w", core.ErrInvalid)
+	case f.plain || f.prefix.given || f.proxy || f.silent:
+		return nil, fmt.Errorf("-prefix, -plain, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -204,6 +211,12 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	}
 	if f.plain {
 		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if f.proxy {
+		opts = append(opts, redisstore.WithProxy())
+	}
+	if f.silent {
+		opts = append(opts, redisstore.WithoutScriptedWakeUps())
 	}
 	s, err := redisstore.New(client, opts...)
 	if err != nil {
