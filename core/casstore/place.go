@@ -187,7 +187,8 @@ type Sweeper interface {
 	// before it deletes an entry with that token.
 	Raise(ctx context.Context, token uint64) error
 
-	// Delete deletes the entry of key if it still has the version of old, and reports
-	// whether it did.
-	Delete(ctx context.Context, key string, old Entry) (bool, error)
+	// Delete deletes each of the entries that still has the version of its item, in as few
+	// steps as it can, and returns how many it has deleted. It leaves out an entry that another
+	// client has locked. There are at most 1,000, of different keys.
+	Delete(ctx context.Context, items []Item) (deleted int, err error)
 }

@@ -28,7 +28,7 @@
 //
 // Nothing is held up by an open transaction of yours, and no lock of yours by one
 // of these. A row without live entries is deleted some minutes later, by the acquires of any
-// key; no job is needed.
+// key, with up to 999 others in one statement. No job is needed.
 //
 // # Tokens
 //

@@ -54,7 +54,8 @@ type Dialect interface {
 	// and there is one now, it may fail as for any other key that is there already.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	Delete(key string, version int64) Statement
+	// Delete changes those rows that have the versions of items. It waits for no locked row.
+	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables: a random one, of which a copy of the database has the same.
 	ID() Statement

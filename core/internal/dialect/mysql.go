@@ -205,10 +205,18 @@ func (d MySQL) Raise(token uint64) Statement {
 	return t.add(") WHERE ", mysqlAlone).end()
 }
 
-// Delete implements Dialect.
-func (d MySQL) Delete(key string, version int64) Statement {
-	t := d.text().add(mysqlWait, "DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version)
-	return t.add(" AND ", mysqlAlone).end()
+// Delete implements Dialect. Rows are found by their names alone, so that no gap between rows of
+// the index due is locked.
+func (d MySQL) Delete(items []casstore.Item) Statement {
+	t := d.text().add(mysqlNoWait, "DELETE k FROM (SELECT name FROM lockkit_locks WHERE (")
+	for i, item := range items {
+		if i > 0 {
+			t.add(" OR ")
+		}
+		t.add("name=").name(item.Key).add(" AND version=").num(item.Version)
+	}
+	t.add(") AND ", mysqlAlone, " LIMIT ", strconv.Itoa(len(items)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k")
+	return t.add(" ON k.name=l.name").end()
 }
 
 // mysqlID differs on a replica, which has the same rows: two servers of one replication

@@ -196,10 +196,20 @@ func (d PostgreSQL) Raise(token uint64) Statement {
 	return t.add(") FROM ", durable, " c").end()
 }
 
-// Delete implements Dialect.
-func (d PostgreSQL) Delete(key string, version int64) Statement {
-	t := d.text().add("DELETE FROM lockkit.locks k USING ", fast, " c WHERE k.name=").name(key)
-	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
+// Delete implements Dialect. The names and versions are two arrays, so that each page of rows has
+// the same statement.
+func (d PostgreSQL) Delete(items []casstore.Item) Statement {
+	names, versions := []byte("{"), []byte("{")
+	for i, item := range items {
+		if i > 0 {
+			names, versions = append(names, ','), append(versions, ',')
+		}
+		names = hex.AppendEncode(names, []byte(item.Key))
+		versions = strconv.AppendInt(versions, item.Version, 10)
+	}
+	t := d.text().add("WITH c AS MATERIALIZED ", fast, ",l AS MATERIALIZED (SELECT k.name FROM unnest(").word(string(names) + "}")
+	t.add("::text[],").word(string(versions) + "}").add("::bigint[]) d(name,version) JOIN lockkit.locks k ON k.name=pg_catalog.decode(d.name,'hex')")
+	return t.add(" AND k.version=d.version FOR UPDATE OF k SKIP LOCKED) DELETE FROM lockkit.locks k USING c,l WHERE k.name=l.name AND c.now>0").end()
 }
 
 // ID implements Dialect.

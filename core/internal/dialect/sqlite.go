@@ -138,8 +138,15 @@ func (d SQLite) Raise(token uint64) Statement {
 }
 
 // Delete implements Dialect.
-func (d SQLite) Delete(key string, version int64) Statement {
-	return d.text().add("DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version).end()
+func (d SQLite) Delete(items []casstore.Item) Statement {
+	t := d.text().add("DELETE FROM lockkit_locks WHERE (name,version) IN (VALUES ")
+	for i, item := range items {
+		if i > 0 {
+			t.add(",")
+		}
+		t.add("(").name(item.Key).add(",").num(item.Version).add(")")
+	}
+	return t.add(")").end()
 }
 
 // ID implements Dialect.
