@@ -92,8 +92,8 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// A pool that the caller's transaction has for itself is an error, and holds up nobody.
-func TestIn_FullPool(t *testing.T) {
+// A Commit needs no connection beside that of the caller's transaction.
+func TestIn_PoolOfOne(t *testing.T) {
 	t.Parallel()
 	pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1"))
 	s := newStore(t, pool)

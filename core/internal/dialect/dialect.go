@@ -44,7 +44,8 @@ type Dialect interface {
 	Extend(claims []store.Claim, ttl time.Duration, version int64) Statement
 	// Extended reads the names of those of claims whose row has the version.
 	Extended(claims []store.Claim, version int64) Statement
-	// Load reads one row in the order of Row.Fields, also if key has none.
+	// Load reads one row in the order of Row.Fields, also if key has none. Only Load reads the ID
+	// of the tables, as ID does.
 	Load(key string, w casstore.Want) Statement
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
@@ -109,13 +110,14 @@ type Row struct {
 	Schema int  // the version of the tables
 
 	name, lease, owner, state, value                       []byte
+	ID     string
 	now, floor, version, token, since, until, written, due int64
 }
 
 // Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Writes, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }

@@ -162,14 +162,14 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d MySQL) rows(value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+func (d MySQL) rows(id string, value bool) *text {
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
 // reads to replicas.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
-	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	t := d.rows(mysqlID, w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
 		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}
@@ -178,13 +178,13 @@ func (d MySQL) Load(key string, w casstore.Want) Statement {
 
 // List implements Dialect.
 func (d MySQL) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d MySQL) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 

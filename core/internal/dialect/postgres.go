@@ -132,24 +132,24 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d PostgreSQL) rows(value bool) *text {
-	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+func (d PostgreSQL) rows(id string, value bool) *text {
+	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
 // Load implements Dialect.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
-	return d.rows(w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d PostgreSQL) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d PostgreSQL) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 

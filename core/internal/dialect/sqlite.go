@@ -103,24 +103,24 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d SQLite) rows(value bool) *text {
-	return d.text().add("SELECT true,true,f.version,", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+func (d SQLite) rows(id string, value bool) *text {
+	return d.text().add("SELECT true,true,f.version,", id, ",", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect.
 func (d SQLite) Load(key string, w casstore.Want) Statement {
-	return d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d SQLite) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k ON k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d SQLite) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k ON k.due<=", sqliteNow, "/").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k ON k.due<=", sqliteNow, "/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 

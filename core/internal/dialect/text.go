@@ -167,7 +167,10 @@ func valueColumn(wanted bool) string {
 }
 
 // thisVersion stands for what is read before the time, where the version was read before.
-var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ","
+var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',"
+
+// noID stands for the ID of the tables where it is not read.
+const noID = "''"
 
 // ofThisVersion is true if the tables are those of this package.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)

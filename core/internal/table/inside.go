@@ -82,8 +82,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	return in, err
 }
 
-// hasID reports whether the tables of p have this ID. It asks for it if it does not have this
-// one yet.
+// hasID reports whether the tables of p have this ID. It asks for it, on another connection than
+// that of the caller, if no Load has read this one.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil

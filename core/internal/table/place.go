@@ -38,7 +38,7 @@ type Place struct {
 	// Together is how many holds one statement extends at most.
 	Together int
 
-	id atomic.Pointer[string] // of the tables, once it was read
+	id atomic.Pointer[string] // of the tables, as it was read last
 }
 
 var (
@@ -85,6 +85,10 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 			return errOld
 		case r.Schema > dialect.SchemaVersion:
 			return errNew
+		}
+		if known := p.id.Load(); r.ID != "" && (known == nil || *known != r.ID) {
+			id := r.ID // apart from the row, which has a value
+			p.id.Store(&id)
 		}
 		items = append(items, r.Item())
 		return nil
