@@ -48,6 +48,11 @@
 // together with its effect. The user of the transaction needs SELECT on lockkit.version, and
 // SELECT and UPDATE on lockkit.locks.
 //
+// Commit fails with store.ErrUnsupported in another database, which it knows by the random ID in
+// lockkit.version, and in a logical replica, which has the ID of its origin. A copy of the database
+// has the same ID too: a restored backup, or a logical replica whose subscription was dropped. So
+// the transaction's pool must lead to the server of the locks.
+//
 // # Poolers
 //
 // Everything works through a pooler in transaction mode, such as pgbouncer:

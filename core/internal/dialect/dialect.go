@@ -61,7 +61,8 @@ type Dialect interface {
 	// ID reads the ID of the tables: a random one, of which a copy of the database has the same.
 	ID() Statement
 	// Inside reads, in the transaction of the caller, whether its isolation level is fit for a
-	// Commit, the ID and the version of its tables, and how many bytes a statement may have.
+	// Commit, and whether its tables are no logical replica, the ID and the version of these,
+	// and how many bytes a statement may have.
 	Inside() Statement
 	// LoadLocked is Load in the transaction of the caller. It reads the newest row, without its
 	// value, and keeps others from changing it. If key has no row it reads none. SaveLocked

@@ -228,7 +228,7 @@ func (MySQL) ID() Statement { return Statement{Text: "SELECT " + mysqlID + " FRO
 
 // Inside implements Dialect.
 func (MySQL) Inside() Statement {
-	return Statement{Text: "SELECT 1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
+	return Statement{Text: "SELECT 1=1,1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every isolation

@@ -218,7 +218,8 @@ func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockki
 // Inside implements Dialect. Above READ COMMITTED the row may be read as it was before the last
 // extension, and cannot be written then.
 func (PostgreSQL) Inside() Statement {
-	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted'),id,version,0 FROM lockkit.version"}
+	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
+		"NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid),f.id,f.version,0 FROM lockkit.version f"}
 }
 
 // LoadLocked implements Dialect.

@@ -154,7 +154,7 @@ func (SQLite) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_ve
 
 // Inside implements Dialect.
 func (SQLite) Inside() Statement {
-	return Statement{Text: "SELECT true,id,version,0 FROM lockkit_version"}
+	return Statement{Text: "SELECT true,true,id,version,0 FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. If another connection has written since the transaction began
