@@ -33,7 +33,8 @@ type Place interface {
 	//   - If old.Version is 0, there must be no entry. A place that deletes entries must
 	//     still have old.Floor too.
 	//   - In a place with replicas, old.Now must be the time, or one up to a second ago: that of
-	//     a replica may be any other, and nothing may last by it.
+	//     a replica may be any other, and nothing may last by it. A long e.Value may take more
+	//     time on its way, as another second for 32 MiB.
 	//
 	// Save keeps e.Version with the entry, so that a later Load returns it: also a place
 	// that counts changes by itself. It returns false and nil if that is not so, and the

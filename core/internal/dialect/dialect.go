@@ -51,7 +51,8 @@ type Dialect interface {
 	List(after string, most int) Statement
 	Dead(most int) Statement
 	// Save changes one row, or none: none too if the server's time is not within a second
-	// after that of old, as if a replica has answered whose clock differs. If old was no row
+	// after that of old, as if a replica has answered whose clock differs. For a value of 32 MiB
+	// it is another second. If old was no row
 	// and there is one now, it may fail as for any other key that is there already.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
@@ -109,9 +110,9 @@ type Row struct {
 	Alone  bool // false: the session would not commit by itself
 	Writes bool // false: the server does not write, as a replica does not
 	Schema int  // the version of the tables
+	ID     string
 
 	name, lease, owner, state, value                       []byte
-	ID     string
 	now, floor, version, token, since, until, written, due int64
 }
 
@@ -153,8 +154,13 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// settled is how long after a Load a Save changes something, in microseconds.
-const settled = 1_000_000
+const (
+	// settled is how long after a Load a Save changes something, in microseconds, apart from the
+	// time for its value.
+	settled = 1_000_000
+	// pace is how many bytes of a value arrive in a microsecond, on a slow network.
+	pace = 32
+)
 
 // bucket is the unit of the column due, in microseconds: a row is swept some minutes after
 // nothing of it is alive, so that few writes change the index.

@@ -196,7 +196,7 @@ func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	} else {
 		t.update("lockkit_locks", key, &old, &e)
 	}
-	return t.soon(mysqlNow, &old).add(" AND ", mysqlAlone).end()
+	return t.soon(mysqlNow, &old, &e).add(" AND ", mysqlAlone).end()
 }
 
 // Raise implements Dialect.

@@ -157,9 +157,9 @@ func (d PostgreSQL) Dead(most int) Statement {
 func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
 	if old.Version == 0 {
-		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old).add(" ON CONFLICT (name) DO NOTHING").end()
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).wake(key, e.Wake).end()
+	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old, &e).wake(key, e.Wake).end()
 }
 
 // Channel is the one on which PostgreSQL notifies the claims that wait, in the transaction that
@@ -216,7 +216,8 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
 // Inside implements Dialect. Above READ COMMITTED the row may be read as it was before the last
-// extension, and cannot be written then.
+// extension, and cannot be written then. A table that a subscription writes is a logical replica,
+// which has the ID of its origin. Every user may read which ones are.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
 		"NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid),f.id,f.version,0 FROM lockkit.version f"}

@@ -127,9 +127,9 @@ func (d SQLite) Dead(most int) Statement {
 // Save implements Dialect.
 func (d SQLite) Save(key string, old, e casstore.Entry) Statement {
 	if old.Version == 0 {
-		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).soon(sqliteNow, &old).add(" ON CONFLICT (name) DO NOTHING").end()
+		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).soon(sqliteNow, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return d.text().update("lockkit_locks", key, &old, &e).soon(sqliteNow, &old).end()
+	return d.text().update("lockkit_locks", key, &old, &e).soon(sqliteNow, &old, &e).end()
 }
 
 // Raise implements Dialect.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -165,6 +166,32 @@ func TestRows(t *testing.T) {
 	})
 }
 
+// A long value has more time on its way than a second.
+func TestSave_LongValue(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	p, _ := database{sqlstore.SQLite, "sqlite", "file:" + file}.place(t)
+	value := make([]byte, 48<<20)
+	for _, c := range []struct {
+		value []byte
+		want  bool
+	}{{nil, false}, {value[:1<<20], false}, {value, true}} {
+		saved := false
+		for range 5 { // on a busy machine a Save can take longer
+			old := load(t, p, "key", false)
+			old.Now = old.Now.Add(-1300 * time.Millisecond)
+			ok, err := p.Save(t.Context(), "key", old, casstore.Entry{Version: version(), Due: old.Now, Value: c.value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			saved = saved || ok
+		}
+		if saved != c.want {
+			t.Errorf("a value of %d bytes: saved %v, want %v", len(c.value), saved, c.want)
+		}
+	}
+}
+
 // sweep raises the floor and deletes the row of key.
 func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	t.Helper()
@@ -178,32 +205,6 @@ func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	}
 }
 
-func TestMigrate(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, d database) {
-		var all sync.WaitGroup
-		for range 4 {
-			db := d.open(t)
-			all.Go(func() {
-				if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil && !strings.Contains(err.Error(), "locked") {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		p, db := d.place(t)
-		take(t, p, claim("kept", long))
-		if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil {
-			t.Error(err)
-		}
-		if r := load(t, p, "kept", false); r.Alone.Lease == "" {
-			t.Error("a second Migrate has removed a lock")
-		}
-	})
-}
-
-// Neither Migrate nor the text for tools makes newer tables older, also if they were made after
-// Migrate has looked.
 // A page of rows is deleted by one statement, which leaves the rows that were written since they
 // were read, and those that are locked.
 func TestDelete(t *testing.T) {
@@ -278,6 +279,32 @@ func TestDelete_LongKeys(t *testing.T) {
 	})
 }
 
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		var all sync.WaitGroup
+		for range 4 {
+			db := d.open(t)
+			all.Go(func() {
+				if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil && !strings.Contains(err.Error(), "locked") {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		p, db := d.place(t)
+		take(t, p, claim("kept", long))
+		if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil {
+			t.Error(err)
+		}
+		if r := load(t, p, "kept", false); r.Alone.Lease == "" {
+			t.Error("a second Migrate has removed a lock")
+		}
+	})
+}
+
+// Neither Migrate nor the text for tools makes newer tables older, also if they were made after
+// Migrate has looked.
 func TestMigrate_Newer(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
