@@ -133,6 +133,6 @@
 // A lock is as durable as a commit. The Store sees to it that a grant is on disk
 // before it returns, also where synchronous_commit is off; with fsync off, or
 // after a failover to a replica that has not seen it, a lock can be granted
-// twice, with a higher token. It works at every default_transaction_isolation; from the first
-// serialization failure on, statements set READ COMMITTED.
+// twice, with a higher token. It works at every default_transaction_isolation. Where that is
+// above READ COMMITTED, statements set READ COMMITTED from the first serialization failure on.
 package pgstore

@@ -270,7 +270,7 @@ func TestRoundTrips(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		trips("acquire that meets another transaction", 3, meet)
+		trips("acquire that meets another transaction", 4, meet)
 		trips("release", 1, func() { release(t, s, c) })
 		trips("acquire that meets another one", 1, meet)
 	})

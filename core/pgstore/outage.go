@@ -32,11 +32,13 @@ func (p *place) Probe(ctx context.Context) error {
 
 // writable is nil if the transaction of a call could write.
 func (p *place) writable(ctx context.Context, conn *pgconn.PgConn) error {
-	text, n := "SHOW transaction_read_only", 1
+	const text = "SHOW transaction_read_only"
+	a, err := answer{}, error(nil)
 	if p.isolated.Load() {
-		text, n = begin+text+commit, 3
+		a, err = committed(ctx, conn, text)
+	} else {
+		a, err = results(ctx, conn, text, 1)
 	}
-	a, err := results(ctx, conn, text, n)
 	if err == nil && len(a.rows) == 1 && len(a.rows[0]) == 1 && string(a.rows[0][0]) == "on" {
 		return errReadOnly
 	}

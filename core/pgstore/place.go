@@ -35,7 +35,7 @@ type place struct {
 	prepared table.Place // the same, with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// A transaction of this database has met another one, as it saw one snapshot: each
+	// A transaction of this database has met another one, and sees one snapshot by default: each
 	// statement sets its isolation level.
 	isolated atomic.Bool
 	// A server took no locks, and no other one was found since.
@@ -150,7 +150,7 @@ const (
 
 // send sends a statement on the connection of ctx, or on any. If the server has undone it
 // because of the isolation level of its transaction, send repeats it in a transaction that sets
-// the level. It does so for every further statement from the beginning.
+// the level. It does so for each further statement at once.
 func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok {
@@ -180,12 +180,44 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	if !p.isolated.Load() {
 		a, err := results(ctx, conn, st.Text, 1)
-		if !hasCode(err, codeSerialization) {
+		if !hasCode(err, codeSerialization) || !p.hasSnapshots(ctx, conn) {
 			return a, err
 		}
+	}
+	return committed(ctx, conn, st.Text)
+}
+
+// hasSnapshots reports whether the transactions of conn are above READ COMMITTED by default. The
+// first connection on which they are has every statement of p set its level. A connection is asked
+// once: other serialization failures, as of a trigger or a standby, do not change its level.
+func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
+	s := sessionOf(conn)
+	if s.committed {
+		return false
+	}
+	a, err := results(ctx, conn, "SHOW transaction_isolation", 1)
+	if err != nil {
+		return false
+	}
+	level := string(a.rows[0][0])
+	s.committed = level == "read committed" || level == "read uncommitted"
+	if !s.committed {
 		p.isolated.Store(true)
 	}
-	return results(ctx, conn, begin+st.Text+commit, 3)
+	return !s.committed
+}
+
+// committed runs a statement in a transaction that sets its isolation level. If the statement
+// fails, committed also rolls back: the error of the next statement would be that of a
+// transaction that has failed.
+func committed(ctx context.Context, conn *pgconn.PgConn, text string) (answer, error) {
+	a, err := results(ctx, conn, begin+text+commit, 3)
+	if err != nil && !conn.IsClosed() && conn.TxStatus() != 'I' {
+		if _, failed := results(ctx, conn, "ROLLBACK", 1); failed != nil {
+			shut(conn)
+		}
+	}
+	return a, err
 }
 
 // answer is what statements have returned and changed.
