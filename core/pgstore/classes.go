@@ -18,6 +18,8 @@ const (
 	codeNoTransaction = "25P01"
 	// codeNoStatement is that of a prepared statement that is not there.
 	codeNoStatement = "26000"
+	// codeStatementExists is that of a prepared statement whose name is taken.
+	codeStatementExists = "42P05"
 	// codeSerialization is that of a transaction with one snapshot that met another one.
 	codeSerialization = "40001"
 )

@@ -2,6 +2,8 @@ package pgstore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strconv"
 
@@ -90,8 +92,10 @@ func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialec
 	s := sessionOf(conn)
 	name, ok := s.names[st.Text]
 	if !ok {
-		name = "lockkit_" + strconv.Itoa(len(s.names))
-		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil {
+		// A statement that is there already, as after a Describe that has failed, has this text.
+		sum := sha256.Sum256([]byte(st.Text))
+		name = "lockkit_" + hex.EncodeToString(sum[:16])
+		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil && !hasCode(err, codeStatementExists) {
 			return answer{}, p.failed(ctx, conn, err, true)
 		}
 		s.names[st.Text] = name
