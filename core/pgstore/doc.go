@@ -56,9 +56,10 @@
 // # Poolers
 //
 // Everything works through a pooler in transaction mode, such as pgbouncer:
-// nothing is prepared there, no session is relied on. The exception are wake-ups. A
-// Store that finds that notifications do not arrive says so, and waiters
-// ask about once a second; WithListener names a way around the pooler.
+// nothing is prepared there, no session is relied on. The exception are wake-ups. Behind a
+// pooler a Store first tries a channel of its own. If notifications do not arrive there, it
+// says so and does not listen, and waiters ask about once a second. WithListener names a way
+// around the pooler.
 //
 // A connection that leads to the server itself has the statements of the usual lock prepared, unless
 // the pool's DefaultQueryExecMode is another one than pgx's. The Store asks each connection once.
