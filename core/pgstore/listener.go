@@ -16,22 +16,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
-// These bound how long a waiter relies on a connection that died in silence.
 const (
+	// pingEvery and pingLimit limit how long a waiter relies on a connection that fell silent.
 	pingEvery = 2 * time.Second
 	pingLimit = 3 * time.Second
-	deafFor   = time.Minute // until a pooler is tried again: its mode may have been changed
+	// deafFor is the pause until a pooler is tried again: its mode may have changed.
+	deafFor = time.Minute
 )
 
-// listen is for the hub.
+// listen opens the connection of l and delivers its notifications until ctx is done, the
+// connection breaks, or nobody uses it.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// It ends with the process at the latest; a server that is gone is not
-		// waited for.
+		// The process closes it at the latest. A server that is gone is not waited for.
 		closing, cancel := context.WithTimeout(context.Background(), callLimit/2)
 		defer cancel()
 		_ = conn.Close(closing)
@@ -67,7 +68,7 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	}
 }
 
-// connect makes a connection like those of the pool, or as WithListener says.
+// connect makes a connection like those of the pool, or the one of WithListener.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -77,7 +78,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return connectAs(ctx, s.place.pool.Config())
 }
 
-// connectAs connects as a pool does.
+// connectAs connects like a pool.
 func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {

@@ -16,17 +16,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// session is what is known of a connection.
+// session has what the Store knows of a connection.
 type session struct {
-	asked     bool              // whether it keeps what is prepared
-	keeps     bool              // what is prepared
-	names     map[string]string // of the statements that are prepared, by their texts
+	asked     bool              // keeps is known
+	keeps     bool              // it keeps prepared statements
+	names     map[string]string // of prepared statements, by their texts
 	committed bool              // its transactions are known to be READ COMMITTED by default
 }
 
-// sessionKey is that of the session in what pgx keeps of a connection.
+// sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
 
+// sessionOf returns the session of conn, a new one at first.
 func sessionOf(conn *pgconn.PgConn) *session {
 	s, ok := conn.CustomData()[sessionKey].(*session)
 	if !ok {
@@ -36,8 +37,8 @@ func sessionOf(conn *pgconn.PgConn) *session {
 	return s
 }
 
-// maxWords is how long the key, the lease and the owner of a claim are together in a statement
-// that is prepared: its message fits into one segment of 1,280 bytes, the least that IPv6 has.
+// maxWords limits the bytes of a claim's key, lease and owner in a prepared statement: its message
+// fits into one segment of 1,280 bytes, the smallest packet of IPv6.
 const maxWords = 640
 
 // Take implements casstore.Usual.
@@ -50,10 +51,9 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return p.by(ctx, c).Give(ctx, c, version)
 }
 
-// by returns the Place whose statements are prepared, if the connection of ctx keeps these, or
-// the one that has them in full. Statements are prepared if pgx would do so, the words of c are
-// short, and the connection leads to the server itself: a pooler may give the next statement to
-// another session.
+// by returns the Place with prepared statements, if the connection of ctx keeps these, or else the
+// one with texts. Statements are prepared if pgx would do so, the words of c are short, and the
+// connection leads to the server itself: a pooler may send the next statement to another session.
 func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||
@@ -85,9 +85,9 @@ func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	return string(a.rows[0][0]) == strconv.Itoa(int(conn.PID())), nil
 }
 
-// execPrepared executes a statement with arguments, which it prepares with its first use in a
-// session. The message that executes it is one write. So the server gets all of it or nothing, as
-// with a text, where it fits into one segment.
+// execPrepared executes a statement with arguments, and prepares it before its first use in a
+// session. The message that executes it is one write of one segment. So the server receives all of
+// it or nothing, as with a text.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	s := sessionOf(conn)
 	name, ok := s.names[st.Text]
@@ -116,7 +116,7 @@ func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialec
 	return answer{r.Rows, r.CommandTag.RowsAffected()}, nil
 }
 
-// failed is the error of a statement that is prepared or executed.
+// failed returns the error of a statement whose preparation or execution failed with err.
 func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, preparing bool) error {
 	c, answered := classOf(err)
 	if answered && !c.kept {
@@ -125,7 +125,7 @@ func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, prep
 	switch {
 	case hasCode(err, codeSerialization):
 		p.hasSnapshots(ctx, conn)
-	case hasCode(err, codeNoStatement): // somebody has taken it out of the session
+	case hasCode(err, codeNoStatement): // somebody has removed it from the session
 		sessionOf(conn).keeps = false
 	}
 	err = verdict(err)
