@@ -73,7 +73,8 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d statements are prepared, want none", n)
 		}
 	})
-	t.Run("where a hook of the pool takes them out of the session", func(t *testing.T) {
+	// A hook of the pool removes them from the session.
+	t.Run("removed by a hook", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(c *pgxpool.Config) {
 			c.AfterRelease = func(conn *pgx.Conn) bool {
@@ -87,7 +88,8 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d connections were made, want 1", n)
 		}
 	})
-	t.Run("after a Describe that has failed", func(t *testing.T) {
+	// A failed Describe leaves a prepared statement behind.
+	t.Run("failed Describe", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, server.URLAt(withoutDescribe(t, server.Addr), "pool_max_conns=1"))
 		s := newStore(t, pool)
@@ -102,7 +104,7 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d connections were made, want 1", n)
 		}
 	})
-	t.Run("not with words of more than a segment", func(t *testing.T) {
+	t.Run("not with long words", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s := newStore(t, pool)
@@ -114,7 +116,8 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d statements are prepared, want none", n)
 		}
 	})
-	t.Run("a reply that is lost leaves the outcome unknown", func(t *testing.T) {
+	// A lost reply leaves the outcome unknown.
+	t.Run("lost reply", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewPostgresProxy(t, server.Addr)
 		s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1")))
