@@ -546,6 +546,42 @@ func TestSweep_Pages(t *testing.T) {
 	}
 }
 
+// A sweep that its time does not suffice for is continued ten seconds later, not after a minute.
+func TestSweep_Slow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 10_000
+		m := newMemory()
+		s := newStore(t, &slow{m})
+		for i := range keys {
+			c := claim(fmt.Sprint("key ", i))
+			c.TTL = time.Second
+			if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
+				t.Fatalf("got %v and %v, want an entry", ok, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for range 50 {
+			c := claim("pace")
+			c.TTL = time.Hour
+			acquire(t, s, c)
+			release(t, s, c, nil)
+			time.Sleep(time.Second)
+		}
+		if m.deleted != keys {
+			t.Errorf("got %d deleted in 50 s, want %d", m.deleted, keys)
+		}
+	})
+}
+
+// slow is a memory that takes its time to find entries.
+type slow struct{ *memory }
+
+func (s *slow) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
+	time.Sleep(700 * time.Millisecond)
+	return s.memory.Dead(ctx, most)
+}
+
 // An entry that is written after the sweep has read it stays.
 func TestSweep_WrittenMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,10 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	settled := w.floor > 0 && time.Since(w.raised) >= settling
 	for {
 		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, sweepPage) })
-		if err != nil || len(items) == 0 {
+		switch {
+		case err != nil:
+			return ctx.Err() != nil // its time was too short for all
+		case len(items) == 0:
 			return false
 		}
 		var gone []Item
