@@ -18,7 +18,7 @@ type memory struct {
 	watches map[watched][]chan struct{}
 	skew    time.Duration // of its clock
 
-	// counts: doomed is of the items of deletes, and deleted of those that were deleted
+	// counters: doomed counts the items of all deletes, and deleted those that were deleted
 	loads, saves, lost, usual, extends, deletes, doomed, deleted int
 }
 
@@ -148,7 +148,7 @@ func (m *memory) Watch(ctx context.Context, key, lease string) (<-chan struct{},
 	return ch, nil
 }
 
-// entry and put are for tests that change an entry by hand, beside a sweep.
+// entry and put let tests change an entry by hand, beside a sweep.
 func (m *memory) entry(key string) casstore.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
