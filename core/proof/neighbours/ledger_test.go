@@ -30,11 +30,11 @@ type ledger struct {
 
 // term is what a leader has reported. Its times are those of one clock for all processes.
 type term struct {
-	who, release          string
-	first, last           int64 // time when the leader saw that it leads
-	gap                   int64 // longest pause in which another one may have begun to lead
-	begins, ends, refused int   // numbers of its first and last accepted write; writes that were not
-	left                  bool  // the work has returned
+	who, release string
+	first, last  int64 // time when the leader saw that it leads
+	gap          int64 // longest pause in which another one may have begun to lead
+	begins, ends int   // numbers of its first and last accepted write
+	left         bool  // the work has returned
 }
 
 func newLedger(t *testing.T) *ledger {
@@ -71,7 +71,6 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for column, stored := range map[string]*uint64{"transitions": &l.transitions, "token": &l.token} {
 		if r.PostForm.Has(column) && number(column) < *stored {
-			t.refused++
 			w.WriteHeader(http.StatusConflict)
 			return
 		}

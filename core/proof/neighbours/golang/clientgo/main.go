@@ -8,9 +8,9 @@
 //	clientgo overtake
 //	clientgo RELEASE IDENTITY APISERVER REDIS LEDGER
 //
-// An API server has the command "address". "overtake" has the command "holder": see there. A replica has the command "leave", which ends
-// its part in the election in order. The releases are "client-go", "both" and "leader".
-// The ledger is a URL to which the leader reports its work.
+// An API server has the command "address", and overtake "holder". A replica has the command
+// "leave", which ends its part in the election in order. The releases are "client-go",
+// "both" and "leader". The ledger is a URL to which the leader reports its work.
 //
 // client-go takes minutes to compile. The tag keeps it out of what is done with every package.
 package main
