@@ -166,7 +166,7 @@ type execution struct {
 	c       *call
 	next    int
 	outer   context.Context
-	decided atomic.Bool // by what came first: the handler began, or the client of a Detached went away
+	decided atomic.Bool // by what came first: the handler began, or the context of a Detached call was done
 	ran     bool
 	set     *recorder // nil: the handler's metadata is not recorded
 	reply   any

@@ -74,8 +74,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 // sourceOf names a place in calls.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
-// hexadecimal returns a part of a key for bytes. It copies no more than a part can
-// have, and the rest is refused.
+// hexadecimal returns a part of a key for bytes. Of a longer value it copies one byte
+// more than a part can have, so that Part refuses the value.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

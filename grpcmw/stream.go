@@ -20,7 +20,8 @@ import (
 //
 // If the key is in the request, the first message is received before the handler runs,
 // which then receives it as if nothing had happened. On a stream of many messages from
-// the client, the client then has to send first; a stream without a message is refused.
+// the client, the client then has to send first. A stream that the client
+// closes without a message is refused.
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails
 // with ABORTED, so that no further message is worked on. A receive that is waiting by

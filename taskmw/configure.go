@@ -27,8 +27,8 @@ type configuredKey struct{}
 // marks the tasks' contexts, by BaseContext.
 //
 // A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
-// any tasks every TaskCheckInterval while there are none. If cfg does not set them,
-// Configure sets both to 100 ms; asynq's defaults are 5 seconds and 1 second. An idle
+// any tasks every TaskCheckInterval while there are none. Configure sets each of
+// them to 100 ms if cfg does not set it; asynq's defaults are 5 seconds and 1 second. An idle
 // server then sends Redis about thirty commands a second for each queue. A key whose
 // tasks take less than a tick is not in use all the time.
 //

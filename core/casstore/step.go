@@ -29,7 +29,7 @@ type move struct {
 	want  Want
 	value []byte // for a record to be saved
 	// sent is set after a write of the same operation that was answered with false,
-	// until a Load shows its effect: it may have taken effect if it was sent twice. A
+	// until the next Load. The write may have taken effect, if it was sent twice. A
 	// place that is Pooled sends no write twice. Field wrote is the write's version.
 	sent  bool
 	wrote int64

@@ -133,7 +133,7 @@ func parseNode(text string) (store.NodeInfo, bool) {
 			info.Replica = value != "master"
 		case "uptime_in_seconds":
 			n, err := strconv.ParseInt(value, 10, 32)
-			// The server computes it from two readings of a clock of whole seconds.
+			// The server subtracts two readings of a clock of whole seconds, so it can be 1 s too high.
 			info.Age, aged = max(0, time.Duration(n-1)*time.Second), err == nil
 		}
 	}

@@ -49,8 +49,8 @@ func replayed(a []any) *store.Record {
 }
 
 // recorded reads the record in an answer of acquire.lua about a run that has begun: its
-// attempt, its remaining time, and its value. If the answer has no value, it is the
-// claim's own. recorded returns nil if the answer cannot be read.
+// attempt, its remaining time, and its value. If the answer has no value, the
+// record has that of the claim. recorded returns nil if the answer cannot be read.
 func recorded(c *store.Claim, a []any) *store.Record {
 	if c.Record == nil || len(a) < 2 {
 		return nil

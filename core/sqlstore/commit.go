@@ -13,7 +13,7 @@ import (
 // once.Saver.
 type Tx struct{ q Querier }
 
-// In returns the transaction of the caller in q, for once.Commit. It is a *sql.Tx, or a
+// In returns the transaction of the caller in q, for once.Commit. q is a *sql.Tx, or a
 // wrapper of one, such as gorm's tx.Statement.ConnPool, or with PrepareStmt the Tx of
 // that *gorm.PreparedStmtTX.
 //

@@ -23,10 +23,10 @@ func Schema(d Dialect) string {
 // run in several processes at once.
 //
 // The user of db needs the right to create tables if they do not exist. Other users need
-// SELECT, INSERT, UPDATE and DELETE on the tables. Migrate of package pgstore moves
-// tables of an older version on PostgreSQL. Migrate fails with store.ErrUnsupported if
-// the tables are of another version, and with store.ErrUnavailable if the database
-// refuses.
+// SELECT, INSERT, UPDATE and DELETE on the tables. It fails with
+// store.ErrUnsupported if the tables are of another version, and with
+// store.ErrUnavailable if the database refuses. Tables of an older version on PostgreSQL
+// are moved by Migrate of package pgstore.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {

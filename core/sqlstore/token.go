@@ -29,8 +29,8 @@ type Querier interface {
 // themselves after a deadlock, and commit later statements. It also fails with
 // store.ErrInvalid for a token of 0, which no lease has, and if autocommit is off. Any
 // other error is the database's. After such an error, and after an error of a later
-// statement, the transaction must be rolled back, and may be repeated: otherwise its
-// later statements would not be fenced.
+// statement, roll the transaction back: its later statements would not be fenced. The
+// transaction may be repeated.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {

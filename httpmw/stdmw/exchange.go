@@ -110,8 +110,8 @@ func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
 func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
-// notes are the errors that handlers and middlewares pass to the Idempotents around
-// them. A nil pointer takes none.
+// notes are the errors of handlers, and the note of an inner middleware, for the
+// Idempotents around them. A nil pointer takes none.
 type notes struct {
 	mu   sync.Mutex
 	errs []error

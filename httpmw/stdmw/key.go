@@ -33,9 +33,9 @@ func found(s guard.Source) KeyFunc {
 }
 
 // Path takes the key from a path parameter, as http.Request.PathValue has it: "id" of
-// "/orders/{id}/pay". If r.Pattern has no such parameter every request gets 500, and
-// the observer is notified of core.Misused at the first of them: it is a mistake of the
-// program, as is a Lock outside of the mux. Path panics if name is empty.
+// "/orders/{id}/pay". A request whose r.Pattern has no such parameter gets 500. The
+// observer is notified of core.Misused at the first one: it is a mistake of the program,
+// as is a Lock outside of the mux. Path panics if name is empty.
 func Path(name string) KeyFunc {
 	return found(pkg.Path(name, func(c guard.Carrier) (value, route string, ok bool) {
 		r := c.Request()

@@ -207,8 +207,8 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	return code, nil
 }
 
-// listen subscribes to the signals that are passed on, and to those that would stop
-// this process while the command runs. Ignored signals stay ignored.
+// listen subscribes to the signals that are passed on, and to those that would kill
+// or suspend this process while the command runs. Ignored signals stay ignored.
 func listen(signals chan<- os.Signal) {
 	for _, s := range append(slices.Clone(handed), syscall.SIGTSTP, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {

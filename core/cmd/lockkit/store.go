@@ -299,7 +299,7 @@ func session(ctx context.Context, conn *zk.Conn) error {
 	return nil
 }
 
-// authenticate waits for up to a while until a server has authenticated conn: the
+// authenticate waits until a server has authenticated conn, for at most two seconds: the
 // client sends the user to each server that it finds later.
 func authenticate(conn *zk.Conn, auth string) {
 	done := make(chan struct{})

@@ -28,7 +28,7 @@ type Tx interface {
 // ErrNoRow is the error of One for a result without a row.
 var ErrNoRow = errors.New("no row")
 
-// Prove reports whether a session shows the proof.
+// Prove reports whether a session passes the proof.
 func Prove(ctx context.Context, tx Tx, proof dialect.Proof) (ok bool, err error) {
 	if proof.Fail != "" {
 		if _, err := tx.Change(ctx, dialect.Statement{Text: proof.Fail}); !tx.IsWrongState(err) {

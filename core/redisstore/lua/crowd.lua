@@ -106,7 +106,7 @@ local function glance(lease, room)
   return s
 end
 
--- settle writes the changes of a hash. The state's own entries last for ms.
+-- settle writes the changes of a hash. The entries that are in the state last for at most ms.
 local function settle(s, less, ms)
   local part = s.part or {ends = 0, first = math.huge, free = math.huge, count = 0}
   local ends, first, free, count = math.max(part.ends, now + ms, now + 1), part.first, part.free, part.count
@@ -147,7 +147,7 @@ local function settle(s, less, ms)
   end
 
   -- A server out of memory refuses the HSET, and then nothing has changed. It refuses
-  -- nothing after a write, so a release (`less`) begins with one that changes nothing:
+  -- nothing after a write, so a save that only removes (`less`) begins with one that changes nothing:
   -- there is no such field. The key's end may come nearer only once all rights are
   -- proven.
   if less then
@@ -171,8 +171,8 @@ local function settle(s, less, ms)
   end
 end
 
--- scatter makes a hash of a string. It first tries the commands that read and empty a
--- hash: a user without one of these rights must not get one.
+-- scatter makes a hash of a string. It tries the commands that read and empty a hash before
+-- it writes one: a user without these rights could not make it a string again.
 local function scatter(s, ms)
   redis.call('DEL', KEYS[1])
   redis.call('HMGET', KEYS[1], 'n')

@@ -86,8 +86,8 @@ local function load(value, lease, room)
   local ms, owner, by = string.match(value, '^(%d+) (%S+) (%S+)$')
   if ms then
     -- The time at which the key was set, even by a clock that was set back since then.
-    -- If another client has removed the key's expiry, it counts as in the future: the
-    -- hold lasts from now on. The two clocks of TIME and PTTL can differ by a
+    -- If another client has removed the key's expiry, that time counts as in the
+    -- future: the hold lasts from now on. The two clocks of TIME and PTTL can differ by a
     -- millisecond, so the token is the end of the next one.
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
@@ -142,8 +142,8 @@ end
 
 -- save writes the state. The key lives as long as any entry in it, and until the clock
 -- has passed the tokens of the last grant; it is deleted if nothing is left. A server
--- out of memory refuses a SET but not a PEXPIRE, and after it no SET either: a release
--- (`less`) uses that. The second SET raises any other error.
+-- out of memory refuses a SET but not a PEXPIRE, and after it no SET either: a save
+-- that only removes (`less`) uses that. The second SET raises any other error.
 local function save(s, less)
   local last = math.max(s.latest or 0, s.own and s.own.deadline or 0, s.record and s.record.deadline or 0)
   local ms = math.max(last - now, #s.waits > 1 and WAITER_LIFE or 0)

@@ -47,8 +47,8 @@ local function place(s, lease)
   return nil
 end
 
--- wake chooses the first waiter that fits now and can be reached. If it can be granted
--- the key by message, announce does that; any other waiter has to ask. A fair waiter
+-- wake wakes the first waiter that fits now and can be reached. A waiter that can be
+-- granted the key by message gets the grant from announce; any other one has to ask. A fair waiter
 -- keeps its place until then, and its claim counts for the fair ones behind it. So does
 -- the first one for which only kept holds leave no room: it is woken, to learn when they
 -- expire. In a cluster the count of receivers means nothing, because they may be at
@@ -59,7 +59,7 @@ local function wake(s)
   if #s.waits <= 1 or s.sum - kept >= ALL then
     return
   end
-  -- grant admits a waiter that has not asked, if its process listens. The hold is short:
+  -- grant admits a waiter before it asks again, if its process listens. The hold is short:
   -- the waiter may have gone.
   local function grant(id, lease, deadline, weight, owner)
     local age, token = WAITER_LIFE - (deadline - now), 0

@@ -159,7 +159,7 @@ type execution struct {
 	*Idempotent
 	x       Exchange
 	writer  *Recorder   // nil until the handler runs
-	decided atomic.Bool // by what came first: the handler began, or the client of a Detached went away
+	decided atomic.Bool // by what came first: the handler began, or the context of a Detached request was done
 	// uncommitted is the error of the last Commit. Only the handler's goroutine uses
 	// it.
 	uncommitted error

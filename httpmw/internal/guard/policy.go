@@ -116,7 +116,7 @@ func (p Package) Methods(methods []string) Option {
 	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
 	for _, method := range methods {
 		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
-			p.panic("Methods: %q is empty, safe or not in upper case (POST, PATCH, PUT, DELETE and others that change something)", method)
+			p.panic("Methods: %q is empty, safe or not in upper case (allowed: POST, PATCH, PUT, DELETE and others that change something)", method)
 		}
 	}
 	if len(methods) == 0 {

@@ -22,7 +22,7 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, Limit, ErrNoAnswer)
 }
 
-// Detached runs work so that its caller can leave it, unless ctx is done. It returns the
+// Detached runs work, unless ctx is done, and lets its caller leave it. It returns the
 // outcome of work, or the cause of ctx if that is done first. The client itself may not
 // return then: by default go-redis does not apply a context's deadline to a socket, and
 // never its cancellation.

@@ -29,7 +29,8 @@
 // # Sent or not
 //
 // A call hands out its bytes once, see once.go. A call whose bytes were never asked for
-// was not sent. When it has returned, or its caller has left it, it never will be sent.
+// was not sent. It never will be once it has returned. The same is true once its caller
+// has left it, unless it is in a flight with others.
 // So nothing depends on when go-redis or a hook asks. The first reply that the client
 // reports counts, and outcomes are read when the client has returned.
 //

@@ -94,8 +94,8 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 	}
 }
 
-// failed returns the error that ended the flight, or nil if the client has sent all of
-// it. A hook may have left a failed flight under way: then unguarded fields must not be
+// failed returns the error that ended the flight, or nil if the client came to the end
+// of it. A hook may have left a failed flight under way: then unguarded fields must not be
 // read.
 func (f *flight) failed() error {
 	if isReply(f.err) {

@@ -20,7 +20,7 @@ import (
 type server struct {
 	sender *sender
 	gate   outage.Gate
-	client *redis.Client // nil if it cannot be probed, or is closed
+	client *redis.Client // nil if it cannot be probed, or after close
 	named  bool          // its address may lead to another server later; in a Cluster the client looks for that
 
 	mu        sync.Mutex
