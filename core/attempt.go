@@ -326,7 +326,7 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 		done = fmt.Errorf("%w (%w)", cause, a.ctx.Err())
 	}
 	switch {
-	case a.busyTold || a.lease.contended:
+	case a.busyTold || a.lease.contended || says(a.ctx, err, ErrBusy):
 		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrBusy, done)
 	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {

@@ -103,6 +103,7 @@
 // once it has seen a newer token. Copies of one holder may not be distinguishable by
 // their token.
 //
-// PROOF.md beside this file lists the hazards, each with its defence and the test that
-// shows it. DESIGN.md explains why the kit is built this way.
+// GUARANTEES.md beside this file has each promise with its tests. PROOF.md lists the
+// hazards, each with its defence and the test that shows it. DESIGN.md explains why the
+// kit is built this way.
 package core

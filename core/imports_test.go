@@ -60,6 +60,7 @@ var rooms = map[string]room{
 	"core/internal/keyed":   {},
 	"core/internal/leaseid": {},
 	"core/internal/order":   {},
+	"core/internal/offline": {},
 	"core/internal/outage":  {},
 	"core/internal/visible": {},
 	"core/internal/fifo":    {},

@@ -59,3 +59,42 @@ func TestStatedLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestGuarantees keeps GUARANTEES.md to tests that exist: each row of it names some.
+func TestGuarantees(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("GUARANTEES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, _ := readTests(t)
+	rows, head := 0, true
+	for line := range strings.SplitSeq(string(page), "\n") {
+		if !strings.HasPrefix(line, "| ") {
+			head = !strings.HasPrefix(line, "|-") // the next rows are no head
+			continue
+		}
+		if head {
+			continue
+		}
+		rows++
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		for part := range strings.SplitSeq(cells[len(cells)-1], "; ") {
+			packages, names, _ := strings.Cut(part, ": ")
+			all := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(names, -1)
+			if len(all) == 0 {
+				t.Errorf("GUARANTEES.md, %.60s…: %q names no test", line, part)
+			}
+			for pkg := range strings.SplitSeq(packages, ", ") {
+				for _, name := range all {
+					if !slices.Contains(tests[pkg], name[1]) {
+						t.Errorf("GUARANTEES.md, %.60s…: %s has no %s", line, pkg, name[1])
+					}
+				}
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("GUARANTEES.md has %d rows, want 30 at least", rows)
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/retry"
 )
 
@@ -92,6 +93,14 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// busyAtTheEnd answers busy when its caller has left, as a quorum may.
+type busyAtTheEnd struct{ store.Store }
+
+func (s busyAtTheEnd) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	<-ctx.Done()
+	return store.Grant{}, &store.BusyError{Key: c.Key}
+}
+
 func TestWaitingContext(t *testing.T) {
 	t.Parallel()
 	errBored := errors.New("bored")
@@ -131,6 +140,13 @@ func TestWaitingContext(t *testing.T) {
 		defer cancel()
 		_, err := l.Acquire(ctx, "order:1")
 		wantErr(t, err, core.ErrUnavailable, context.DeadlineExceeded)
+	})
+	sim(t, "done while the store answers busy", func(t *testing.T) {
+		l := newLocker(t, busyAtTheEnd{memstore.New()})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(errBored) })
+		_, err := l.TryAcquire(ctx, "order:1")
+		wantErr(t, err, core.ErrBusy, errBored, context.Canceled)
 	})
 	for name, cause := range map[string]error{
 		"":                 nil,

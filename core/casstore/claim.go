@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store. The usual lock is one step in a place that is Usual, unless
-// the key is busy; everything else is a Load and a Save. A refusal is written only if the
-// claim's place is new, or a quarter of its life has passed.
+// Acquire implements store.Store. The usual lock is one step in a place that is Usual,
+// unless the key is busy; everything else is a Load and a Save. A refusal is written
+// only if the claim's place is new, or a quarter of its life has passed.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -70,7 +70,7 @@ func (s *Store) take(ctx context.Context, c store.Claim) (token uint64, ok bool,
 	return t.token, t.ok, err
 }
 
-// acquire takes the way of Load and Save.
+// acquire acquires c by Load and Save.
 func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Grant, err error) {
 	asked := c.Record
 	if asked != nil {
@@ -112,8 +112,9 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	return nil
 }
 
-// settle leaves the place of c, which was in the line before, with the time that it had, if a
-// quarter of its life has not passed. So a claim that asks again and again writes little.
+// settle leaves the place of c, which was in the line before, with its old deadline, if
+// a quarter of its life has not passed. So a claim that asks again and again writes
+// little.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	now := placeOf(state, c.Lease)
 	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {
@@ -169,7 +170,7 @@ func (s *Store) give(ctx context.Context, c store.Claim, wrote int64) (bool, err
 	return do(ctx, s, func(ctx context.Context) (bool, error) { return s.usual.Give(ctx, c, wrote) })
 }
 
-// release takes the way of Load and Save.
+// release releases c by Load and Save.
 func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) {
 	if r := c.Record; r != nil {
 		sum := *r
@@ -178,7 +179,7 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	}
 	var until time.Time // of the hold or the place that an earlier turn has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as a Commit has; an old entry can say so too, as it stays so
+		if state.HasSavedOther(e.Now, c) { // as a Commit has; an old entry can show that too, because it stays so
 			err = store.ErrSaved
 			return result{}
 		}
@@ -202,7 +203,7 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	return s.failed("release", err)
 }
 
-// endOf returns when the hold or the place of lease ends, or the zero time.
+// endOf returns when the hold or the place of lease expires, or the zero time.
 func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 	for _, h := range state.Holds {
 		if h.Lease == lease && h.Owner != "" && h.Until.After(now) {
@@ -216,17 +217,19 @@ func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 }
 
 const (
-	// mostTogether is how many claims a Usual.Extend has.
+	// mostTogether is the maximum number of claims of a Usual.Extend.
 	mostTogether = 512
-	// sideBySide is how many keys are extended at a time by a Load and a Save. One that takes
-	// longer than patience, as an entry that another client has locked, holds up no others.
+	// sideBySide is the number of keys that are extended at a time by a Load and a Save.
+	// A key that takes longer than patience, for example because another client has
+	// locked its entry, holds up no others.
 	sideBySide = 8
 	patience   = 100 * time.Millisecond
 )
 
-// Extend implements store.Store. The usual holds are extended together in a place that is
-// Usual, without waiting for other calls of this process. For any other key there is a Load
-// and a Save for all its claims, and eight keys are asked for at a time, or more if some are slow.
+// Extend implements store.Store. The usual holds are extended together in a place that
+// is Usual, without waiting for other calls of this process. For any other key there is
+// a Load and a Save for all its claims. Eight keys are asked for at a time, or more if
+// some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -260,7 +263,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extendUsual extends what may be a usual hold, and returns the keys that are left.
+// extendUsual extends the holds that may be usual, and returns the keys that are left.
 func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []string, byKey map[string][]int, answers []store.Extension) (rest []string) {
 	var some []string
 	for _, key := range keys {
@@ -292,7 +295,7 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 	return rest
 }
 
-// extend extends those holds of key whose numbers are some.
+// extend extends the holds of key whose numbers are some.
 func (s *Store) extend(ctx context.Context, claims []store.Claim, key string, some []int, answers []store.Extension) {
 	errs := make([]error, len(some))
 	failed := s.step(ctx, "extend", move{key: key, apply: func(state *keystate.State, e Entry) (r result) {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The state of a key as text. In it, and in the keystate.State that is made of it, a record
-// has the digest of its value, so that a value is read and written only where it must be.
+// The state of a key as text. In it, and in its keystate.State, a record has the digest
+// of its value, so that a value is read and written only if it is needed.
 type (
 	stateText struct {
 		V       int          `json:"v"`
@@ -95,14 +95,14 @@ func (w *word) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// digest stands for a value.
+// digest returns the stand-in of a value.
 func digest(value []byte) []byte {
 	sum := sha256.Sum256(value)
 	return sum[:]
 }
 
-// encode returns the entry for s at now, without what has expired. If usual, what is the
-// usual lock has no text.
+// encode returns the entry for s at now, without expired entries. If usual, the usual
+// lock has no text.
 func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	e := Entry{Due: now, Alone: Alone{Token: s.Token, Written: now}}
 	text := stateText{V: textVersion, Written: now.UnixMicro(), Token: s.Token}
@@ -153,7 +153,7 @@ func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	return e
 }
 
-// maxWord is how long Lease and Owner of Alone may be.
+// maxWord is the maximum length of Lease and Owner of Alone, in bytes.
 const maxWord = 255
 
 func recordOf(r *keystate.Record) *recordText {
@@ -167,10 +167,10 @@ func recordOf(r *keystate.Record) *recordText {
 	return text
 }
 
-// decode returns the state in e at its time, which may have expired in part. If the clock was
-// set back since e was written, all times are set back too, so that nothing lasts for longer.
-// It fails for a text that it does not know as a whole: what is not understood may keep
-// others out.
+// decode returns the state in e at its time, which may have expired in part. If the
+// clock was set back since e was written, all times are set back too, so that nothing
+// lasts for longer. decode fails for a text that it does not know as a whole: an unknown
+// part may keep others out.
 func decode(e Entry) (*keystate.State, error) {
 	switch {
 	case e.Version == 0:
@@ -256,14 +256,15 @@ func alone(e Entry) (*keystate.State, error) {
 	return s, nil
 }
 
-// moved returns what makes a time of a number that was written at the given time.
+// moved returns a function that makes a time of a number that was written at the given
+// time.
 func moved(written int64, now time.Time) func(us int64) time.Time {
 	back := max(written-now.UnixMicro(), 0)
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
-// wasSetBack reports whether the clock was set back since e was written. The times that were
-// moved for it are to be saved then, or they would never come nearer.
+// wasSetBack reports whether the clock was set back since e was written. Then the times
+// that were moved for it must be saved, or they would never come nearer.
 func wasSetBack(e Entry) bool {
 	if e.State == nil {
 		return e.Version != 0 && e.Alone.Written.After(e.Now)
@@ -272,7 +273,8 @@ func wasSetBack(e Entry) bool {
 	return json.Unmarshal(e.State, &text) == nil && text.Written > e.Now.UnixMicro()
 }
 
-// same reports whether a and b keep the same, apart from the times at which they were written.
+// same reports whether a and b are equal, apart from the times at which they were
+// written.
 func same(a, b Entry) bool {
 	if (a.State == nil) != (b.State == nil) {
 		return false

@@ -16,7 +16,7 @@ import (
 
 var noon = time.UnixMicro(1_700_000_000_000_000)
 
-// full is a state with everything in it.
+// full returns a state with everything in it.
 func full() *keystate.State {
 	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 	sum := digest([]byte("answer"))
@@ -41,7 +41,8 @@ const fullText = `{"v":1,"written":1700000000000000,"token":1699999990000000,` +
 	`"tombs":[{"lease":"\"\\\u003c\u0026\u003e","until":1700000040000000}],` +
 	`"record":{"sum":"9a9R3jpYYNKd5s5hU1sCsSpwiCz5T/V4XRhDxdTW4u0=","attempt":2,"until":1700000060000000,"beginner":"L1","before":{"attempt":1,"until":1700000050000000,"saver":"L0"}}}`
 
-// The text of an entry is a format: another process, of an earlier version too, reads it.
+// TestText shows the text of an entry, which is a format: another process, even of an
+// earlier version, reads it.
 func TestText(t *testing.T) {
 	t.Parallel()
 	e := encode(full(), noon, true)
@@ -69,7 +70,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A text that is not understood as a whole is refused: what was left out could let two in.
+// TestText_Damaged shows that a text is refused unless all of it is known: an unknown
+// part could let two holders in.
 func TestText_Damaged(t *testing.T) {
 	t.Parallel()
 	whole := string(encode(full(), noon, false).State)
@@ -103,7 +105,8 @@ func TestText_Damaged(t *testing.T) {
 	}
 }
 
-// Nothing lasts longer when the clock of the place is set back.
+// TestText_ClockSetBack shows that nothing lasts longer when the clock of the place is
+// set back.
 func TestText_ClockSetBack(t *testing.T) {
 	t.Parallel()
 	for _, usual := range []bool{true, false} {
@@ -120,7 +123,8 @@ func TestText_ClockSetBack(t *testing.T) {
 	}
 }
 
-// A key in memory and one that is a row between any two steps come to the same.
+// TestText_AgreesWithTheRule compares a key in memory with one that is a row between any
+// two steps.
 func TestText_AgreesWithTheRule(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(1000)
@@ -157,7 +161,7 @@ func agree(t *testing.T, seed uint64, steps int) {
 		if answers[0] != answers[1] {
 			t.Fatalf("seed %d, step %d: in memory %s\nas a row %s\nof %+v", seed, step, answers[0], answers[1], c)
 		}
-		if step%5 == 0 { // as it is seen after what has expired is gone
+		if step%5 == 0 { // an expired part is removed
 			if a, b := memory.Look(now, "k"), loaded.Look(now, "k"); !reflect.DeepEqual(a, b) {
 				t.Fatalf("seed %d, step %d: in memory %+v\nas a row %+v", seed, step, a, b)
 			}
@@ -200,7 +204,7 @@ func randomClaim(r *rand.Rand) store.Claim {
 	return c
 }
 
-// apply does one thing to s, and returns what it answers.
+// apply makes one step on s, and returns the answer.
 func apply(s *keystate.State, now time.Time, c store.Claim, which int) string {
 	switch which % 8 {
 	case 0, 1, 2, 3:

@@ -11,16 +11,18 @@ import (
 
 var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
 
-// Commit ends the hold of c in s and saves its record, in tx, a transaction of the caller in the
-// database of the Place of s: both take effect if the transaction is committed, and nothing does if
-// it is rolled back. It is a Release with a record that is not asked again.
+// Commit ends the hold of c in s and saves its record, in tx, a transaction of the
+// caller in the database of the Place of s: both take effect if the transaction is
+// committed, and nothing does if it is rolled back. It is a Release with a record that
+// is not sent again.
 //
-// The Load of tx returns the newest entry, and keeps other transactions from changing it until
-// the end of tx. Each method is called once at most, on ctx.
+// The Load of tx returns the newest entry, and keeps other transactions from changing it
+// until the end of tx. Each method is called at most once, on ctx.
 //
-// Commit fails with store.ErrLost, and has written nothing, if another run has begun or has saved
-// since c's lease began its run, and with store.ErrSaved if that lease has saved. After any
-// other error but store.ErrInvalid the transaction is to be rolled back.
+// Commit fails with store.ErrLost, and has written nothing, if another run has begun or
+// has saved since c's lease began its run. It fails with store.ErrSaved if that lease
+// has saved. After any other error except store.ErrInvalid the transaction must be
+// rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"
 	if err := s.check("release", &c); err != nil {

@@ -28,7 +28,8 @@ func begin(s store.Store) *transaction {
 	}
 }
 
-// transaction is one of a caller: what it saves takes effect with Commit. It locks nothing.
+// transaction is a transaction of a caller: its saves take effect with Commit. It locks
+// nothing.
 type transaction struct {
 	m        *memory
 	key      string
@@ -71,7 +72,8 @@ func (x *transaction) Rollback() error {
 	return nil
 }
 
-// After a commit a release with another record reads once, and writes nothing.
+// TestCommit_Settled shows that after a commit a release with another record reads once,
+// and writes nothing.
 func TestCommit_Settled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

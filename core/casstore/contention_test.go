@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/casstore"
 )
 
-// far is a place some milliseconds away, as one process has it.
+// far is a place some milliseconds away, as a process in a network has it.
 type far struct {
 	*memory
 	won, lost atomic.Int64
@@ -38,8 +38,9 @@ func (f *far) Save(ctx context.Context, key string, old, e casstore.Entry) (bool
 	return ok, err
 }
 
-// Only other processes win against a write: of four that read one key as fast as they can, with
-// ten goroutines each, a write loses at most twice for each time that it wins.
+// TestContention_Readers shows that only other processes win against a write. Four
+// processes read one key as fast as they can, with ten goroutines each: a write loses at
+// most twice for each time that it wins.
 func TestContention_Readers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +77,8 @@ func TestContention_Readers(t *testing.T) {
 	})
 }
 
-// Fifty processes that wait for a key hardly disturb its holder's release.
+// TestContention_Waiters shows that fifty processes that wait for a key hardly disturb
+// its holder's release.
 func TestContention_Waiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +91,7 @@ func TestContention_Waiters(t *testing.T) {
 				c := claim("key")
 				c.Wait, c.Weight = true, 1 // it would share the key with the others
 				for ctx.Err() == nil {
-					time.Sleep(rand.N(5 * time.Second)) // 20 questions a second in all
+					time.Sleep(rand.N(5 * time.Second)) // 20 questions a second together
 					if _, err := s.Acquire(t.Context(), c); err == nil {
 						_ = s.Release(t.Context(), c)
 						c.Lease = claim("").Lease

@@ -80,7 +80,8 @@ func twice(op string, write func()) error {
 	return nil
 }
 
-// A write that a driver sends twice is answered with what the first one has done.
+// TestSentTwice shows that a write that a driver sends twice is answered with the result
+// of the first one.
 func TestSentTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,8 +115,8 @@ func TestSentTwice(t *testing.T) {
 	})
 }
 
-// A release whose first copy has freed the key, which another process has taken when the second
-// copy comes, is not known to have lost.
+// TestSentTwice_TakenBetween shows that the outcome of a release is unknown if its first
+// copy has freed the key, and another process has taken it when the second copy comes.
 func TestSentTwice_TakenBetween(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,8 +142,8 @@ func TestSentTwice_TakenBetween(t *testing.T) {
 	})
 }
 
-// The class of an error says what is known: neither the cause of the caller's ctx nor an error
-// that comes with a write takes part in it.
+// TestOutcomes shows that the class of an error follows from the facts. Neither the
+// cause of the caller's ctx nor the error of a write changes it.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	operations := map[string]func(ctx context.Context, s *casstore.Store, held, free store.Claim) error{
@@ -266,7 +267,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// What an old copy of the place says grants nothing and takes nothing away.
+// TestStaleReads shows that an old copy of the place grants nothing and takes nothing
+// away.
 func TestStaleReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +300,7 @@ func TestStaleReads(t *testing.T) {
 	})
 }
 
-// A part of a batch that fails takes no answer from the others.
+// TestExtend_InPart shows that a failed part of a batch takes no answer from the others.
 func TestExtend_InPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -341,7 +343,8 @@ func (p *inPart) Extend(ctx context.Context, claims []store.Claim, version int64
 	return done, p.err
 }
 
-// Entries that other clients have locked do not hold up the extension of others.
+// TestExtend_BesideLocked shows that entries that other clients have locked do not hold
+// up the extension of others.
 func TestExtend_BesideLocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -364,7 +367,8 @@ func TestExtend_BesideLocked(t *testing.T) {
 	})
 }
 
-// locking has the first forty keys locked: a Save of one waits for a second and is rolled back.
+// locking has the first forty keys locked: a Save of one waits for a second and is
+// rolled back.
 type locking struct {
 	*memory
 	locked atomic.Bool
@@ -379,7 +383,7 @@ func (l *locking) Save(ctx context.Context, key string, old, e casstore.Entry) (
 	return false, casstore.ErrConflict
 }
 
-// A read that meets a locked entry is made again.
+// TestConflict_Load shows that a read that meets a locked entry is sent again.
 func TestConflict_Load(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -399,7 +403,7 @@ func TestConflict_Load(t *testing.T) {
 	})
 }
 
-// Nothing begins or ends by the clock of a replica.
+// TestStaleReads_Clock shows that nothing begins or expires by the clock of a replica.
 func TestStaleReads_Clock(t *testing.T) {
 	t.Parallel()
 	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour, "a little ahead": 50 * time.Millisecond} {
@@ -430,8 +434,8 @@ func TestStaleReads_Clock(t *testing.T) {
 	}
 }
 
-// replica answers reads from an old copy, by a clock of its own, unless the newest entry is asked
-// for.
+// replica answers reads from an old copy, by a clock of its own, unless the newest entry
+// is required.
 type replica struct {
 	*memory
 	old  map[string]casstore.Entry
@@ -454,7 +458,8 @@ func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (cassto
 	return e, err
 }
 
-// A row that was deleted takes no token with it, also if the clock is set back.
+// TestSweep shows that a deleted row takes no token with it, even if the clock is set
+// back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -466,7 +471,7 @@ func TestSweep(t *testing.T) {
 			c.TTL = time.Second
 			last = acquire(t, s, c).Token
 		}
-		late := m.entry("key 0") // that a slow process has loaded
+		late := m.entry("key 0") // loaded by a slow process
 		held := claim("held")
 		held.TTL = 100 * time.Hour
 		acquire(t, s, held)
@@ -504,8 +509,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// After the clock was set back a hold lasts no longer than it was meant to, also if others are
-// refused meanwhile.
+// TestClockSetBack_Refused shows that after the clock was set back a hold lasts no
+// longer than intended, even if others are refused meanwhile.
 func TestClockSetBack_Refused(t *testing.T) {
 	t.Parallel()
 	for name, weight := range map[string]int64{"usual": store.All, "shared": 1} {
@@ -529,7 +534,7 @@ func TestClockSetBack_Refused(t *testing.T) {
 	}
 }
 
-// A Store knows that its place is down, and asks it by itself.
+// TestOutage shows that a Store knows that its place is down, and asks it by itself.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -569,8 +574,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// Whatever is lost, late or sent twice, there is one holder at a time, tokens grow, and no lock
-// is left behind.
+// TestLockersUnderFaults loses, delays and doubles requests: there is one holder at a
+// time, tokens grow, and no lock is left behind.
 func TestLockersUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -604,7 +609,7 @@ func chaos(t *testing.T, seed uint64) {
 			return store.ErrUnavailable
 		case dice < 27 && op != "load": // a deadlock
 			return casstore.ErrConflict
-		case dice < 30 && op != "load": // a write that has lost, as it seems
+		case dice < 30 && op != "load": // a write that seems to have lost
 			return nil
 		case dice < 50:
 			time.Sleep(pause)

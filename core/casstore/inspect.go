@@ -45,8 +45,8 @@ func look(key string, e Entry) (store.State, error) {
 	return state.Look(e.Now, key), nil
 }
 
-// List implements store.Inspector, in a place that is a Lister. Next is the last key of the
-// page, in hex. An entry that cannot be read is left out; Look says why.
+// List implements store.Inspector, in a place that is a Lister. Next is the last key of
+// the page, in hex. An entry that cannot be read is left out; Look returns the reason.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if s.lister == nil {
@@ -113,10 +113,11 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return nil
 }
 
-// cards is what the keys of cards begin with. No lock has such a key.
+// cards begins the keys of cards. No lock has such a key.
 const cards = "{card}"
 
-// Put implements store.Cards, in a place that is a Lister. A card is kept as an answer is.
+// Put implements store.Cards, in a place that is a Lister. A card is kept as an answer
+// is.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if s.lister == nil {
@@ -165,7 +166,7 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	return all, nil
 }
 
-// card returns the card of process, if it has not ended.
+// card returns the card of process, if it has not expired.
 func (s *Store) card(ctx context.Context, process string) (c store.Card, ok bool, err error) {
 	want := Want{Value: true}
 	e, err := do(ctx, s, func(ctx context.Context) (Entry, error) { return s.place.Load(ctx, cards+process, want) })

@@ -18,7 +18,7 @@ type memory struct {
 	watches map[watched][]chan struct{}
 	skew    time.Duration // of its clock
 
-	loads, saves, lost, usual, extends, deletes int // counts
+	loads, saves, lost, usual, extends, deletes int // counters
 }
 
 type watched struct{ key, lease string }
@@ -147,7 +147,7 @@ func (m *memory) Watch(ctx context.Context, key, lease string) (<-chan struct{},
 	return ch, nil
 }
 
-// entry and put are for tests that change an entry by hand, beside a sweep.
+// entry and put let tests change an entry by hand, beside a sweep.
 func (m *memory) entry(key string) casstore.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()

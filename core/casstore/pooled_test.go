@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// pooled is a place with few connections, and one more to be probed over.
+// pooled is a place with few connections, and one more for probes.
 type pooled struct {
 	*bad
 	free   chan struct{}
@@ -60,7 +60,8 @@ func (p *pooled) Probe(context.Context) error {
 	return p.probed()
 }
 
-// A caller that leaves while it waits for a connection has sent nothing.
+// TestPooled_LeftWhileWaiting shows that a caller that leaves while it waits for a
+// connection has sent nothing.
 func TestPooled_LeftWhileWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +95,8 @@ func TestPooled_LeftWhileWaiting(t *testing.T) {
 	})
 }
 
-// A call that its caller has left keeps its connection to its end.
+// TestPooled_LeftWhileAsking shows that a call that its caller has left keeps its
+// connection until it returns.
 func TestPooled_LeftWhileAsking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +118,8 @@ func TestPooled_LeftWhileAsking(t *testing.T) {
 	})
 }
 
-// A write that was refused has changed nothing, as its connection cannot have sent it twice.
+// TestPooled_RefusedOnce shows that a refused write has changed nothing, because its
+// connection cannot have sent it twice.
 func TestPooled_RefusedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -147,7 +150,8 @@ func TestPooled_RefusedOnce(t *testing.T) {
 	}
 }
 
-// A place that can be probed is asked by that whether it is back.
+// TestProber shows that a place that can be probed is asked by a probe whether it is
+// back.
 func TestProber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

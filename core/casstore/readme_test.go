@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The store that README shows is whole: at most 150 lines, and it keeps the contract.
+// TestOwn shows that the store in README is whole: it has at most 150 lines, and keeps
+// the contract.
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")

@@ -18,7 +18,7 @@ const probing = "{probe}"
 
 var (
 	errNoAnswer = errors.New("no answer within the time of a call")
-	// errUnsure is the outcome where a Save has lost, as it seemed, and the place was then
+	// errUnsure is the outcome if a Save has lost, as it seemed, and the place was then
 	// left as that Save would have left it.
 	errUnsure = errors.New("the hold is gone, by this call or by another one")
 )
@@ -27,27 +27,27 @@ var (
 type move struct {
 	key   string
 	want  Want
-	value []byte // what a record may be saved with
-	// sent is set after a write of the same operation that was answered with false, which may
-	// have taken effect if it was sent twice, until a Load shows it. A place that is Pooled
-	// sends none twice. Wrote is its version.
+	value []byte // for a record to be saved
+	// sent is set after a write of the same operation that was answered with false,
+	// until a Load shows its effect: it may have taken effect if it was sent twice. A
+	// place that is Pooled sends no write twice. Field wrote is the write's version.
 	sent  bool
 	wrote int64
 	// apply changes the state. It may be called again, if the Save has lost.
 	apply func(s *keystate.State, e Entry) result
 }
 
-// result is what an operation needs for its answer.
+// result has the facts that an operation needs for its answer.
 type result struct {
 	wake []string
-	// save: the answer counts only if the place has been written.
+	// save is true if the answer counts only after the place has been written.
 	save bool
-	// current: the answer counts only if the entry was not an old one.
+	// current is true if the answer counts only for an entry that was not an old one.
 	current bool
 }
 
-// step loads the entry of m, applies m, and saves what has become of it, again and again until
-// no other client was faster.
+// step loads the entry of m, applies m, and saves the result, again and again until no
+// other client was faster.
 func (s *Store) step(ctx context.Context, op string, m move) error {
 	if err := s.turns.Lock(ctx, m.key); err != nil {
 		return s.undecided(op, m.sent, err)
@@ -118,7 +118,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 }
 
-// read returns the state in e. It fails if that is not what a Store has written.
+// read returns the state in e. It fails if no Store has written e.
 func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
 	state, err := decode(e)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
 	return state, nil
 }
 
-// sumOf returns the digest of the value that s has.
+// sumOf returns the digest of the value of s.
 func sumOf(s *keystate.State) string {
 	if s.Record == nil {
 		return ""
@@ -149,8 +149,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// endedError says that ctx was done before a call was sent, or answered, or that there was no
-// connection to send it on.
+// endedError is returned if ctx was done before a call was sent, or answered, or if
+// there was no connection to send it on.
 type endedError struct {
 	cause error
 	sent  bool
@@ -160,8 +160,8 @@ func (e *endedError) Error() string { return e.cause.Error() }
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// do calls the place where the caller can leave it. What it returns with an error is that of the
-// place too.
+// do calls the place so that the caller can leave it. Its value with an error is also
+// that of the place.
 func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -210,22 +210,22 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// bounded is ctx for a whole operation.
+// bounded returns the ctx of a whole operation.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 }
 
-// unchanged is the error of an operation that has certainly changed nothing.
+// unchanged returns the error of an operation that has certainly changed nothing.
 func (s *Store) unchanged(op string, err error) error {
 	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(err)))
 }
 
-// unknown is the error of an operation that may have taken effect.
+// unknown returns the error of an operation that may have taken effect.
 func (s *Store) unknown(op string, err error) error {
 	return fmt.Errorf("%s: %s: outcome unknown: %w", s.name, op, claims.Classless(brief.Error(err)))
 }
 
-// unwritten is the error of an operation whose write has failed with err.
+// unwritten returns the error of an operation whose write has failed with err.
 func (s *Store) unwritten(op string, err error) error {
 	var ended *endedError
 	ok := errors.As(err, &ended)
@@ -235,8 +235,8 @@ func (s *Store) unwritten(op string, err error) error {
 	return s.unknown(op, err)
 }
 
-// undecided is the error of an operation that could not go on. Nothing has changed, unless it
-// wrote something that is not known to have lost.
+// undecided returns the error of an operation that could not go on. Nothing has changed,
+// unless it wrote something that is not known to have lost.
 func (s *Store) undecided(op string, sent bool, err error) error {
 	if sent {
 		return s.unknown(op, err)
@@ -245,5 +245,5 @@ func (s *Store) undecided(op string, sent bool, err error) error {
 }
 
 func (s *Store) unsupported(op string) error {
-	return fmt.Errorf("%s: %s: the place has nothing for it: %w", s.name, op, store.ErrUnsupported)
+	return fmt.Errorf("%s: %s: not supported by the place: %w", s.name, op, store.ErrUnsupported)
 }

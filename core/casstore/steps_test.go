@@ -46,8 +46,8 @@ func release(t *testing.T, s store.Store, c store.Claim, want error) {
 	}
 }
 
-// The usual lock takes two steps for a cycle, and the extension of any number of usual holds
-// one. Everything else takes a Load and a Save for each operation.
+// TestSteps shows that the usual lock takes two steps for a cycle, and the extension of
+// any number of usual holds one. Every other operation takes a Load and a Save.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,8 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// A claim that waits asks by a Load, and is written again only after a quarter of its life.
+// TestSteps_Waiting shows that a waiting claim asks by a Load, and is written again only
+// after a quarter of its life.
 func TestSteps_Waiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +125,8 @@ func TestSteps_Waiting(t *testing.T) {
 	})
 }
 
-// A claim that has no place in the line asks again by a Load too, and is granted by a Save.
+// TestSteps_Polling shows that a claim that has no place in the line asks again by a
+// Load too, and is granted by a Save.
 func TestSteps_Polling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +151,8 @@ func TestSteps_Polling(t *testing.T) {
 	})
 }
 
-// An answer that is kept is neither read nor written with what does not concern it.
+// TestSteps_KeptValue shows that a stored answer is neither read nor written by
+// operations that do not concern it.
 func TestSteps_KeptValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,7 +182,7 @@ func TestSteps_KeptValue(t *testing.T) {
 	})
 }
 
-// spying notes where a value is read or written, and wants no State that hides one.
+// spying records where a value is read or written, and fails for a State that hides one.
 type spying struct {
 	*memory
 	values []string
@@ -199,7 +202,8 @@ func (s *spying) Save(ctx context.Context, key string, old, e casstore.Entry) (b
 	return s.memory.Save(ctx, key, old, e)
 }
 
-// An entry that was changed by other hands grants nothing, is not written over, and says so.
+// TestDamaged shows that an entry that another program has changed grants nothing, is
+// not written over, and causes an error.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

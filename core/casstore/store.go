@@ -14,23 +14,25 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// callLimit is how long an operation takes at most, and how long a call to the Place has.
+// callLimit bounds an operation, and each call to the Place.
 const callLimit = 2 * time.Second
 
-// pauses are those between Saves that have lost, after the first one.
+// pauses are the pauses between Saves that have lost, after the first one.
 var pauses = retry.Policy{Initial: 2 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5}
 
 // Store keeps locks in a Place. It implements store.Store for every kind of claim, and
-// store.Checker and store.Prompt. It implements store.Watcher, store.Inspector and store.Cards
-// as far as the Place allows, and fails with store.ErrUnsupported beyond that.
+// store.Checker and store.Prompt. It implements store.Watcher, store.Inspector and
+// store.Cards as far as the Place allows, and fails with store.ErrUnsupported beyond
+// that.
 //
-// A Store is safe for concurrent use. A call returns soon after its ctx is done, or after two
-// seconds. A call to the Place that has begun by then goes on, for two seconds at most.
+// A Store is safe for concurrent use. A call returns soon after its ctx is done, or
+// after two seconds. A call to the Place that has begun by then goes on, for at most two
+// seconds.
 type Store struct {
 	place Place
 	name  string
 
-	usual   Usual // nil, like the next ones, where place is none
+	usual   Usual // nil, like the next ones, if place is none
 	pooled  Pooled
 	watcher Watcher
 	lister  Lister
@@ -51,17 +53,17 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// Option is an option of New.
+// Option configures a Store.
 type Option func(*Store)
 
 // WithName sets the name with which errors begin. The default is "casstore".
 func WithName(name string) Option { return func(s *Store) { s.name = name } }
 
-// New returns a Store in p. It sends nothing. If p is also a Usual, Pooled, Prober, Watcher,
-// Lister, Sweeper or store.Checker, the Store uses it as that. A store.Checker refuses claims
-// beyond those that every store refuses.
+// New returns a Store in p. It sends nothing. If p is also a Usual, Pooled, Prober,
+// Watcher, Lister, Sweeper or store.Checker, the Store uses it as that. A store.Checker
+// refuses claims beyond those that every store refuses.
 //
-// It fails with store.ErrInvalid if p or an option is nil, or a name is empty.
+// New fails with store.ErrInvalid if p or an option is nil, or a name is empty.
 func New(p Place, opts ...Option) (*Store, error) {
 	s := &Store{place: p, name: "casstore"}
 	for _, o := range opts {
@@ -87,10 +89,10 @@ func New(p Place, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements store.Prompt: two seconds.
+// Limit implements store.Prompt. It returns two seconds.
 func (s *Store) Limit() time.Duration { return callLimit }
 
-// Close ends the background work of the Store, and waits for the call that is under way. Claims
+// Close ends the background work of the Store, and waits for its call in flight. Claims
 // can still be made, extended and released.
 func (s *Store) Close() error {
 	s.gate.Close()
@@ -111,7 +113,8 @@ func (s *Store) check(op string, c *store.Claim) error {
 	return nil
 }
 
-// Watch implements store.Watcher. The watch is that of the Place.
+// Watch implements store.Watcher. It returns the watch of the Place. It fails with
+// store.ErrUnsupported if the Place is no Watcher.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	const op = "watch"
 	if s.watcher == nil {
@@ -130,14 +133,14 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return woken, nil
 }
 
-// refused are the leases of this process that were refused as busy: their next Acquire begins
-// with a Load, as an attempt to write at a busy key is the dearest way to hear that it is busy.
-// Whether they have a place in the line makes no difference. One that does not come again is
-// forgotten.
+// refused are the leases of this process that were refused as busy. Their next Acquire
+// begins with a Load: an attempt to write is the most expensive way to learn that a key
+// is busy. Whether they have a place in the line makes no difference. A lease that does
+// not come again is forgotten.
 type refused struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, on the clock of this process
-	tidyAt int                  // how many there are when those that have expired are removed
+	tidyAt int                  // the number of leases at which the expired ones are removed
 }
 
 func (p *refused) add(lease string) {
@@ -167,7 +170,7 @@ func (p *refused) remove(lease string) bool {
 	return there
 }
 
-// failed is the error for an answer of the rule.
+// failed returns the error for an answer of the rule.
 func (s *Store) failed(op string, err error) error {
 	if err == nil || errors.As(err, new(*store.BusyError)) {
 		return err

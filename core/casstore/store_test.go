@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newStore returns a Store in p, which ends with the test.
+// newStore returns a Store in p, which is closed at the end of the test.
 func newStore(t testing.TB, p casstore.Place) *casstore.Store {
 	t.Helper()
 	s, err := casstore.New(p)

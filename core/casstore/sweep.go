@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// sweepPause is the least time between two sweeps, and betweenPages if the last one has
-	// left something.
+	// sweepPause is the minimum time between two sweeps, and betweenPages if the last
+	// one has left something.
 	sweepPause   = time.Minute
 	betweenPages = 10 * time.Second
-	// settling is the least time from raising the floor of tokens to deleting what is below:
-	// a call that has read the older floor has returned then.
+	// settling is the minimum time from raising the floor of tokens to deleting entries
+	// below it: a call that has read the older floor has returned by then.
 	settling = 10 * time.Second
-	// sweepLimit is how long a sweep takes at most.
+	// sweepLimit bounds the time of a sweep.
 	sweepLimit = 5 * time.Second
 	sweepPage  = 1000
 )
@@ -58,7 +58,7 @@ func (s *Store) sweep() {
 	})
 }
 
-// sweepAll deletes what is dead and below the floor, raises the floor for the next time, and
+// sweepAll deletes dead entries below the floor, raises the floor for the next time, and
 // reports whether something is left. An error ends it: a later sweep does the rest.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
@@ -98,7 +98,7 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	}
 }
 
-// close ends the sweep that is under way.
+// close ends the sweep in flight.
 func (w *sweeper) close() {
 	w.mu.Lock()
 	w.closed = true

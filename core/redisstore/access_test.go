@@ -28,8 +28,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// documentedRights are those that README.md says users need. The further ones are by
-// what they are for.
+// documentedRights returns the rights of README.md that users need. The further ones are
+// by their purpose.
 func documentedRights(t *testing.T) (basic []string, further map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -58,8 +58,8 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 	return basic, further
 }
 
-// What README says of rights is enough for all that a Store does, on one server and in a
-// cluster whose slots move.
+// TestDocumentedRights shows that the rights in README suffice for everything that a
+// Store does, on one server and in a cluster whose slots move.
 func TestDocumentedRights(t *testing.T) {
 	t.Parallel()
 	basic, further := documentedRights(t)
@@ -74,8 +74,8 @@ func TestDocumentedRights(t *testing.T) {
 	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
-		// Nobody else gets in.
-		// A new user may use all channels by default, as on Redis 6.2.
+		// No other user gets in. By default a new user may use all channels, as on Redis
+		// 6.2.
 		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
 		server.Do(user(basic)...)
 		asks := testclient.Redis(t, server.Addr)
@@ -139,7 +139,7 @@ func TestDocumentedRights(t *testing.T) {
 		for i, key := range []string{"rights:0", "rights:1", "rights:2", "rights:3", "rights:4", "rights:5"} {
 			plays(t, s, key)
 			if i == 2 {
-				// A slot is on its way, so that the client is asked to ask elsewhere.
+				// A slot is on its way, so that the client is sent to another node.
 				moved := claimOf("rights:moved")
 				slot := testserver.Slot(keyOf(moved.Key))
 				acquire(t, s, moved)
@@ -161,7 +161,7 @@ func TestDocumentedRights(t *testing.T) {
 	})
 }
 
-// plays goes through everything that a store can do with a key.
+// plays runs everything that a store can do with a key.
 func plays(t *testing.T, s *redisstore.Store, key string) {
 	t.Helper()
 	for _, st := range scene(s, key, false) {
@@ -172,8 +172,8 @@ func plays(t *testing.T, s *redisstore.Store, key string) {
 	handedOver(t, s, s)
 }
 
-// Locks go over TLS with certificates on both sides, wake-ups and extensions
-// too, and with nothing less.
+// TestTLS makes locks over TLS with certificates on both sides, with wake-ups and
+// extensions, and with nothing less.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -201,10 +201,10 @@ func TestTLS(t *testing.T) {
 	}
 	plays(t, s, "tls")
 	for name, config := range map[string]*tls.Config{
-		"without TLS":                         nil,
-		"with a server that we do not trust":  {Certificates: []tls.Certificate{pair}},
-		"with a client that is not certified": {RootCAs: trusted},
-		"with a server of another name":       {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
+		"without TLS":                   nil,
+		"with an untrusted server":      {Certificates: []tls.Certificate{pair}},
+		"with an uncertified client":    {RootCAs: trusted},
+		"with a server of another name": {RootCAs: trusted, Certificates: []tls.Certificate{pair}, ServerName: "other"},
 	} {
 		_, err := connect(config).Acquire(t.Context(), claimed())
 		wantIs(t, "acquire "+name, err, store.ErrUnavailable)
@@ -214,7 +214,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// freePort returns a port that no outgoing connection is given.
+// freePort returns a port that no outgoing connection gets.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {

@@ -13,10 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store in one round trip, or in none after a message that grants
-// the key. It takes a second one if the key of a
-// usual claim is taken and was not when it was asked for last, and one more if the server
-// does not know the script.
+// Acquire implements store.Store. It takes one round trip, or none after a message that
+// grants the key. It takes a second one if the key of a usual claim is taken and was
+// free when last asked for, and one more if the server does not know the script.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -26,7 +25,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	}
 	if s.acks {
 		if _, doomed := s.doomed.Load(c.Lease); doomed {
-			return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being given back")
+			return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: an earlier grant of this lease is being released")
 		}
 		bounded, cancel := pipeline.Bounded(ctx)
 		defer cancel()
@@ -48,16 +47,16 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// direct reports whether c can be granted without a script, where the key is free.
+// direct reports whether c can be granted without a script if the key is free.
 func (s *Store) direct(c *store.Claim) bool {
 	return s.plain || !s.redisson && !s.proxied && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireBySet takes a free key by a bare SET NX, which costs the server a third of a
 // script. The token is the server's time, asked for behind the SET: a time at which the
-// key was held is later than all at which earlier holders had it. It is not ok if the
-// script has to be asked: the key is taken, or the server has refused the SET, which says
-// nothing of the key.
+// key was held is later than every time at which an earlier holder had it. acquireBySet
+// returns false if the script has to be asked: the key is taken, or the server has
+// refused the SET, which says nothing about the key.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
@@ -89,8 +88,9 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 	return g, true, nil
 }
 
-// acquireUntimed goes on after a SET with the outcome r and err. The script can return a token
-// where only the TIME was refused. It is asked first for this key the next time.
+// acquireUntimed goes on after a SET with the outcome r and err. If only the TIME was
+// refused, the script can return a token. The script is asked first for this key the
+// next time.
 func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	var noTime *pipeline.NoTimeError
@@ -129,14 +129,15 @@ func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Gra
 	return granted(c, a)
 }
 
-// anyToken is the highest least token that asks for nothing: all tokens are above 0.
+// anyToken is the highest least token that requires nothing: all tokens are above 0.
 const anyToken = 1
 
-// whole tells that c is exclusive and asks for no token, as most claims do.
+// whole reports whether c is exclusive and requires no token, as most claims do.
 func whole(c *store.Claim) bool { return c.Weight >= store.All && c.MinToken <= anyToken }
 
-// asking is a call of the acquire script, see acquire.lua for arguments. The values that most claims have are no arguments:
-// an argument takes the server as long as ten lines of Lua.
+// asking returns a call of the acquire script, see acquire.lua for its arguments. The
+// values that most claims have are left out: an argument costs the server as much as ten
+// lines of Lua.
 func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	switch {
 	case s.redisson:
@@ -162,7 +163,7 @@ func (s *Store) acquireByScript(ctx context.Context, c *store.Claim) (store.Gran
 		return store.Grant{}, err
 	}
 	g, err := granted(c, a)
-	if err == nil && (g.Record == nil || !g.Record.Done) { // else nothing was claimed
+	if err == nil && (g.Record == nil || !g.Record.Done) { // otherwise nothing was claimed
 		err = s.acknowledged(ctx, c, g.Token, r)
 	}
 	if err != nil {
@@ -204,8 +205,8 @@ func granted(c *store.Claim, a answer) (store.Grant, error) {
 	return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
-// takenKeys remembers some keys that were taken when they were asked for last. It
-// may forget one, or take another for it: that costs a round trip, or a script.
+// takenKeys remembers some keys that were taken when last asked for. It may forget a
+// key, or take another one for it: that costs a round trip, or a script.
 type takenKeys [64]atomic.Uint64
 
 var seed = maphash.MakeSeed()

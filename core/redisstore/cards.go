@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sweepEvery is how often a Store drops the cards of others that have ended: their
-// fields stay in the hash until then.
+// sweepEvery is the number of a Store's cards after which it drops the expired cards of
+// others: their fields stay in the hash until then.
 const sweepEvery = 100
 
 // Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they can
-// be found without walking over all keys. With the keys of other programs,
-// whose servers are theirs too, it fails with store.ErrUnsupported.
+// be found without walking over all keys. With the keys of other programs, which may own
+// the servers, Put fails with store.ErrUnsupported.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if err := s.keepsCards(op); err != nil {
@@ -34,7 +34,8 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// Cards implements store.Cards.
+// Cards implements store.Cards. With the keys of other programs it fails with
+// store.ErrUnsupported.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	if err := s.keepsCards(op); err != nil {
@@ -63,8 +64,8 @@ func (s *Store) keepsCards(op string) error {
 	return nil
 }
 
-// onCards calls the script of the cards. No lock has the name of their hash: it would
-// have no key.
+// onCards returns a call of the script of the cards. No lock has the name of their hash:
+// its key would be empty.
 func (s *Store) onCards(what string) *pipeline.Call {
 	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), what)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A card costs a command when its Locker is made, one every 10 s and one at its end. A
-// lock takes as many commands as without a card.
+// TestCardsOfProcesses shows that a card costs a command when its Locker is made, one
+// every 10 s and one at its end. A lock takes as many commands as without a card.
 func TestCardsOfProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -46,7 +46,7 @@ func TestCardsOfProcesses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Run("the commands of a cycle are as many with a card as without", func(t *testing.T) {
+	t.Run("commands of a cycle", func(t *testing.T) {
 		const cycles = 200
 		isCard := func(q testserver.Request) bool { return strings.Contains(strings.Join(q.Args, " "), "{}cards") }
 		cards := testserver.Match{If: isCard}
@@ -90,7 +90,7 @@ func TestCardsOfProcesses(t *testing.T) {
 			}
 		}
 	})
-	t.Run("two processes show what they hold and wait for", func(t *testing.T) {
+	t.Run("holds and waits of two processes", func(t *testing.T) {
 		a := locker(t, r.store, core.WithCard(store.Card{Service: "a"}))
 		b := locker(t, newStore(t, testclient.Redis(t, r.server.Addr)), core.WithCard(store.Card{Service: "b", Version: "2"}))
 		lease, err := a.Acquire(t.Context(), "long:1")
@@ -125,7 +125,7 @@ func TestCardsOfProcesses(t *testing.T) {
 		close(t, b)
 		await(t, "after both have closed", func(cards []store.Card) bool { return len(cards) == 0 })
 	})
-	t.Run("with plain keys there are none", func(t *testing.T) {
+	t.Run("none with plain keys", func(t *testing.T) {
 		plain := newStore(t, testclient.Redis(t, r.server.Addr), redisstore.WithPlainKeys())
 		if _, err := core.New(plain, core.WithCard(store.Card{})); !errors.Is(err, store.ErrUnsupported) {
 			t.Errorf("got %v, want %v", err, store.ErrUnsupported)

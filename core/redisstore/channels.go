@@ -14,32 +14,32 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// channels are those of Redisson's locks that one server's connection listens to. A lock has
-// a channel of its own, which is subscribed to for its first watch, and left a few seconds
-// after the last one. In a Cluster Redisson sends sharded messages where the servers have
-// them, so each master has a connection, which listens to both kinds.
+// channels are the channels of Redisson's locks on one server's connection. A lock has a
+// channel of its own, which is subscribed to for its first watch, and left a few seconds
+// after the last one. In a Cluster Redisson sends sharded messages if the servers have
+// them. So each master has a connection, which listens to both kinds.
 type channels struct {
 	hub    *hub.Hub[watched]
-	client atomic.Pointer[redis.Client] // of a master: a Cluster client makes a new one where it came back
+	client atomic.Pointer[redis.Client] // of a master: a Cluster client makes a new one when the master comes back
 	plain  atomic.Bool                  // the server has no sharded messages, or the user no right to them
 
-	send sync.Mutex // orders what is sent
-	mu   sync.Mutex // guards what follows
+	send sync.Mutex // orders the sending
+	mu   sync.Mutex // guards the next fields
 	conn *redis.PubSub
-	gone chan struct{} // closed when conn is of no use any more
+	gone chan struct{} // closed when conn cannot be used any more
 	on   map[string]*channel
-	left map[string]int // replies to expect of channels that were left
+	left map[string]int // expected replies of channels that were left
 }
 
 type channel struct {
 	live    chan struct{} // closed when all subscriptions are confirmed, or err is set
-	missing int           // of them
+	missing int           // subscriptions that are not confirmed
 	sharded bool
 	used    time.Time // when it was last subscribed to
-	err     error     // of the server
+	err     error     // the server's
 }
 
-// nodes are the channels by the address of their server, "" outside of a Cluster.
+// nodes has the channels by the address of their server, "" outside of a Cluster.
 type nodes struct {
 	mu   sync.Mutex
 	all  map[string]*channels
@@ -82,7 +82,7 @@ func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) 
 	return c, nil
 }
 
-// closeChannels ends all of them, and reports whether they did within limit.
+// closeChannels closes all channels, and reports whether they closed within limit.
 func (s *Store) closeChannels(limit time.Duration) bool {
 	s.nodes.mu.Lock()
 	s.nodes.gone = true
@@ -101,7 +101,8 @@ func (s *Store) closeChannels(limit time.Duration) bool {
 	return !late.Load()
 }
 
-// watchChannel is Watch for a lock of Redisson's. All watches of a key are woken together.
+// watchChannel implements Watch for a lock of Redisson's. All watches of a key are woken
+// together.
 func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct{}, error) {
 	bounded, cancel := pipeline.Bounded(ctx)
 	defer cancel()
@@ -117,14 +118,14 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 		err = all.subscribe(bounded, name, s.cluster != nil && !s.split(c.Key))
 	}
 	if err != nil {
-		stop() // takes the watch back
+		stop() // removes the watch
 		return nil, err
 	}
 	context.AfterFunc(ctx, stop)
 	return ch, nil
 }
 
-// begin is called for each new connection, before it is live.
+// begin prepares for a new connection. It is called before the connection is live.
 func (c *channels) begin(conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +133,7 @@ func (c *channels) begin(conn *redis.PubSub) {
 	c.conn, c.gone, c.on, c.left = conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)
 }
 
-// end is called when a connection is of no use any more.
+// end ends the use of a connection that cannot be used any more.
 func (c *channels) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +145,8 @@ func (c *channels) end() {
 
 var errBroke = errors.New("the subscription broke")
 
-// subscribe returns when messages on the channel are received, sharded ones too if it is
-// sharded.
+// subscribe returns when messages on the channel are received, including sharded ones if
+// it is sharded.
 func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
 	conn, gone := c.conn, c.gone
@@ -179,7 +180,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 	}
 }
 
-// join sends for a new channel. No caller can take that back.
+// join sends the subscription of a new channel. No caller can cancel that.
 func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -190,13 +191,13 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 		err = conn.SSubscribe(ctx, name)
 	}
 	if err != nil {
-		c.hub.End(err) // nobody knows what was sent
+		c.hub.End(err) // it is not known what was sent
 	}
 }
 
-// confirmed notes what the server says of a channel on conn. It reports whether the
+// confirmed records the server's message about a channel on conn. It reports whether the
 // connection cannot be relied on: the client has subscribed again after a break, or the
-// channel was taken from it since its slot has moved.
+// server has unsubscribed the channel because its slot has moved.
 func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,9 +222,9 @@ func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken 
 	return false
 }
 
-// refused notes an error reply: the slot of a channel is elsewhere, or the server has no sharded
-// messages for this user. It is that of a channel that is not confirmed, and it is not said of
-// which.
+// refused records an error reply: the slot of a channel is elsewhere, or the server has
+// no sharded messages for this user. The reply concerns a channel that is not confirmed,
+// and does not name it.
 func (c *channels) refused(conn *redis.PubSub, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +243,7 @@ func (c *channels) refused(conn *redis.PubSub, err error) {
 	}
 }
 
-// tidy leaves the channels that nobody has watched for some seconds.
+// tidy leaves the channels that have had no watch for some seconds.
 func (c *channels) tidy(ctx context.Context) {
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -266,7 +267,7 @@ func (c *channels) tidy(ctx context.Context) {
 	}
 	// A failure shows where messages are received.
 	_ = conn.Unsubscribe(ctx, left...)
-	for _, name := range sharded { // each of its own slot
+	for _, name := range sharded { // each in its own slot
 		_ = conn.SUnsubscribe(ctx, name)
 	}
 }

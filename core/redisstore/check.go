@@ -16,26 +16,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Check asks the server, in a cluster every master, whether it is fit to keep
-// locks, and tries out what the Store does on a key of its own that expires
-// within seconds. It returns nil, or one error that lists what is unfit and what
-// to do about it:
+// Check reports whether the server, in a cluster every master, is fit to keep locks. It
+// also tries the Store's operations on a key of its own that expires within seconds.
+// Check returns nil, or one error that lists what is unfit and what to do about it:
 //
 //   - the server is a replica, is loading its data, or is older than 6.2;
 //   - it may evict keys when memory is short, so that a lock could vanish;
-//   - it refuses writes because it cannot save, or saves nothing at all, so
-//     that a restart would forget all locks at once;
-//   - its clock, or that of a replica in a cluster, differs by more than two
-//     seconds from that of this machine: after a failover leases would end that
-//     much too early or too late;
+//   - it refuses writes because it cannot save, or saves nothing at all, so that a restart
+//     would forget all locks at once;
+//   - its clock, or that of a replica in a cluster, differs by more than two seconds from
+//     that of this machine: after a failover leases would expire that much too early or
+//     too late;
 //   - connections to it lead to several servers, as behind a proxy, without WithProxy;
 //   - fewer replicas are connected than WithReplicas asks for;
 //   - it is a node of a Cluster and the client is not for one, it is full, it lacks replicas
-//     that it asks for, or it has renamed a command;
+//     that it requires, or it has renamed a command;
 //   - the user lacks rights that are needed.
 //
-// It needs the right to use INFO, which the Store otherwise does not. The error
-// matches store.ErrUnavailable if the server could not be asked.
+// It needs the right to use INFO, which the Store otherwise does not. The error matches
+// store.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*pipeline.Limit, pipeline.ErrNoAnswer)
 	defer cancel()
@@ -87,7 +86,7 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 		faults = append(faults, several(ctx, single, info["run_id"])...)
 	}
 	if info["aof_enabled"] == "0" {
-		// Without the right to ask this stays open.
+		// Without the right to ask, the setting is not checked.
 		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {
 			faults = append(faults, "nothing is saved to disk, a restart forgets every lock: set appendonly yes")
 		}
@@ -95,10 +94,11 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 	return faults, nil
 }
 
-// probes is how many connections are made to see whether they lead to one server.
+// probes is the number of connections that several makes.
 const probes = 4
 
-// several reports that new connections lead to other servers than the one with this run ID.
+// several returns a fault if new connections lead to other servers than the one with
+// this run ID.
 func several(ctx context.Context, client *redis.Client, id string) []string {
 	options := *client.Options()
 	options.PoolSize, options.MinIdleConns = 1, 0
@@ -113,7 +113,7 @@ func several(ctx context.Context, client *redis.Client, id string) []string {
 	return nil
 }
 
-// fields are those of an answer of INFO.
+// fields returns the fields of an answer of INFO.
 func fields(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -124,7 +124,7 @@ func fields(text string) map[string]string {
 	return info
 }
 
-// unfit reads the answer of INFO.
+// unfit returns the faults that an answer of INFO shows.
 func (s *Store) unfit(info map[string]string) []string {
 	var faults []string
 	add := func(bad bool, format string, args ...any) {
@@ -154,7 +154,7 @@ func (s *Store) unfit(info map[string]string) []string {
 	return faults
 }
 
-// older tells whether a version is known and below major.minor.
+// older reports whether version is known and below major.minor.
 func older(version string, major, minor int) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -165,14 +165,14 @@ func older(version string, major, minor int) bool {
 	return errA == nil && errB == nil && (a < major || a == major && b < minor)
 }
 
-// try does with a key of its own what the Store does with any.
+// try runs the Store's operations on a key of its own.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
 		Weight: store.All, Limit: store.All, TTL: pipeline.Limit,
 	}
 	if !s.foreign() {
-		// One by a SET, then one by a script.
+		// One claim by a SET, then one by a script.
 		alone := claim
 		alone.Key = "check:" + rand.Text()
 		if err := s.tryHold(ctx, alone); err != nil {
@@ -241,7 +241,7 @@ func (s *Store) tryHold(ctx context.Context, c store.Claim) error {
 	return s.Extend(ctx, []store.Claim{c})[0].Err
 }
 
-// advise adds the likely reason of an error of the trial.
+// advise adds the likely reason to an error of the trial.
 func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):
@@ -258,7 +258,8 @@ func (s *Store) advise(err error) error {
 		err, rights+s.clusterRights(), s.prefix, s.prefix)
 }
 
-// clusterRights are needed in addition in a Cluster, for the client to find its way.
+// clusterRights returns the additional rights that the client needs to find its way in a
+// Cluster.
 func (s *Store) clusterRights() string {
 	switch {
 	case s.cluster == nil:

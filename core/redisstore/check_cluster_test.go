@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 21
+// TestCheckCluster changes the clocks of a cluster (hazard 21).
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
@@ -20,8 +20,8 @@ func TestCheckCluster(t *testing.T) {
 		t.Errorf("with right clocks: %v", err)
 	}
 	clock.Step(40 * time.Second)
-	// A cluster that is young tells of its replicas by and by.
-	testserver.Eventually(t, testserver.Settled, "Check tells of every node", func() bool {
+	// A young cluster learns of its replicas by and by.
+	testserver.Eventually(t, testserver.Settled, "Check names every node", func() bool {
 		client.ReloadState(t.Context())
 		err := s.Check(t.Context())
 		if err == nil {
@@ -34,7 +34,7 @@ func TestCheckCluster(t *testing.T) {
 		}
 		return true
 	})
-	// One that stands still is left out.
+	// A frozen node is left out.
 	cluster.Nodes[4].Pause()
 	start := time.Now()
 	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "40s ahead") {

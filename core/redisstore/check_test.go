@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// fit is what makes a server fit.
+// fit has the settings that make a server fit.
 var fit = []string{"--appendonly", "yes"}
 
 func TestCheck(t *testing.T) {
@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	t.Run("a fit server passes and keeps nothing for long", func(t *testing.T) {
+	t.Run("fit server", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, fit...)
 		for _, opts := range [][]redisstore.Option{nil, {redisstore.WithPlainKeys()}, {redisstore.WithPrefix("")}} {
@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 		t.Parallel()
 		says(t, newStore(t, testclient.Redis(t, replicaOf(t, testserver.StartRedis(t)).Addr)), "slave", "connect to the master")
 	})
-	t.Run("eviction (hazard 26)", func(t *testing.T) {
+	t.Run("eviction", func(t *testing.T) { // hazard 26
 		t.Parallel()
 		for _, policy := range []string{"volatile-ttl", "volatile-lru", "allkeys-lru", "allkeys-random"} {
 			server := testserver.StartRedis(t, append(fit, "--maxmemory-policy", policy)...)
@@ -70,14 +70,14 @@ func TestCheck(t *testing.T) {
 		server := testserver.StartRedis(t, fit...)
 		says(t, newStore(t, testclient.Redis(t, server.Addr), redisstore.WithReplicas(2, 50*time.Millisecond)), "0 replicas are connected", "0 of 2 replicas")
 	})
-	t.Run("a clock that is wrong (hazard 21)", func(t *testing.T) {
+	t.Run("wrong clock", func(t *testing.T) { // hazard 21
 		t.Parallel()
 		clock := testserver.NewClock(t, 1)
 		s := newStore(t, testclient.Redis(t, clock.StartRedis(fit...).Addr))
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("with a right clock: %v", err)
 		}
-		// A busy machine makes for another number now and then.
+		// On a busy machine the number varies.
 		becomes := func(what string) {
 			t.Helper()
 			testserver.Eventually(t, soon, what, func() bool {
@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 		clock.Step(-2 * time.Hour)
 		becomes("1h59m20s behind this machine's")
 	})
-	t.Run("everything at once is said at once", func(t *testing.T) {
+	t.Run("several faults at once", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 		says(t, newStore(t, testclient.Redis(t, server.Addr), redisstore.WithReplicas(1, 50*time.Millisecond)), "noeviction", "appendonly", "replicas")
@@ -116,7 +116,7 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t, append(fit, c.config...)...)
 			if name == "a node of a cluster" {
-				server.AddSlots(0, 0) // and another node has all others
+				server.AddSlots(0, 0) // another node has all others
 				other := testserver.StartRedis(t, c.config...)
 				other.AddSlots(1, 16383)
 				server.Do("CLUSTER", "MEET", "127.0.0.1", other.Port())
@@ -142,12 +142,12 @@ func TestCheck(t *testing.T) {
 			}
 		})
 		says(t, newStore(t, client), "lead to several servers", "WithProxy")
-		// A message may go to the one that nobody listens to.
+		// A message may go to a server without listeners.
 		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
 			t.Errorf("with WithProxy: got %v, want nothing of that", err)
 		}
 	})
-	t.Run("a server that is away or silent", func(t *testing.T) {
+	t.Run("dead or silent server", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s := newStore(t, testclient.Redis(t, server.Addr))
@@ -159,7 +159,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// oldServer makes INFO tell of an old version.
+// oldServer makes INFO show an old version.
 type oldServer struct{ hook }
 
 func (oldServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -36,8 +36,8 @@ func claims(n int) []store.Claim {
 	return all
 }
 
-// forms are claims of keys of their own, by what the key becomes when it is granted
-// while it is free: the short string, or for an unusual claim one of fields.
+// forms are claims of keys of their own, by the form of the key after their grant: the
+// short string, or for an unusual claim one of fields.
 var forms = map[string]func() store.Claim{
 	"a string": claimed,
 	"fields": func() store.Claim {
@@ -77,7 +77,7 @@ func undoes(c store.Claim) store.Claim {
 	return c
 }
 
-// stored is the name of what is stored for c.
+// stored returns the name of the key in Redis of c.
 func stored(c store.Claim) string { return "lk2:{" + c.Key + "}" }
 
 // acquire fails the test unless c is granted.
@@ -135,7 +135,7 @@ func wantIs(t testing.TB, what string, err, want error) {
 	}
 }
 
-// unknown fails the test unless err leaves open what has happened.
+// unknown fails the test unless err leaves the outcome open.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	for _, class := range []error{store.ErrUnavailable, store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported} {
@@ -165,7 +165,7 @@ func newRig(t *testing.T, server *testserver.Redis, edit func(*redis.Options), o
 	r.client = testclient.Redis(t, r.proxy.Addr, edit)
 	r.store = newStore(t, r.client, opts...)
 	r.direct = newStore(t, testclient.Redis(t, server.Addr), opts...)
-	// The server gets to know the scripts, so that a call is one command.
+	// The server learns the scripts, so that a call is one command.
 	c := claimed()
 	acquire(t, r.direct, c)
 	if err := extend(r.direct, c); err != nil {
@@ -175,7 +175,7 @@ func newRig(t *testing.T, server *testserver.Redis, edit func(*redis.Options), o
 	return r
 }
 
-// ways are the settings of a client that bear on how a call ends.
+// ways are the settings of a client on which the end of a call depends.
 var ways = map[string]func(*redis.Options){
 	"context on the socket": nil,
 	"defaults": func(o *redis.Options) {
@@ -183,7 +183,7 @@ var ways = map[string]func(*redis.Options){
 	},
 }
 
-// exists tells whether anything is stored for c.
+// exists reports whether anything is stored for c.
 func (r *rig) exists(t testing.TB, c store.Claim) bool {
 	t.Helper()
 	fields := r.fields(t, c)
@@ -191,7 +191,7 @@ func (r *rig) exists(t testing.TB, c store.Claim) bool {
 	return len(fields) > 0
 }
 
-// fields returns what is stored for c.
+// fields returns the stored fields of c.
 func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	t.Helper()
 	m, err := testclient.Fields(context.Background(), r.asks, stored(c))
@@ -201,8 +201,8 @@ func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	return m
 }
 
-// last is the last token that the fields tell: that of t, or when the hold without
-// a weight was granted.
+// last returns the last token that the fields show: that of t, or the time at which the
+// hold without a weight was granted.
 func last(fields map[string]string) uint64 {
 	token := fields["t"]
 	for name, value := range fields {
@@ -214,12 +214,12 @@ func last(fields map[string]string) uint64 {
 	return n
 }
 
-// slack is how late a call may return on a busy machine, far below the time-outs
-// of a client.
+// slack is how late a call may return on a busy machine, far below the time-outs of a
+// client.
 const slack = 2 * time.Second
 
-// within runs call with a context that ends after d, and fails the test unless
-// it returns soon.
+// within runs call with a context that is done after d, and fails the test unless call
+// returns soon.
 func within(t testing.TB, d time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)

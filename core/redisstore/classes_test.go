@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// errorReplies are error replies: whether they are refusals, and whether they have the idle
-// connections closed.
+// errorReplies are error replies: whether they are refusals, and whether the idle
+// connections are closed after them.
 var errorReplies = []struct {
 	reply     string
 	refused   bool
@@ -61,7 +61,7 @@ var errorReplies = []struct {
 	{"SOMETHING long" + strings.Repeat(" and longer", 1000), false, false},
 }
 
-// Error replies and what they mean (hazard 17).
+// TestErrorReplies gives each reply to each call (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -74,7 +74,7 @@ func TestErrorReplies(t *testing.T) {
 				"release": func() error { return r.store.Release(t.Context(), lock) },
 			}
 			for name, call := range calls {
-				// An acquire that is refused as a SET is asked for by the script.
+				// An acquire whose SET is refused is sent again as a script.
 				times := 1
 				if name == "acquire" && c.refused {
 					times = 2
@@ -102,7 +102,7 @@ func TestErrorReplies(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a long reply to a subscription or to INFO is cut in the error", func(t *testing.T) {
+	t.Run("long replies are cut", func(t *testing.T) {
 		long := "SOMETHING long" + strings.Repeat(" and longer", 1000)
 		for command, call := range map[string]func(s *redisstore.Store) error{
 			"subscribe": func(s *redisstore.Store) error { _, err := s.Watch(t.Context(), claimed()); return err },
@@ -115,7 +115,7 @@ func TestErrorReplies(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a script that stays unknown is a refusal", func(t *testing.T) {
+	t.Run("script that stays unknown", func(t *testing.T) {
 		lock := claimed()
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease, Times: -1}, testserver.ErrorReply("NOSCRIPT No matching script."))
 		_, err := r.store.Acquire(t.Context(), lock)
@@ -128,7 +128,7 @@ func TestErrorReplies(t *testing.T) {
 		"a closed connection": testserver.CloseRequest, "a closed connection after the call": testserver.CloseReply,
 		"a reply that is not RESP": testserver.GarbageReply, "a reply of another shape": testserver.UnrelatedReply,
 	} {
-		t.Run(name+" leaves the outcome open", func(t *testing.T) {
+		t.Run(name+", unknown outcome", func(t *testing.T) {
 			lock := claimed()
 			r.proxy.Inject(testserver.Match{Script: "acquire", Arg: lock.Lease}, action)
 			_, err := r.store.Acquire(t.Context(), lock)
@@ -142,7 +142,8 @@ func TestErrorReplies(t *testing.T) {
 	}
 }
 
-// Connections to a server that has lost its role are not used again (hazard 23).
+// TestErrorReplies_Connections shows that connections to a server that has lost its role
+// are not used again (hazard 23).
 func TestErrorReplies_Connections(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -163,8 +164,8 @@ func TestErrorReplies_Connections(t *testing.T) {
 	}
 }
 
-// connectionsAfter makes a call beside a lock that is held, which gets a reply on each old
-// connection, and looks at the connections of the client.
+// connectionsAfter makes a call beside a held lock, which gets a reply on each old
+// connection, and checks the connections of the client.
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()
 	r := newRig(t, server, func(o *redis.Options) {
@@ -206,7 +207,7 @@ func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, disp
 	}
 }
 
-// quiet fails the test if err tells the key or the owner.
+// quiet fails the test if err shows the key or the owner.
 func quiet(t testing.TB, err error, c store.Claim) {
 	t.Helper()
 	for _, secret := range []string{c.Key, c.Owner, c.Lease} {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// To connect takes longer than a lock with a short TTL allows for a call. The error says so,
-// and later calls find a connection.
+// TestAcquire_ColdPool connects for longer than a lock with a short TTL allows for a
+// call. The error says so, and later calls find a connection.
 func TestAcquire_ColdPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// enter has n readers of the key of c, each of an owner of its own.
+// enter makes n readers of the key of c, each of an owner of its own.
 func enter(t *testing.T, s *redisstore.Store, c store.Claim, n int) []store.Claim {
 	t.Helper()
 	readers, in := make([]store.Claim, n), make(chan store.Claim)
@@ -42,14 +42,14 @@ func enter(t *testing.T, s *redisstore.Store, c store.Claim, n int) []store.Clai
 	return readers
 }
 
-// plant has a key be a hash: its tombstones are more leases than a string has.
+// plant makes a hash of a key: its tombstones are more leases than a string has.
 func plant(s *redisstore.Store, key string) {
 	for range 20 {
 		_ = s.Release(context.Background(), claimOf(key))
 	}
 }
 
-// crowdFault returns what is wrong with the fields of a hash that follow from others.
+// crowdFault returns a fault of the fields of a hash that follow from others.
 func crowdFault(fields map[string]string) string {
 	var written, ends, first, free, count, sum, kept int64
 	if _, err := fmt.Sscan(fields["n"], &written, &ends, &first, &free, &count, &sum, &kept); err != nil {
@@ -100,15 +100,16 @@ func crowdFault(fields map[string]string) string {
 	return ""
 }
 
-// What a script reads and writes for a reader or a permit does not grow with a crowd. Only
-// once in a while it reads and writes all: when the first of them may have expired.
+// TestCrowdCostsNoMore shows that a script's reads and writes for a reader or a permit
+// do not grow with a crowd. Only once in a while it reads and writes all: when the first
+// lease may have expired.
 func TestCrowdCostsNoMore(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
 	server := testserver.StartRedis(t)
 	r := newLuaRecorder(t, server.Addr)
 	s, direct := newStore(t, testclient.Redis(t, r.proxy.Addr)), newStore(t, testclient.Redis(t, server.Addr))
-	known := claimOf("known") // as the scripts are then: one that is not is sent twice
+	known := claimOf("known") // as the scripts are then: an unknown one is sent twice
 	known.MinToken = 2
 	acquire(t, s, known)
 	known.TTL *= 2
@@ -145,7 +146,8 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	}
 }
 
-// A user that may not write hashes has a string of any length: nothing is lost on the way.
+// TestCrowdWithoutRights shows that a user who may not write hashes has a string of any
+// length: nothing is lost on the way.
 func TestCrowdWithoutRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -170,19 +172,20 @@ func TestCrowdWithoutRights(t *testing.T) {
 	}
 }
 
-// wantCrowd fails the test unless the key is a hash, in which all agrees.
+// wantCrowd fails the test unless the key is a hash with consistent fields.
 func (r *rig) wantCrowd(t *testing.T, c store.Claim) {
 	t.Helper()
 	fields := r.asks.HGetAll(t.Context(), stored(c)).Val()
 	if len(fields) == 0 {
-		t.Fatal("vacuous: the key is no hash")
+		t.Fatal("test setup: the key is no hash")
 	}
 	if fault := crowdFault(fields); fault != "" {
 		t.Error(fault)
 	}
 }
 
-// A lease that has expired in a crowd, and is then another owner's, makes no holder of the first.
+// TestCrowd_LeaseOfAnotherOwner shows that a lease that has expired in a crowd, and then
+// belongs to another owner, makes no holder of the first.
 func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -206,7 +209,8 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	r.wantCrowd(t, first)
 }
 
-// The owner's list is read beside the leases that it names: one of them may be another's.
+// TestCrowd_ListsAreChecked shows that the owner's list is read together with the leases
+// that it names: one of them may belong to another owner.
 func TestCrowd_ListsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -220,7 +224,7 @@ func TestCrowd_ListsAreChecked(t *testing.T) {
 	busyWith(t, r.direct, other)
 }
 
-// When to ask again does not depend on tombstones.
+// TestCrowd_RetryAfter shows that tombstones do not change when to ask again.
 func TestCrowd_RetryAfter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -238,7 +242,8 @@ func TestCrowd_RetryAfter(t *testing.T) {
 	}
 }
 
-// A hash lives no longer than what is in it, also where that has just been dropped.
+// TestCrowd_Emptied shows that a hash lives no longer than its entries, even if the last
+// ones have just been dropped.
 func TestCrowd_Emptied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -268,7 +273,8 @@ func TestCrowd_Emptied(t *testing.T) {
 	}
 }
 
-// A key that another server brought along, whose clock was ahead, lives as long as a new lease.
+// TestCrowd_KeyWithLessTime moves a key from another server, whose clock was ahead. The
+// key lives as long as a new lease.
 func TestCrowd_KeyWithLessTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -285,7 +291,8 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	}
 }
 
-// A claim that is sent again with another weight has its first one.
+// TestWeightOfAResentClaim shows that a claim that is sent again with another weight has
+// its first one.
 func TestWeightOfAResentClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -316,7 +323,8 @@ func TestWeightOfAResentClaim(t *testing.T) {
 	}
 }
 
-// Where the numbers of a hash cannot be read, the leases are.
+// TestCrowd_UnreadableNumbers shows that the leases are read if the numbers of a hash
+// cannot be read.
 func TestCrowd_UnreadableNumbers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -330,7 +338,8 @@ func TestCrowd_UnreadableNumbers(t *testing.T) {
 	}
 }
 
-// A release in a crowd looks up a bounded number of the owners that wait.
+// TestCrowd_ReleaseBesideManyWaiters shows that a release in a crowd looks up a bounded
+// number of waiting owners.
 func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -355,7 +364,8 @@ func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
 	}
 }
 
-// A release that the server refuses leaves the hold, and a key that lasts as long.
+// TestCrowd_RefusedRelease shows that a release that the server refuses leaves the hold,
+// and a key that lasts as long.
 func TestCrowd_RefusedRelease(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

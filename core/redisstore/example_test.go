@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	server, err := miniredis.Run() // yours is a real one
+	server, err := miniredis.Run() // use a real server
 	if err != nil {
 		panic(err)
 	}

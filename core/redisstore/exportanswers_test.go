@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Granted reads what acquire.lua answers.
+// Granted reads an answer of acquire.lua.
 func Granted(c store.Claim, v any) (store.Grant, error) {
 	a, err := parse("acquire", v)
 	if err != nil {
@@ -15,7 +15,7 @@ func Granted(c store.Claim, v any) (store.Grant, error) {
 	return granted(&c, a)
 }
 
-// Confirmed reads what extend.lua and release.lua answer.
+// Confirmed reads an answer of extend.lua or release.lua.
 func Confirmed(v any) error {
 	a, err := parse("extend", v)
 	if err != nil {
@@ -27,10 +27,10 @@ func Confirmed(v any) error {
 // LuaText returns a file of the scripts, as it is built in.
 func LuaText(name string) string { return string(luaFile(name)) }
 
-// Unfit reads what INFO answers.
+// Unfit reads an answer of INFO.
 func (s *Store) Unfit(text string) []string { return s.unfit(fields(text)) }
 
-// ReadPush reads what a message says of a grant.
+// ReadPush reads a grant in a message.
 func ReadPush(text string) (until string, token uint64, valid time.Duration, ok bool) {
 	p := readPush(text)
 	if p == nil {

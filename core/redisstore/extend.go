@@ -7,10 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements store.Store: all claims that live on one server travel in
-// one round trip, and servers are asked side by side, so that one that hangs
-// does not delay the answers of the others. When ctx ends, the answers that
-// have arrived by then are given.
+// Extend implements store.Store. All claims of one server travel in one round trip.
+// Servers are asked side by side, so that one that hangs does not delay the answers of
+// the others. When ctx is done, Extend returns the answers that have arrived by then.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))

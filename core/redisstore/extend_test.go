@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Half of a cluster is unknown or silent, and the other half is extended.
+// TestExtendInHalfACluster extends one half of a cluster while the other half is unknown
+// or silent.
 func TestExtendInHalfACluster(t *testing.T) {
 	t.Parallel()
 	batchOf := func(n int) []store.Claim {
@@ -27,7 +28,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 		}
 		return batch
 	}
-	t.Run("a slot without a node fails its own claims only", func(t *testing.T) {
+	t.Run("slot without a node", func(t *testing.T) {
 		t.Parallel()
 		node := testserver.StartRedis(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 		node.AddSlots(0, 8191)
@@ -65,7 +66,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 		"context on the socket": func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true },
 		"defaults":              func(o *redis.ClusterOptions) {},
 	} {
-		t.Run("a node that hangs does not delay the others, "+way, func(t *testing.T) {
+		t.Run("hanging node, "+way, func(t *testing.T) {
 			t.Parallel()
 			cluster := testserver.StartCluster(t, false)
 			o := &redis.ClusterOptions{Addrs: []string{cluster.Nodes[0].Addr}}
@@ -107,7 +108,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 	}
 }
 
-// readers are so many beside each other, which hold.
+// readers returns n holds of one key.
 func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	t.Helper()
 	key, all := claimed().Key, make([]store.Claim, n)
@@ -119,8 +120,8 @@ func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	return all
 }
 
-// An extension of one of many changes nothing else, whatever the value of the record is, and
-// it leaves what lasts longer.
+// TestExtendBesideOthers shows that an extension of one of many changes nothing else,
+// for any value of the record, and leaves entries that last longer.
 func TestExtendBesideOthers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -169,7 +170,7 @@ func TestExtendBesideOthers(t *testing.T) {
 	}
 }
 
-// trips is a hook that counts how often the client sends something.
+// trips is a hook that counts the round trips of the client.
 type trips struct{ n atomic.Int32 }
 
 func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -188,8 +189,8 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestExtend_UnknownScript counts the round trips of a large batch at a server that has
-// does not know the script: all by name, the first with the text, the others by name.
+// TestExtend_UnknownScript counts the round trips of a large batch at a server that does
+// not know the script: all by name, the first with the text, the others by name.
 func TestExtend_UnknownScript(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

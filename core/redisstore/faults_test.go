@@ -10,10 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// trials is how often a scene with a fault is played.
+// trials is the number of times that a scene with a fault is played.
 const trials = 10
 
-// Requests and replies that are lost, late or doubled.
+// TestFaults loses, delays and doubles requests and replies.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -42,7 +42,7 @@ var faultCases = []struct {
 	slow bool // it waits for time to pass
 	run  func(t *testing.T, r *rig)
 }{
-	{"an acquire whose reply is lost with the connection is neither sent again nor busy (hazard 7)", false, func(t *testing.T, r *rig) {
+	{"lost acquire reply", false, func(t *testing.T, r *rig) { // hazard 7
 		c := claimed()
 		r.proxy.Forget()
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.CloseReply)
@@ -50,7 +50,7 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		f.Await(t)
 		sentOnce(t, r, "acquire", c)
-		// The key's end is set by the same step that took it (hazard 25).
+		// The step that took the key has also set its expiry (hazard 25).
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= 0 {
 			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 		}
@@ -64,7 +64,7 @@ var faultCases = []struct {
 			t.Error("the key is not free")
 		}
 	}},
-	{"an acquire whose reply does not come ends with its context and is not sent again (hazards 7 and 8)", true, func(t *testing.T, r *rig) {
+	{"missing acquire reply", true, func(t *testing.T, r *rig) { // hazards 7 and 8
 		c := claimed()
 		r.proxy.Forget()
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.DropReply)
@@ -81,7 +81,7 @@ var faultCases = []struct {
 			t.Error("the key is not free")
 		}
 	}},
-	{"an acquire that was never sent is known not to be", false, func(t *testing.T, r *rig) {
+	{"unsent acquire", false, func(t *testing.T, r *rig) {
 		c := claimed()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no use"))
@@ -92,7 +92,7 @@ var faultCases = []struct {
 			t.Error("the key is taken")
 		}
 	}},
-	{"an acquire that its release has overtaken is refused (hazard 9)", false, func(t *testing.T, r *rig) {
+	{"acquire overtaken by its release", false, func(t *testing.T, r *rig) { // hazard 9
 		c := claimed()
 		f := r.proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Lease}, testserver.HoldRequest)
 		err := whenFired(t, f, 0, func(ctx context.Context) error {
@@ -112,7 +112,7 @@ var faultCases = []struct {
 		acquire(t, r.store, next)
 		release(t, r.store, next)
 	}},
-	{"a waiting acquire that its release has overtaken is refused (hazard 9)", false, func(t *testing.T, r *rig) {
+	{"waiting acquire overtaken by release", false, func(t *testing.T, r *rig) { // hazard 9
 		holder := claimed()
 		c := claimOf(holder.Key)
 		c.Wait = true
@@ -134,7 +134,7 @@ var faultCases = []struct {
 			t.Error("the late acquire was granted")
 		}
 	}},
-	{"an acquire that arrives twice is one hold (hazard 12)", false, func(t *testing.T, r *rig) {
+	{"doubled acquire", false, func(t *testing.T, r *rig) { // hazard 12
 		c := claimed()
 		inner := nested(c)
 		for _, h := range []store.Claim{c, inner} {
@@ -150,7 +150,7 @@ var faultCases = []struct {
 			t.Error("the key is not free after two releases of two")
 		}
 	}},
-	{"a release whose reply is lost has released, and a second one says so (hazard 11)", false, func(t *testing.T, r *rig) {
+	{"lost release reply", false, func(t *testing.T, r *rig) { // hazard 11
 		c := claimed()
 		acquire(t, r.store, c)
 		r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.CloseReply)
@@ -158,7 +158,7 @@ var faultCases = []struct {
 		wantIs(t, "release", r.store.Release(t.Context(), c), store.ErrLost)
 		acquire(t, r.store, claimOf(c.Key))
 	}},
-	{"a late release leaves the next hold alone (hazard 13)", false, func(t *testing.T, r *rig) {
+	{"late release", false, func(t *testing.T, r *rig) { // hazard 13
 		c := claimed()
 		c.Last = acquire(t, r.store, c).Token
 		f := r.proxy.Inject(testserver.Match{Script: "release", Arg: c.Lease}, testserver.HoldRequest)
@@ -175,7 +175,7 @@ var faultCases = []struct {
 			t.Errorf("the next hold: %v", err)
 		}
 	}},
-	{"a late extend changes nothing for the next hold (hazards 14 and 16)", false, func(t *testing.T, r *rig) {
+	{"late extend", false, func(t *testing.T, r *rig) { // hazards 14 and 16
 		c := claimed()
 		acquire(t, r.store, c)
 		f := r.proxy.Inject(testserver.Match{Script: "extend", Arg: c.Lease}, testserver.HoldRequest)
@@ -201,7 +201,7 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want at most %v", left, next.TTL)
 		}
 	}},
-	{"a late, shorter extend does not shorten (hazard 15)", false, func(t *testing.T, r *rig) {
+	{"late shorter extend", false, func(t *testing.T, r *rig) { // hazard 15
 		c := claimed()
 		acquire(t, r.store, c)
 		short := c
@@ -224,7 +224,7 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 		}
 	}},
-	{"an extend whose reply is lost leaves the outcome open and has extended (hazard 10)", false, func(t *testing.T, r *rig) {
+	{"lost extend reply", false, func(t *testing.T, r *rig) { // hazard 10
 		c := claimed()
 		c.TTL = 10 * time.Second
 		acquire(t, r.store, c)
@@ -236,7 +236,7 @@ var faultCases = []struct {
 			t.Errorf("the key lives for %v, want more than %v", left, c.TTL)
 		}
 	}},
-	{"the answers that came before the connection fell silent are given", true, func(t *testing.T, r *rig) {
+	{"answers before a silent connection", true, func(t *testing.T, r *rig) {
 		var batch []store.Claim
 		for range 5 {
 			c := claimed()
@@ -263,7 +263,7 @@ var faultCases = []struct {
 }
 
 // hit repeats call until the fault has fired, and returns its last error. On a busy
-// machine a call can end before its request was sent.
+// machine a call can return before its request was sent.
 func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 	t.Helper()
 	for {
@@ -280,9 +280,9 @@ func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 	}
 }
 
-// whenFired runs call with a context that is cancelled some time after the fault
-// has fired, and fails the test unless it returns soon then. The cause is the error of
-// another call, which says nothing of this one.
+// whenFired runs call with a context that is canceled some time after the fault has
+// fired, and fails the test unless call then returns soon. The cause is the error of
+// another call, which says nothing about this one.
 func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -302,14 +302,14 @@ func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func
 	select {
 	case at := <-left:
 		if took := time.Since(at); took > slack {
-			t.Errorf("the call returned %v after its context had ended", took)
+			t.Errorf("got a return %v after the context was done, want at most %v", took, slack)
 		}
 	default: // it was answered
 	}
 	return err
 }
 
-// calls is how many scripts and SETs the server has run.
+// calls returns the number of scripts and SETs that the server has run.
 func (r *rig) calls(t testing.TB) int {
 	t.Helper()
 	info, err := r.asks.Info(context.Background(), "commandstats").Result()

@@ -19,8 +19,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A key that is a string, one that is a hash as soon as it can be, and the rule decide the
-// same, whatever expires between two calls. Time is a number here, so no sequence waits.
+// TestFormsAgree compares a key that is a string, one that is a hash as soon as it can
+// be, and the rule. They decide the same, whatever expires between two calls. Time is a
+// number here, so no sequence waits.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
@@ -51,11 +52,11 @@ func TestFormsAgree(t *testing.T) {
 	}
 }
 
-// formsFuzz draws the steps of a sequence, and does them by the rule.
+// formsFuzz draws the steps of a sequence, and applies them by the rule.
 type formsFuzz struct {
 	*rand.Rand
 	seed   uint64
-	ruled  bool // else some are granted by message, which the rule does not know
+	ruled  bool // otherwise some are granted by message, which the rule does not know
 	now    time.Time
 	rule   keystate.State
 	claims []store.Claim
@@ -87,13 +88,13 @@ func (f *formsFuzz) one(in int) bool { return f.IntN(in) == 0 }
 
 func (f *formsFuzz) owner() string { return fmt.Sprint("O", f.IntN(7)) }
 
-// lasts draws for how long something lasts, in ms.
+// lasts draws the length of an entry, in ms.
 func (f *formsFuzz) lasts() time.Duration {
 	all := []int{1, 5, 50, 700, 3_000, 9_000, 30_000, 60_000, 60_000, 300_000}
 	return time.Duration(all[f.IntN(len(all))]) * time.Millisecond
 }
 
-// holder draws a claim, most often one that is held.
+// holder draws a claim, usually one that is held.
 func (f *formsFuzz) holder() store.Claim {
 	if n := len(f.rule.Holds); n > 0 && !f.one(3) {
 		lease := f.rule.Holds[f.IntN(n)].Lease
@@ -116,7 +117,7 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 		waiters := len(f.rule.Waiters)
 		name, argv, outcome := f.next(acquires)
 		if waiters > len(f.rule.Waiters) && strings.HasPrefix(outcome, "done") {
-			return // a replay writes nothing in Redis, and wakes nobody
+			return // a replay writes nothing in Redis, and wakes no claim
 		}
 		words := make([]string, len(argv))
 		for i, word := range argv {
@@ -134,7 +135,7 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 	}
 }
 
-// next draws a step: the script, its arguments, and how the rule decides.
+// next draws a step: the script, its arguments, and the rule's decision.
 func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string) {
 	n := f.IntN(24)
 	switch {
@@ -152,7 +153,7 @@ func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string)
 
 func (f *formsFuzz) acquire() (string, []any, string) {
 	c := f.claims[f.IntN(len(f.claims))]
-	if f.one(10) { // it is sent again, and is another
+	if f.one(10) { // it is sent again, and is another claim
 		c.Weight = []int64{1, 2, store.All}[f.IntN(3)]
 		c.Limit = max(c.Limit, c.Weight)
 	}
@@ -163,7 +164,7 @@ func (f *formsFuzz) acquire() (string, []any, string) {
 	if !f.ruled && f.one(2) { // so that it can be granted by message
 		c.TTL, c.Wait, c.Via = 30*time.Second, true, ""
 	}
-	if c.Wait && f.ruled { // Redis may not wake a waiter that is to join a hold
+	if c.Wait && f.ruled { // Redis may not wake a waiter that would join a hold
 		c.Owner, c.Via = "owner-of-"+c.Lease, ""
 	}
 	if r := c.Record; r != nil {
@@ -231,7 +232,7 @@ func (f *formsFuzz) release() (string, []any, string) {
 	return "release", argv, said(store.Grant{}, err)
 }
 
-// revoke is sent for a hold that is there.
+// revoke returns the step for an existing hold.
 func (f *formsFuzz) revoke(h keystate.Hold) (string, []any, string) {
 	keep := []time.Duration{0, f.lasts()}[f.IntN(2)]
 	_, found := f.rule.Revoke(f.now, store.HoldID(h.Lease), keep)
@@ -242,7 +243,7 @@ func (f *formsFuzz) revoke(h keystate.Hold) (string, []any, string) {
 	return "release", []any{"release l  wake:", h.Lease, 0, f.now.UnixMicro(), keep.Milliseconds()}, outcome
 }
 
-// said is what testdata/forms.lua makes of an answer.
+// said returns the text that testdata/forms.lua makes of an answer.
 func said(g store.Grant, err error) string {
 	switch r := g.Record; {
 	case errors.Is(err, store.ErrBusy):
@@ -261,7 +262,7 @@ func said(g store.Grant, err error) string {
 	return "ok"
 }
 
-// shown is what testdata/forms.lua shows of a key.
+// shown returns the text that testdata/forms.lua makes of a key.
 func (f *formsFuzz) shown() string {
 	holds, waiters := make(map[string]bool), []string(nil)
 	for _, h := range f.rule.Holds {

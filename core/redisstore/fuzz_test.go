@@ -42,7 +42,7 @@ func reply(b []byte, depth int) (v any, rest []byte) {
 	return list, b
 }
 
-// Whatever a server answers, it is read without a panic, and what cannot be read
+// FuzzReply reads any answer of a server without a panic. An answer that cannot be read
 // is neither a grant nor a refusal.
 func FuzzReply(f *testing.F) {
 	for _, b := range [][]byte{
@@ -92,8 +92,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// Whatever the names are, a claim is refused before anything is sent, or does
-// what it says to its own key, and to no other.
+// FuzzNames shows that a claim with any names is refused before anything is sent, or
+// changes its own key as it should, and no other.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{
 		"order:42|o|l", "a b|o|l", "%|%|%", "order:ä€😀|ö|ß", "\n|\n|\n", "a\x00b|o|l", "a{b}|o|l", "|o|l", "k||l", "k|o|", "k|a b|l",
@@ -174,8 +174,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// Whatever is published, it is read without a panic, and a grant in it is one of
-// a place, with a token, and lasts no longer than any grant by message does.
+// FuzzPush reads any message without a panic. A grant in it is one of a place, with a
+// token, and lasts no longer than any grant by message does.
 func FuzzPush(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "  ", "1790000000000 1790000000000000 8500", "1 2 3", "1 2 3 4", "1 2", "1 2 -3", "1 -2 3", "1 2 0", "1 2 x", "1  3",
@@ -198,8 +198,8 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// Whatever INFO says, it is read without a panic, and not to be a server is no
-// reason to be fit.
+// FuzzInfo reads any answer of INFO without a panic. An answer that is not a server's
+// does not make it fit.
 func FuzzInfo(f *testing.F) {
 	for _, text := range []string{
 		"", "redis_version:7.0.15\r\nrole:master\r\n", "redis_version:6.1.9\r\n", "redis_version:6\r\n", "redis_version:a.b.c\r\n",

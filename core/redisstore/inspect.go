@@ -13,13 +13,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements store.Inspector in one round trip, and a second one if the server does
-// not know the script. The value of a kept answer stays at the server. A key with a
-// value that no Store wrote is an error.
+// Look implements store.Inspector. It takes one round trip, and a second one if the
+// server does not know the script. The value of a stored answer stays at the server. A
+// key with a value that no Store wrote is an error.
 //
-// Of plain keys, and of Redisson's own holds, only the hold is known, and neither its age nor
-// its process. An ID is a digest: of another client's owner that can be guessed, the guess can
-// be checked.
+// Of plain keys, and of Redisson's own holds, only the hold is known, without its age
+// and its process. An ID is a digest: if another client's owner can be guessed, the
+// guess can be checked.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("redisstore: look", key, s.foreign()); err != nil {
@@ -29,9 +29,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return v.state, err
 }
 
-// Revoke implements store.Inspector in two steps: it looks for the hold, and releases it by its
-// lease, whose ID is never used again; but a hold of Redisson's has that of its thread. The
-// keys of other programs are kept as well.
+// Revoke implements store.Inspector in two steps: it looks for the hold, and releases it
+// by its lease. The ID of a lease is never used again, except that a hold of Redisson's
+// has the ID of its thread. The keys of other programs are kept as well.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -67,7 +67,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// showing is the call that tells of a key.
+// showing returns the call that reads a key.
 func (s *Store) showing(key string) *pipeline.Call {
 	switch {
 	case s.redisson:
@@ -88,7 +88,7 @@ func (s *Store) view(ctx context.Context, op, key string) (view, error) {
 	}
 	v, ok := s.readView(key, a)
 	if !ok {
-		return view{}, fmt.Errorf("redisstore: %s: what the key holds cannot be read: %w", op, store.ErrUnavailable)
+		return view{}, fmt.Errorf("redisstore: %s: value of the key cannot be read: %w", op, store.ErrUnavailable)
 	}
 	return v, nil
 }
@@ -119,7 +119,7 @@ func (s *Store) readView(key string, a answer) (view, bool) {
 	return parseView(key, texts)
 }
 
-// keyOf is the lock's key for the name of a key in Redis.
+// keyOf returns the lock's key for the name of a key in Redis.
 func (s *Store) keyOf(name string) (key string, ok bool) {
 	if key, ok = strings.CutPrefix(name, s.prefix); !ok {
 		return "", false

@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// walk returns what List shows of all keys.
+// walk returns the states of all keys that List shows.
 func walk(t testing.TB, s *redisstore.Store, most int) (all []store.State, pages int) {
 	t.Helper()
 	for from, after := "", ""; ; pages++ {
@@ -39,7 +39,7 @@ func walk(t testing.TB, s *redisstore.Store, most int) (all []store.State, pages
 	}
 }
 
-// countingConn counts what is read from it.
+// countingConn counts the bytes that are read from it.
 type countingConn struct {
 	net.Conn
 	read *atomic.Int64
@@ -86,7 +86,8 @@ func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
 	}
 }
 
-// What the package says that operators need is enough, and what is missing is named.
+// TestRightsOfAnInspector shows that the documented rights of operators suffice, and
+// that a missing one is named.
 func TestRightsOfAnInspector(t *testing.T) {
 	t.Parallel()
 	_, further := documentedRights(t)
@@ -164,7 +165,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 }
 
-// scans notes the steps of a walk.
+// scans records the steps of a walk.
 type scans struct {
 	dialHook
 	mu     sync.Mutex
@@ -209,7 +210,7 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 		want[c.Key] = true
 		acquire(t, s, c)
 	}
-	// Keys that match, and are none of ours.
+	// Keys that match, and are no locks.
 	server.Do("SET", "locks:lk2:{not ours}", "1 2 a b")
 	server.Do("SET", prefix+"lk2:{order:text}", "hello")
 	server.Do("RPUSH", prefix+"lk2:{order:list}", "a")
@@ -234,7 +235,8 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 	if pages < 3 { // one call does not walk over all of them
 		t.Errorf("there were %d pages", pages)
 	}
-	// It ends with its context, and goes on where another one has ended.
+	// The walk stops when its context is done, and goes on where another one has
+	// stopped.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped")
 	hook.then = func(n int) { cancel(stop) }
@@ -281,7 +283,8 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	}
 }
 
-// Other clients of plain keys keep what they like.
+// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other clients, which may have any
+// value.
 func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -309,8 +312,8 @@ func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	}
 }
 
-// Whatever a key holds, it is read without a panic, and what is shown of it is what
-// State promises.
+// FuzzView reads any content of a key without a panic. The result keeps the promises of
+// State.
 func FuzzView(f *testing.F) {
 	for _, text := range []string{
 		"1700000000000000\nh:a\n1700000000000000 1000 o\nt\n1700000000000000",
@@ -345,9 +348,9 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// holdsBackTime acquires c while its TIME is on its way, does what is given, and returns what
-// the holder is told in the end, and the next holder.
-func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (told, next store.Grant) {
+// holdsBackTime acquires c while its TIME is on its way, calls meanwhile, and returns
+// the grant that the holder gets in the end, and the next holder's.
+func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)
 	got := make(chan store.Grant, 1)
@@ -363,33 +366,33 @@ func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (told
 	next = acquire(t, r.direct, claimOf(c.Key))
 	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has seen can be 2 ms ahead
 	f.Deliver()
-	told = <-got
+	granted = <-got
 	wantIs(t, "extend", extend(r.store, c), store.ErrLost)
-	return told, next
+	return granted, next
 }
 
-// A hold can be revoked while its holder waits for the time that is its token. The next
-// hold has a later one all the same.
+// TestRevokeBeforeTheTokenIsKnown revokes a hold while its holder waits for the time
+// that is its token. The next hold has a later one all the same.
 func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
-	told, next := r.holdsBackTime(t, c, func() {
+	granted, next := r.holdsBackTime(t, c, func() {
 		if err := r.direct.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), 0); err != nil {
 			t.Fatalf("revoke: %v", err)
 		}
 	})
-	if told.Token == 0 || next.Token < told.Token+store.TokenStep {
-		t.Errorf("the next token is %d after %d", next.Token, told.Token)
+	if granted.Token == 0 || next.Token < granted.Token+store.TokenStep {
+		t.Errorf("the next token is %d after %d", next.Token, granted.Token)
 	}
 }
 
-// The limit: where another program deletes the key at this moment, the token of the hold that
-// is gone is the later one.
+// TestDeletedBeforeTheTokenIsKnown shows the limit: if another program deletes the key
+// at this moment, the token of the hold that is gone is the later one.
 func TestDeletedBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
-	told, next := r.holdsBackTime(t, c, func() { r.asks.Del(t.Context(), stored(c)) })
-	if told.Token <= next.Token {
-		t.Errorf("the token %d is not later than the next one, %d: this is no limit", told.Token, next.Token)
+	granted, next := r.holdsBackTime(t, c, func() { r.asks.Del(t.Context(), stored(c)) })
+	if granted.Token <= next.Token {
+		t.Errorf("the token %d is not later than the next one, %d: this is no limit", granted.Token, next.Token)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// What is stored is what the package documents.
+// TestLayout compares the stored entries with the package's documentation.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -35,7 +35,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("fields are %q, want %q", got, want)
 		}
 	}
-	t.Run("a usual claim is one SET, further holds are a field each", func(t *testing.T) {
+	t.Run("usual claim and further holds", func(t *testing.T) {
 		c := claimed()
 		inner := nested(c)
 		acquire(t, r.direct, c)
@@ -67,7 +67,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("the list has %d line ends, want 201", n)
 		}
 	})
-	t.Run("expired holds are dropped by the next claim", func(t *testing.T) {
+	t.Run("expired holds are dropped", func(t *testing.T) {
 		c, next := claimed(), store.Claim{}
 		c.Weight = 1
 		gone, waits := c, c
@@ -89,7 +89,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("the list is %q", w)
 		}
 	})
-	t.Run("a thousand dead holds do not stop a claim", func(t *testing.T) {
+	t.Run("a thousand dead holds", func(t *testing.T) {
 		c := claimed()
 		dead := "f"
 		for range 5000 {
@@ -107,7 +107,7 @@ func TestLayout(t *testing.T) {
 		}
 		is(t, c)
 	})
-	t.Run("a token ahead of the clock stays until the clock has passed it", func(t *testing.T) {
+	t.Run("token ahead of the clock", func(t *testing.T) {
 		c := claimed()
 		c.MinToken = uint64(time.Now().Add(time.Minute).UnixMicro())
 		g := acquire(t, r.direct, c)
@@ -128,7 +128,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("got token %d, stored %s, want %d", g.Token, r.fields(t, c)["t"], c.MinToken)
 		}
 	})
-	t.Run("a plain key is a string of the owner", func(t *testing.T) {
+	t.Run("plain key has the owner", func(t *testing.T) {
 		s := newStore(t, r.asks, redisstore.WithPlainKeys(), redisstore.WithPrefix("their:"))
 		c := claimed()
 		acquire(t, s, c)
@@ -136,7 +136,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("the value is %q, want the owner", v)
 		}
 	})
-	t.Run("a place in line lives as long as the contract says", func(t *testing.T) {
+	t.Run("life of a place in line", func(t *testing.T) {
 		c, w := claimed(), store.Claim{}
 		acquire(t, r.direct, c)
 		w = claimOf(c.Key)
@@ -153,7 +153,8 @@ func TestLayout(t *testing.T) {
 	})
 }
 
-// A cycle is two trips: a SET with a TIME behind it, and a script.
+// TestRoundTrips shows that a cycle is two trips: a SET with a TIME behind it, and a
+// script.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -25,13 +25,13 @@ const (
 	viewsAtOnce = 128 // keys of a pipeline
 )
 
-// List implements store.Inspector by SCAN, which walks over all keys of the server's
-// database, also those that are no locks, 50,000 in a call at most: there are steps of
-// up to 1,000, and a pause after each. In a Cluster it goes from master to master. Keys
-// that match but have a value that no Store wrote are left out.
+// List implements store.Inspector by SCAN. It walks over all keys of the server's
+// database, including those that are no locks, at most 50,000 in a call. It takes steps
+// of up to 1,000 keys, and pauses after each. In a Cluster it goes from master to
+// master. Keys that match but have a value that no Store wrote are left out.
 //
-// A page is longer than most where one step finds more. Next is a cursor, and the
-// address of a master in a Cluster: no key.
+// A page is longer than most if one step finds more. Next is a cursor, and the address
+// of a master in a Cluster: no key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
@@ -93,7 +93,7 @@ func parseCursor(after string) (address string, cursor uint64, err error) {
 	return address, cursor, nil
 }
 
-// scanner is what SCAN is sent to.
+// scanner sends SCAN.
 type scanner interface {
 	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 }
@@ -103,7 +103,7 @@ type master struct {
 	client  scanner
 }
 
-// masters are the servers whose keys are listed, in the order of their addresses.
+// masters returns the servers whose keys are listed, in the order of their addresses.
 func (s *Store) masters(ctx context.Context) ([]master, error) {
 	if s.cluster == nil {
 		return []master{{client: s.client}}, nil
@@ -122,7 +122,7 @@ func (s *Store) masters(ctx context.Context) ([]master, error) {
 	})
 }
 
-// scan makes one step, and tells the locks that it found.
+// scan makes one step, and returns the locks that it found.
 func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count int64) (keys []string, next uint64, err error) {
 	type step struct {
 		names []string
@@ -147,7 +147,7 @@ func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count i
 // globs escapes the characters of a prefix that have a meaning in a pattern.
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// views adds the live entries of keys, which are asked for in pipelines.
+// views adds the live entries of keys to page. It asks for them in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
 	of := showScript
 	switch {
@@ -177,7 +177,7 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 	return page, nil
 }
 
-// answered reads the answer about one key. Where the key has moved meanwhile, it asks
+// answered reads the answer about one key. If the key has moved meanwhile, it asks
 // again.
 func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v view, ok bool, err error) {
 	if isReply(r.Err, "MOVED") || isReply(r.Err, "ASK") {
@@ -194,14 +194,14 @@ func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v 
 	return v, ok, nil
 }
 
-// away makes a call that reads, where the caller can leave it.
+// away makes a call that reads, and that its caller can leave.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
 	return pipeline.Detached(ctx, func() (T, error) { return work(ctx) })
 }
 
-// pause waits, unless ctx ends.
+// pause waits for d. It returns the cause of ctx if that is done before.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

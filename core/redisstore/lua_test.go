@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// luaRecorder notes what scripts ask of a server, each on a copy of its key.
+// luaRecorder records the calls of scripts to a server, each on a copy of its key.
 type luaRecorder struct {
 	t     *testing.T
 	proxy *testserver.Proxy
@@ -28,7 +28,7 @@ type luaRecorder struct {
 	texts map[string]string // the scripts
 	cases bytes.Buffer      // for replay.lua
 	count map[string]int    // cases by script
-	size  int               // of what the last case asks and is answered, in bytes
+	size  int               // of the last case's calls and answers, in bytes
 }
 
 func newLuaRecorder(t *testing.T, addr string) *luaRecorder {
@@ -55,7 +55,7 @@ func luaLiteral(text string) string {
 	return b.String() + `"`
 }
 
-// step does what calls scripts on a key, and notes each call.
+// step runs do, which calls scripts on a key, and records each call.
 func (r *luaRecorder) step(prefix, key string, do func()) {
 	r.t.Helper()
 	ctx, second := context.Background(), "copy:"+key
@@ -75,7 +75,7 @@ func (r *luaRecorder) step(prefix, key string, do func()) {
 	}
 }
 
-// note does a request again, and notes it if it calls a script.
+// note sends a request again, and records it if it calls a script.
 func (r *luaRecorder) note(prefix string, args []string) {
 	r.t.Helper()
 	ctx := context.Background()
@@ -140,8 +140,9 @@ func luaStarts() []string {
 	}
 }
 
-// The scripts do the same in Lua 5.1, which Redis has, and in Lua 5.4, which has integers
-// and compares no number with a string: the same commands, stored texts and answers.
+// TestScriptsInLua54 runs the scripts in Lua 5.1, which Redis has, and in Lua 5.4, which
+// has integers and compares no number with a string. They make the same commands, stored
+// texts and answers.
 func TestScriptsInLua54(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
@@ -189,7 +190,7 @@ func TestScriptsInLua54(t *testing.T) {
 			r.step("silent_", stored(c), do)
 		}
 	}
-	for range 3 { // what a random sequence seldom has
+	for range 3 { // a random sequence seldom has these
 		c, run, read := claimed(), claimed(), claimed()
 		r.step("", stored(c), func() { _, _ = calls.Acquire(t.Context(), c) })
 		c.Last = uint64(time.Now().Add(time.Second).UnixMicro())
@@ -269,7 +270,7 @@ func TestScriptsInLua54(t *testing.T) {
 	}
 }
 
-// recordRedisson notes what the scripts of Redisson's locks do, beside holds of Redisson too.
+// recordRedisson records the scripts of Redisson's locks, beside holds of Redisson too.
 func recordRedisson(t *testing.T, r *luaRecorder) {
 	t.Helper()
 	s := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithRedisson())

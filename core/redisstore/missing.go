@@ -9,23 +9,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// unnamed is the error of a server before 7.2 for a right that is missing inside a script.
-const unnamed = "The user executing the script can't"
+// noPermText is the error of a server before 7.2 for a missing right inside a script.
+const noPermText = "The user executing the script can't"
 
 // withRight adds the missing rights to an error of such a server.
 func (s *Store) withRight(ctx context.Context, err error) error {
-	if err == nil || !strings.Contains(err.Error(), unnamed) {
+	if err == nil || !strings.Contains(err.Error(), noPermText) {
 		return err
 	}
 	if lacks := s.lacks(ctx); lacks != "" {
-		return fmt.Errorf("%s: %w", lacks, err) // first, where the text is cut
+		return fmt.Errorf("%s: %w", lacks, err) // first, because the end of the text is cut
 	}
 	return err
 }
 
-// lacks says which rights for commands of scripts the user lacks, or nothing. It tries each
-// command with arguments that the server refuses or that change nothing: rights are checked
-// first.
+// lacks returns which rights for commands of scripts the user lacks, or "". It tries
+// each command with arguments that the server refuses or that change nothing: rights are
+// checked first.
 func (s *Store) lacks(ctx context.Context) string {
 	key, needs := s.prefix+"{rights:"+rand.Text()+"}", rights
 	switch {

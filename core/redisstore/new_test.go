@@ -33,22 +33,22 @@ func TestNewRefuses(t *testing.T) {
 		opts   []redisstore.Option
 		says   string
 	}{
-		"no client":                         {nil, nil, "nil"},
-		"a nil client":                      {(*redis.Client)(nil), nil, "nil"},
-		"a nil cluster client":              {(*redis.ClusterClient)(nil), nil, "nil"},
-		"a ring (hazard 35)":                {ring, nil, "Ring"},
-		"a nil ring":                        {(*redis.Ring)(nil), nil, "Ring"},
-		"reads from replicas (hazard 37)":   {cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }), nil, "replicas"},
-		"routing by latency":                {cluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true }), nil, "replicas"},
-		"random routing":                    {cluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true }), nil, "replicas"},
-		"a long prefix":                     {client, []redisstore.Option{redisstore.WithPrefix(strings.Repeat("x", 257))}, "257 bytes"},
-		"a prefix with a brace":             {client, []redisstore.Option{redisstore.WithPrefix("a{b}")}, "brace"},
-		"a prefix with a control character": {client, []redisstore.Option{redisstore.WithPrefix("a\n")}, "control"},
-		"a prefix that is not UTF-8":        {client, []redisstore.Option{redisstore.WithPrefix("\xff")}, "UTF-8"},
-		"no replicas":                       {client, []redisstore.Option{redisstore.WithReplicas(0, time.Second)}, "0 replicas"},
-		"no time for replicas":              {client, []redisstore.Option{redisstore.WithReplicas(1, 0)}, "within 0s"},
-		"more time for replicas than the client reads for": {client, []redisstore.Option{redisstore.WithReplicas(1, time.Minute)}, "read timeout"},
-		"a nil option": {client, []redisstore.Option{nil}, "option is nil"},
+		"no client":                          {nil, nil, "nil"},
+		"a nil client":                       {(*redis.Client)(nil), nil, "nil"},
+		"a nil cluster client":               {(*redis.ClusterClient)(nil), nil, "nil"},
+		"a ring":                             {ring, nil, "Ring"}, // hazard 35
+		"a nil ring":                         {(*redis.Ring)(nil), nil, "Ring"},
+		"reads from replicas":                {cluster(func(o *redis.ClusterOptions) { o.ReadOnly = true }), nil, "replicas"}, // hazard 37
+		"routing by latency":                 {cluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true }), nil, "replicas"},
+		"random routing":                     {cluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true }), nil, "replicas"},
+		"a long prefix":                      {client, []redisstore.Option{redisstore.WithPrefix(strings.Repeat("x", 257))}, "257 bytes"},
+		"a prefix with a brace":              {client, []redisstore.Option{redisstore.WithPrefix("a{b}")}, "brace"},
+		"a prefix with a control character":  {client, []redisstore.Option{redisstore.WithPrefix("a\n")}, "control"},
+		"a prefix without UTF-8":             {client, []redisstore.Option{redisstore.WithPrefix("\xff")}, "UTF-8"},
+		"no replicas":                        {client, []redisstore.Option{redisstore.WithReplicas(0, time.Second)}, "0 replicas"},
+		"no time for replicas":               {client, []redisstore.Option{redisstore.WithReplicas(1, 0)}, "within 0s"},
+		"replica timeout above read timeout": {client, []redisstore.Option{redisstore.WithReplicas(1, time.Minute)}, "read timeout"},
+		"a nil option":                       {client, []redisstore.Option{nil}, "option is nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := redisstore.New(c.client, c.opts...)
@@ -63,7 +63,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// What cannot work is refused before anything is sent.
+// TestNothingIsSent shows that a claim that cannot work is refused before anything is
+// sent.
 func TestNothingIsSent(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -75,25 +76,25 @@ func TestNothingIsSent(t *testing.T) {
 		want error
 		all  bool // extend and release refuse it too
 	}{
-		"an empty key":                  {func(c *store.Claim) { c.Key = "" }, store.ErrInvalid, true},
-		"a key of 513 bytes":            {func(c *store.Claim) { c.Key = strings.Repeat("x", 513) }, store.ErrInvalid, true},
-		"a binary key":                  {func(c *store.Claim) { c.Key = "a\xffb" }, store.ErrInvalid, true},
-		"a key with a null byte":        {func(c *store.Claim) { c.Key = "a\x00b" }, store.ErrInvalid, true},
-		"a key with an opening brace":   {func(c *store.Claim) { c.Key = "a{b" }, store.ErrInvalid, true},
-		"a key with a closing brace":    {func(c *store.Claim) { c.Key = "a}b" }, store.ErrInvalid, true},
-		"no lease":                      {func(c *store.Claim) { c.Lease = "" }, store.ErrInvalid, true},
-		"a lease of two words":          {func(c *store.Claim) { c.Lease = "a b" }, store.ErrInvalid, true},
-		"no owner":                      {func(c *store.Claim) { c.Owner = "" }, store.ErrInvalid, true},
-		"an owner of two lines":         {func(c *store.Claim) { c.Owner = "a\nb" }, store.ErrInvalid, true},
-		"an owner to join of two words": {func(c *store.Claim) { c.Via = "a b" }, store.ErrInvalid, true},
-		"no TTL":                        {func(c *store.Claim) { c.TTL = 0 }, store.ErrInvalid, false},
-		"a negative TTL":                {func(c *store.Claim) { c.TTL = -time.Second }, store.ErrInvalid, false},
-		"a TTL below a millisecond":     {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
-		"no weight":                     {func(c *store.Claim) { c.Weight = 0 }, store.ErrInvalid, false},
-		"more weight than the limit":    {func(c *store.Claim) { c.Weight, c.Limit = 3, 2 }, store.ErrInvalid, false},
-		"a limit above all":             {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
-		"a token beyond all counting":   {func(c *store.Claim) { c.MinToken = 1 << 60 }, store.ErrInvalid, false},
-		"a token for a reader":          {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
+		"an empty key":                {func(c *store.Claim) { c.Key = "" }, store.ErrInvalid, true},
+		"a key of 513 bytes":          {func(c *store.Claim) { c.Key = strings.Repeat("x", 513) }, store.ErrInvalid, true},
+		"a binary key":                {func(c *store.Claim) { c.Key = "a\xffb" }, store.ErrInvalid, true},
+		"a key with a null byte":      {func(c *store.Claim) { c.Key = "a\x00b" }, store.ErrInvalid, true},
+		"a key with an opening brace": {func(c *store.Claim) { c.Key = "a{b" }, store.ErrInvalid, true},
+		"a key with a closing brace":  {func(c *store.Claim) { c.Key = "a}b" }, store.ErrInvalid, true},
+		"no lease":                    {func(c *store.Claim) { c.Lease = "" }, store.ErrInvalid, true},
+		"a lease of two words":        {func(c *store.Claim) { c.Lease = "a b" }, store.ErrInvalid, true},
+		"no owner":                    {func(c *store.Claim) { c.Owner = "" }, store.ErrInvalid, true},
+		"an owner of two lines":       {func(c *store.Claim) { c.Owner = "a\nb" }, store.ErrInvalid, true},
+		"a joined owner of two words": {func(c *store.Claim) { c.Via = "a b" }, store.ErrInvalid, true},
+		"no TTL":                      {func(c *store.Claim) { c.TTL = 0 }, store.ErrInvalid, false},
+		"a negative TTL":              {func(c *store.Claim) { c.TTL = -time.Second }, store.ErrInvalid, false},
+		"a TTL below a millisecond":   {func(c *store.Claim) { c.TTL = time.Microsecond }, store.ErrInvalid, false},
+		"no weight":                   {func(c *store.Claim) { c.Weight = 0 }, store.ErrInvalid, false},
+		"more weight than the limit":  {func(c *store.Claim) { c.Weight, c.Limit = 3, 2 }, store.ErrInvalid, false},
+		"a limit above all":           {func(c *store.Claim) { c.Limit = store.All + 1 }, store.ErrInvalid, false},
+		"a token above 2^53":          {func(c *store.Claim) { c.MinToken = 1 << 60 }, store.ErrInvalid, false},
+		"a token for a reader":        {func(c *store.Claim) { c.MinToken, c.Weight = 1, 1 }, store.ErrUnsupported, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
@@ -114,7 +115,7 @@ func TestNothingIsSent(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what plain keys cannot carry", func(t *testing.T) {
+	t.Run("unsupported with plain keys", func(t *testing.T) {
 		for name, edit := range map[string]func(*store.Claim){
 			"sharing": func(c *store.Claim) { c.Weight = 1 },
 			"permits": func(c *store.Claim) { c.Weight, c.Limit = 1, 2 },
@@ -134,7 +135,7 @@ func TestNothingIsSent(t *testing.T) {
 	if n := len(proxy.Requests()); n != 0 {
 		t.Errorf("%d commands were sent: %v", n, proxy.Requests())
 	}
-	t.Run("one bad claim of a batch does not harm the others", func(t *testing.T) {
+	t.Run("one bad claim in a batch", func(t *testing.T) {
 		good, bad := claimed(), claimed()
 		bad.Key = ""
 		acquire(t, hash, good)

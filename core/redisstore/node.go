@@ -16,39 +16,38 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// identity is what is known of the server. It holds for as long as the client
-// dials no new connection: one that was open before the server was asked, and
-// still serves, belongs to the same life of the server.
+// identity is the known identity of the server. It holds as long as the client dials no
+// new connection: a connection that was open before the server was asked, and still
+// serves, belongs to the same life of the server.
 type identity struct {
 	hook  sync.Once
-	dials atomic.Int64 // connections that have come about
+	dials atomic.Int64 // connections that were made
 
 	mu     sync.Mutex
 	known  bool
-	at     int64 // dials before it was asked
+	at     int64 // dials before the server was asked
 	asked  time.Time
 	info   store.NodeInfo
-	asking *inquiry // under way, nil if none is
+	asking *inquiry // in flight, or nil
 }
 
 // inquiry is one question to the server, which all callers share.
 type inquiry struct {
-	at   int64         // dials before
-	done chan struct{} // closed when the rest is known
+	at   int64         // dials before it
+	done chan struct{} // closed when the answer is known
 	info store.NodeInfo
 	err  error
 }
 
-// Node implements store.Node for a *redis.Client, by INFO, which the user has to
-// be allowed; for a cluster, which is many servers, it fails with
-// store.ErrUnsupported. It asks again only after the client has dialed, which a
-// hook on the client counts, and once for all callers of that time. A proxy that
-// keeps its clients' connections while it changes the server behind them is not
-// noticed.
+// Node implements store.Node for a *redis.Client, by INFO, for which the user needs the
+// right. It asks again only after the client has dialed, which a hook on the client
+// counts, and once for all callers of that time. A proxy that keeps its clients'
+// connections while it changes the server behind them goes unnoticed. For a cluster,
+// which is many servers, Node fails with store.ErrUnsupported.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
-		return store.NodeInfo{}, fmt.Errorf("redisstore: node: not one server: %w", store.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the client is not for one server: %w", store.ErrUnsupported)
 	}
 	d := &s.identity
 	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
@@ -66,15 +65,16 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 		case <-ctx.Done():
 			return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 		}
-		// Another caller's question began too early, or ended with that caller's time.
+		// Another caller's question began too early, or failed when that caller's ctx
+		// was done.
 		if ours || l.err == nil && l.at >= dials {
 			return l.info, l.err
 		}
 	}
 }
 
-// join returns what is known since there were as many dials, or else the
-// inquiry that is under way, or one that is ours to make.
+// join returns the answer that is known since there were as many dials. Otherwise it
+// returns the inquiry in flight, or one that is ours to make.
 func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool
 	return store.NodeInfo{}, d.asking, ours
 }
 
-// ask asks the server, and notes its answer.
+// ask asks the server, and records its answer.
 func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
 	d := &s.identity
 	asked := time.Now()
@@ -109,13 +109,13 @@ func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo,
 	text, err := pipeline.Detached(ctx, func() (string, error) { return client.Info(ctx).Result() })
 	switch {
 	case isReply(err, "NOPERM"), isReply(err, "ERR"):
-		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", store.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not report its identity: %w", store.ErrUnsupported)
 	case err != nil:
 		return store.NodeInfo{}, s.unanswered(ctx, "node", err)
 	}
 	info, ok := parseNode(text)
 	if !ok {
-		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not tell: %w", store.ErrUnsupported)
+		return store.NodeInfo{}, fmt.Errorf("redisstore: node: the server does not report its identity: %w", store.ErrUnsupported)
 	}
 	return info, nil
 }
@@ -133,7 +133,7 @@ func parseNode(text string) (store.NodeInfo, bool) {
 			info.Replica = value != "master"
 		case "uptime_in_seconds":
 			n, err := strconv.ParseInt(value, 10, 32)
-			// It is cut down from two readings of a clock of whole seconds.
+			// The server computes it from two readings of a clock of whole seconds.
 			info.Age, aged = max(0, time.Duration(n-1)*time.Second), err == nil
 		}
 	}
@@ -143,8 +143,7 @@ func parseNode(text string) (store.NodeInfo, bool) {
 // dialHook counts the connections of a client.
 type dialHook struct{ dials *atomic.Int64 }
 
-// DialHook implements redis.Hook. It counts before any caller can use the
-// connection.
+// DialHook implements redis.Hook. It counts a connection before any caller can use it.
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)

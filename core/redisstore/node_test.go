@@ -37,7 +37,8 @@ func nodeOf(t *testing.T, s *redisstore.Store) store.NodeInfo {
 	return info
 }
 
-// Many grants on connections that are new may not flood the server with INFO.
+// TestNodeIsAskedOnceForAll makes many grants on new connections, which may not flood
+// the server with INFO.
 func TestNodeIsAskedOnceForAll(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)
@@ -54,7 +55,7 @@ func TestNodeIsAskedOnceForAll(t *testing.T) {
 	held.Await(t)
 	held.Deliver()
 	all.Wait()
-	// One that dials, one for the callers after that, and nothing from then on.
+	// One question that dials, one for the callers after that, and none from then on.
 	if asked := p.Count(infoCommand); asked > 3 {
 		t.Errorf("the server was asked %d times by %d callers", asked, n)
 	}
@@ -85,7 +86,8 @@ func TestNodeTellsARestart(t *testing.T) {
 	})
 }
 
-// A caller whose shared inquiry ends with another caller's time asks on its own.
+// TestNodeInquiryOfACallerThatLeaves shows that a caller asks again if the caller of its
+// shared inquiry leaves.
 func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)

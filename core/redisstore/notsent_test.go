@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Calls that end before a server has them.
+// TestNotSent fails calls before a server has them.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	refused := func(t *testing.T, s *redisstore.Store, also error) {
@@ -43,7 +43,7 @@ func TestNotSent(t *testing.T) {
 			server.Kill()
 			refused(t, newStore(t, testclient.Redis(t, server.Addr, edit, func(o *redis.Options) { o.DialerRetries = 1 })), nil)
 		})
-		t.Run("the server does not take the handshake, "+way, func(t *testing.T) {
+		t.Run("no handshake, "+way, func(t *testing.T) {
 			t.Parallel()
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -103,7 +103,7 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// ofLock tells that cmd is a call of a Store: a script, or the SET of an acquire.
+// ofLock reports whether cmd is a call of a Store: a script, or the SET of an acquire.
 func ofLock(cmd redis.Cmder) bool {
 	return strings.HasPrefix(cmd.Name(), "eval") || cmd.Name() == "set"
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// dialed counts the connections that a client tries to make, and the most that it
-// tried at once.
+// dialed counts the connections that a client tries to make, and the maximum number at
+// once.
 type dialed struct{ all, now, most atomic.Int64 }
 
 func (d *dialed) edit(o *redis.Options) {
@@ -36,7 +36,7 @@ func (d *dialed) edit(o *redis.Options) {
 	}
 }
 
-// learn has the store learn that its server is down.
+// learn makes the store learn that its server is down.
 func learn(t *testing.T, s store.Store) {
 	t.Helper()
 	testserver.Eventually(t, soon, "the store knows that its server is down", func() bool {
@@ -52,8 +52,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// closing returns a Locker that leaves nothing to be cleaned up after the test, at
-// whose end the server has to be back.
+// closing returns a Locker that leaves nothing to be cleaned up after the test. The
+// server has to be back at the end of the test.
 func closing(t *testing.T, s store.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(s)
@@ -70,8 +70,8 @@ func closing(t *testing.T, s store.Store) *core.Locker {
 	return l
 }
 
-// refuseCrowd has a hundred callers ask for keys of their own while the server is down,
-// and returns how long that took.
+// refuseCrowd makes a hundred callers ask for keys of their own while the server is
+// down, and returns the time that it took.
 func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 	t.Helper()
 	l := closing(t, s)
@@ -117,11 +117,12 @@ func back(t *testing.T, s store.Store) {
 	t.Logf("the first acquire: %v", time.Since(start))
 }
 
-// hazard 23
+// TestOutage takes servers down in several ways (hazard 23). Callers fail at once, and
+// acquires are granted as soon as the server answers.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]redisstore.Option{"hash": nil, "plain": {redisstore.WithPlainKeys()}} {
-		t.Run(name+": where connections are refused, callers are told at once, and it is over with the first answer", func(t *testing.T) {
+		t.Run(name+": connections are refused", func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			var d dialed
@@ -136,7 +137,7 @@ func TestOutage(t *testing.T) {
 			if n, most := d.all.Load()-before, d.most.Load(); n > probes(took, 20*time.Millisecond) || most != 1 {
 				t.Errorf("%d probes in %v, %d at once", n, took, most)
 			}
-			// What has something to lose is sent all the same.
+			// Release and Extend, which have something to lose, are sent all the same.
 			before = d.all.Load()
 			if err := s.Release(t.Context(), held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("release: got %v", err)
@@ -154,7 +155,7 @@ func TestOutage(t *testing.T) {
 			back(t, s)
 		})
 	}
-	t.Run("a pool that gave up dialing does not keep the first acquire from the server that is back", func(t *testing.T) {
+	t.Run("pool that gave up dialing", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		var d dialed
@@ -174,7 +175,7 @@ func TestOutage(t *testing.T) {
 		}
 		release(t, s, c)
 	})
-	t.Run("the error says what the connection said, also where there is little time", func(t *testing.T) {
+	t.Run("error names the refused connection", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		server.Kill()
@@ -195,7 +196,7 @@ func TestOutage(t *testing.T) {
 			})
 		}
 	})
-	t.Run("where the server is silent, callers are told at once, and what is asked when it goes on is granted", func(t *testing.T) {
+	t.Run("silent server", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		var d dialed
@@ -212,7 +213,7 @@ func TestOutage(t *testing.T) {
 		server.Resume()
 		back(t, s)
 	})
-	t.Run("a caller that leaves, or has little time, is no more than a reason to probe", func(t *testing.T) {
+	t.Run("impatient callers only cause probes", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		var d dialed
@@ -229,7 +230,7 @@ func TestOutage(t *testing.T) {
 		}
 		server.Resume()
 	})
-	t.Run("where connections are closed at once, callers are told at once", func(t *testing.T) {
+	t.Run("connections are closed at once", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -245,7 +246,7 @@ func TestOutage(t *testing.T) {
 		}
 		proxy.Remove(f)
 	})
-	t.Run("with replicas, callers are told at once, and it is over when a replica is there", func(t *testing.T) {
+	t.Run("missing replicas", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		replicaOf(t, server)
@@ -269,7 +270,7 @@ func TestOutage(t *testing.T) {
 			return err == nil
 		})
 	})
-	t.Run("those that stand in line are told, and those that come after the outage are served", func(t *testing.T) {
+	t.Run("waiters during and after outage", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		asks := testclient.Redis(t, server.Addr)
@@ -295,13 +296,13 @@ func TestOutage(t *testing.T) {
 		if err := lease.Release(t.Context()); !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
 			t.Errorf("release: got %v", err)
 		}
-		server.Restart() // and has forgotten the holder
+		server.Restart() // the server has forgotten the holder
 		testserver.Eventually(t, soon, "an acquire is granted", func() bool {
 			last, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
 			return err == nil && last.Release(t.Context()) == nil
 		})
 	})
-	t.Run("timed out calls say why", func(t *testing.T) {
+	t.Run("timed-out calls name the cause", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		var hangs atomic.Bool
@@ -334,11 +335,12 @@ func TestOutage(t *testing.T) {
 		}
 	})
 	for name, down := range map[string]func(*testserver.Redis){"dead": (*testserver.Redis).Kill, "silent": (*testserver.Redis).Pause} {
-		t.Run("a "+name+" node of a Cluster does not fail the keys of others", func(t *testing.T) { clusterOutage(t, down) })
+		t.Run("a "+name+" node of a Cluster", func(t *testing.T) { clusterOutage(t, down) })
 	}
 }
 
-// clusterOutage has one node of a cluster go down.
+// clusterOutage takes down one node of a cluster. The keys of other nodes are not
+// affected.
 func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, false, "--cluster-require-full-coverage", "no")
@@ -374,4 +376,37 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 		})
 	}
 	all.Wait()
+}
+
+// TestOutage_NoLookups shows that the probes of an outage look up no name beside the
+// dialer, which may take as long as a DNS server is silent. It replaces the resolver of
+// the process.
+func TestOutage_NoLookups(t *testing.T) {
+	server := testserver.StartRedis(t)
+	var dials, lookups atomic.Int64
+	before := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		lookups.Add(1)
+		return nil, errors.New("no DNS server")
+	}}
+	defer func() { net.DefaultResolver = before }()
+	s := newStore(t, testclient.Redis(t, "redis.test:6379", func(o *redis.Options) {
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			dials.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, server.Addr)
+		}
+	}))
+	acquire(t, s, claimed())
+	named := lookups.Load()
+	server.Kill()
+	learn(t, s)
+	dialed := dials.Load()
+	testserver.Eventually(t, soon, "probes have dialed", func() bool {
+		_, _ = s.Acquire(t.Context(), claimed())
+		return dials.Load() >= dialed+3
+	})
+	if n := lookups.Load(); named == 0 || n != named {
+		t.Errorf("got %d lookups, want the %d of the client itself", n, named)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// fits fails for a claim that the keys of other programs cannot carry.
+// fits returns an error for a claim that the keys of other programs cannot carry.
 func (s *Store) fits(op string, c *store.Claim) error {
 	switch {
 	case !s.foreign():
@@ -27,7 +27,8 @@ func (s *Store) fits(op string, c *store.Claim) error {
 	return nil
 }
 
-// unsupported is the error for what the keys of other programs cannot carry.
+// unsupported returns the error for a feature that the keys of other programs cannot
+// carry.
 func (s *Store) unsupported(op, what string) error {
 	keys := "plain keys"
 	if s.redisson {
@@ -36,7 +37,7 @@ func (s *Store) unsupported(op, what string) error {
 	return fmt.Errorf("redisstore: %s: %s with %s: %w", op, what, keys, store.ErrUnsupported)
 }
 
-// releasePlain leaves a key that is kept to a random owner.
+// releasePlain releases a plain key. If the key is kept, its new owner is random.
 func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
@@ -45,5 +46,5 @@ func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// noHolder is the owner of a plain key that is kept without a holder.
+// noHolder returns the owner of a plain key that is kept without a holder.
 func noHolder() string { return keptBy + rand.Text() }

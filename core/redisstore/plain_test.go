@@ -43,7 +43,7 @@ func TestPlainKeys(t *testing.T) {
 		}
 	}
 
-	t.Run("keys with braces are those of other programs", func(t *testing.T) {
+	t.Run("keys with braces", func(t *testing.T) {
 		for _, key := range []string{"{t1}:order:42", "order:{42}", "a}b{c"} {
 			c := claimed()
 			c.Key = key
@@ -86,7 +86,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Errorf("the value is %q", v)
 		}
 	})
-	t.Run("another program's lock without an end is busy for an unknown time", func(t *testing.T) {
+	t.Run("another program's lock without TTL", func(t *testing.T) {
 		c := claimed()
 		theirs(t, c, 0)
 		defer asks.Del(t.Context(), name(c))
@@ -96,7 +96,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Fatalf("acquire: got %v, %+v", err, busy)
 		}
 	})
-	t.Run("our lock is respected by another program", func(t *testing.T) {
+	t.Run("another program respects our lock", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		ttl(t, c, time.Minute)
@@ -108,7 +108,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Error("the other program did not get it")
 		}
 	})
-	t.Run("a lost reply and the same claim again are one grant (hazard 7)", func(t *testing.T) {
+	t.Run("lost reply", func(t *testing.T) { // hazard 7
 		for range trials {
 			c := claimed()
 			proxy.Inject(testserver.Match{Script: "acquire", Arg: c.Owner}, testserver.CloseReply)
@@ -123,7 +123,7 @@ func TestPlainKeys(t *testing.T) {
 			}
 		}
 	})
-	t.Run("neither the same claim again nor an extension shortens", func(t *testing.T) {
+	t.Run("nothing shortens", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		c.TTL = time.Second
@@ -138,7 +138,7 @@ func TestPlainKeys(t *testing.T) {
 		}
 		ttl(t, c, time.Hour)
 	})
-	t.Run("a lock that lost its end gets one again", func(t *testing.T) {
+	t.Run("lock that lost its TTL", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		if !asks.Persist(t.Context(), name(c)).Val() {
@@ -149,7 +149,7 @@ func TestPlainKeys(t *testing.T) {
 		}
 		ttl(t, c, time.Minute)
 	})
-	t.Run("a kept key belongs to no owner", func(t *testing.T) {
+	t.Run("kept key without an owner", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		c.Keep = time.Hour
@@ -166,7 +166,7 @@ func TestPlainKeys(t *testing.T) {
 		wantIs(t, "acquire", err, store.ErrBusy)
 		ttl(t, c, time.Hour)
 	})
-	t.Run("a claim that waits is busy like any other", func(t *testing.T) {
+	t.Run("waiting claim is busy", func(t *testing.T) {
 		c, w := claimed(), store.Claim{}
 		acquire(t, s, c)
 		w = claimOf(c.Key)
@@ -175,7 +175,7 @@ func TestPlainKeys(t *testing.T) {
 		wantIs(t, "acquire", err, store.ErrBusy)
 		wantIs(t, "release", s.Release(t.Context(), w), store.ErrLost)
 	})
-	t.Run("a free key takes one SET, and a caller that was refused before asks in one step", func(t *testing.T) {
+	t.Run("SET or script", func(t *testing.T) {
 		c := claimed()
 		calls := func() (sets, scripts int) {
 			return proxy.Count(testserver.Match{Command: "set", Arg: name(c)}), proxy.Count(testserver.Match{Command: "evalsha", Arg: name(c)})
@@ -203,7 +203,7 @@ func TestPlainKeys(t *testing.T) {
 		want("granted again", 3, 6)
 		release(t, s, c)
 	})
-	t.Run("a hash is not a plain lock, and stays as it is", func(t *testing.T) {
+	t.Run("hash stays unchanged", func(t *testing.T) {
 		c := claimed()
 		if err := asks.HSet(t.Context(), name(c), "a", "b").Err(); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Behind a proxy before several servers no two commands of a call may rely on one clock.
+// TestWithProxy shows that, behind a proxy before several servers, no two commands of a
+// call rely on one clock.
 func TestWithProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithProxy())
@@ -28,7 +29,8 @@ func TestWithProxy(t *testing.T) {
 	}
 }
 
-// Waiters are woken by a message that the releasing process sends behind its script.
+// TestWithoutScriptedWakeUps wakes waiters by a message that the releasing process sends
+// behind its script.
 func TestWithoutScriptedWakeUps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithoutScriptedWakeUps())

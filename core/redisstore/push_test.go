@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// inPlace is a claim that waits for c's key, and listens.
+// inPlace returns a claim that waits for c's key, and listens.
 func inPlace(t testing.TB, s *redisstore.Store, c store.Claim, edit ...func(*store.Claim)) (store.Claim, <-chan struct{}) {
 	t.Helper()
 	w := claimOf(c.Key)
@@ -39,8 +39,8 @@ func busyWith(t testing.TB, s *redisstore.Store, c store.Claim) {
 	}
 }
 
-// promptly plays a scene again if it took so long, on a busy machine, that what a
-// release granted was too old: twice at most, and last for good.
+// promptly plays a scene again if it took so long, on a busy machine, that the grant of
+// a release was too old: at most twice, and the last time for good.
 func promptly(scene func(last bool) (took time.Duration)) {
 	for n := range 3 {
 		if scene(n == 2) <= prompt {
@@ -51,12 +51,13 @@ func promptly(scene func(last bool) (took time.Duration)) {
 
 const prompt = 500 * time.Millisecond
 
-// A release grants the key to the first waiter that listens, and says so in a message.
+// TestPush shows that a release grants the key to the first waiter that listens, and
+// sends the grant in a message.
 func TestPush(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	handedOver(t, r.direct, r.store)
-	t.Run("the waiter has the key without asking, and no other gets in between", func(t *testing.T) {
+	t.Run("waiter has the key without asking", func(t *testing.T) {
 		for _, fair := range []bool{false, true} {
 			promptly(func(last bool) time.Duration {
 				c := claimed()
@@ -90,7 +91,7 @@ func TestPush(t *testing.T) {
 			})
 		}
 	})
-	t.Run("it is good for no longer than the server keeps it", func(t *testing.T) {
+	t.Run("validity ends with the key", func(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		w, ch := inPlace(t, r.store, c)
@@ -108,7 +109,7 @@ func TestPush(t *testing.T) {
 			t.Errorf("valid for %v, and free after %v", g.Valid, took)
 		}
 	})
-	t.Run("a waiter that has died keeps the key for a moment only", func(t *testing.T) {
+	t.Run("dead waiter", func(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		inPlace(t, r.store, c)
@@ -123,7 +124,7 @@ func TestPush(t *testing.T) {
 			t.Errorf("that took %v", took)
 		}
 	})
-	t.Run("a waiter that gives up passes the key on", func(t *testing.T) {
+	t.Run("leaving waiter passes the key on", func(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		w, ch := inPlace(t, r.store, c)
@@ -134,7 +135,7 @@ func TestPush(t *testing.T) {
 		wakes(t, ch2)
 		acquire(t, r.direct, second)
 	})
-	t.Run("a message about an earlier place is not believed", func(t *testing.T) {
+	t.Run("message about an earlier place", func(t *testing.T) {
 		channels := r.asks.PubSubChannels(t.Context(), "lk2:wake:*").Val()
 		c := claimed()
 		acquire(t, r.direct, c)
@@ -152,7 +153,7 @@ func TestPush(t *testing.T) {
 			busyWith(t, r.store, w)
 		}
 	})
-	t.Run("a message that comes late is not believed", func(t *testing.T) {
+	t.Run("late message", func(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		w, ch := inPlace(t, r.store, c)
@@ -189,7 +190,7 @@ func TestPush(t *testing.T) {
 			return took
 		})
 	})
-	t.Run("a waiter for a short lease, or for a run, is only woken", func(t *testing.T) {
+	t.Run("short lease or run", func(t *testing.T) {
 		for _, edit := range []func(*store.Claim){
 			func(w *store.Claim) { w.TTL = 5 * time.Second },
 			func(w *store.Claim) { w.Record = &store.Record{Retain: time.Minute} },
@@ -207,8 +208,8 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// A grant that no process hears of is taken back, and leaves nothing behind that keeps a
-// claim out.
+// TestUnheardGrant shows that a grant that no process receives is undone, and leaves
+// nothing that keeps a claim out.
 func TestUnheardGrant(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -260,8 +261,8 @@ func TestUnheardGrant(t *testing.T) {
 	})
 }
 
-// One step admits a bounded number: a script takes so many arguments only, and
-// the server does nothing else meanwhile.
+// TestPushToVeryMany shows that one step admits a bounded number of waiters: a script
+// takes a limited number of arguments, and the server does nothing else meanwhile.
 func TestPushToVeryMany(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -26,8 +26,8 @@ func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done boo
 	}
 }
 
-// Values come back as they were, whatever they are. Not parallel: beside others, a
-// long one can take the server longer than a call may last.
+// TestRecordValues shows that any value comes back unchanged. It is not parallel: beside
+// others, a long value can take the server longer than a call may last.
 func TestRecordValues(t *testing.T) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
@@ -79,10 +79,10 @@ func TestRecordRefusals(t *testing.T) {
 		record  store.Record
 		acquire bool // is refused, too
 	}{
-		"a value that is too long": {store.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
-		"a negative retention":     {store.Record{Retain: -time.Hour}, true},
-		"a negative count":         {store.Record{Attempt: -1, Retain: time.Hour}, false},
-		"a count without end":      {store.Record{Attempt: tooMany, Retain: time.Hour}, false},
+		"a value above 64 MiB": {store.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
+		"a negative retention": {store.Record{Retain: -time.Hour}, true},
+		"a negative count":     {store.Record{Attempt: -1, Retain: time.Hour}, false},
+		"a count without end":  {store.Record{Attempt: tooMany, Retain: time.Hour}, false},
 	} {
 		begin, last := claimed(), held
 		begin.Record, last.Record = &c.record, &c.record
@@ -102,7 +102,8 @@ func TestRecordRefusals(t *testing.T) {
 	release(t, s, saves(held, "answer", 1, true))
 }
 
-// A server without memory begins no run, but saves and gives answers (hazard 27).
+// TestRecordsOutOfMemory shows that a server out of memory begins no run, but saves and
+// returns answers (hazard 27).
 func TestRecordsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -134,7 +135,7 @@ func TestRecordsOutOfMemory(t *testing.T) {
 	wantRecord(t, acquire(t, s, begins(claimOf(failed.Key), "again")), "failed", 2, false)
 }
 
-// A replay is one command, a run is two.
+// TestRecordRoundTrips shows that a replay is one command, and a run is two.
 func TestRecordRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -155,8 +156,8 @@ func TestRecordRoundTrips(t *testing.T) {
 	}
 }
 
-// hazard 58: whatever gets lost on the way, an answer is saved once, by the holder that
-// holds the key.
+// TestRecordFaults loses requests and replies: an answer is saved once, by the holder
+// that holds the key (hazard 58).
 func TestRecordFaults(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -190,7 +191,7 @@ func TestRecordFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("an answer that comes late does not disturb the next run", func(t *testing.T) {
+	t.Run("late answer during the next run", func(t *testing.T) {
 		c, next := begins(claimed(), "begun"), store.Claim{}
 		acquire(t, r.store, c)
 		late := saves(c, "late", 1, true)

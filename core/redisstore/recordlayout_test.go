@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// What a server keeps of runs, and for how long.
+// TestRecordLayout shows the stored entries of runs, and how long they last.
 func TestRecordLayout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -28,7 +28,7 @@ func TestRecordLayout(t *testing.T) {
 		}
 		return words[1], words[2], words[3]
 	}
-	t.Run("a record and its value are two fields, which stay when all else has gone", func(t *testing.T) {
+	t.Run("record and value are two fields", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
 		if a, s, l := record(t, c); a != "1" || s != "0" || l != c.Lease {
@@ -46,22 +46,22 @@ func TestRecordLayout(t *testing.T) {
 		}
 		lives(t, c, time.Hour)
 	})
-	t.Run("another lease saves nothing over a run that is all there is", func(t *testing.T) {
+	t.Run("another lease saves nothing", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		c.Last = acquire(t, r.direct, c).Token
 		time.Sleep(time.Millisecond) // the clock passes the tokens of the grant
 		other := claimOf(c.Key)
-		other.Last, other.TTL = c.Last, 0 // which leaves no tombstone
+		other.Last, other.TTL = c.Last, 0 // leaves no tombstone
 		wantIs(t, "release", r.direct.Release(t.Context(), saves(other, "other", 1, true)), store.ErrLost)
 		if f := r.fields(t, c); f["v"] != "begun" || f["h:"+c.Lease] == "" {
 			t.Errorf("the fields are %v", f)
 		}
 		release(t, r.direct, saves(c, "answer", 1, true))
 		if f := r.fields(t, c); f["v"] != "answer" || !strings.HasPrefix(f["r"], "0 1 1 ") {
-			t.Errorf("vacuous: the fields are %v, which was not done by the shortcut", f)
+			t.Errorf("test setup: the fields are %v, which was not done by the shortcut", f)
 		}
 	})
-	t.Run("an extension leaves the key the life of the record", func(t *testing.T) {
+	t.Run("extension keeps the record", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
 		c.TTL = 2 * time.Minute
@@ -75,7 +75,7 @@ func TestRecordLayout(t *testing.T) {
 		}
 		lives(t, c, 2*time.Hour)
 	})
-	t.Run("a plain lock on the key of a record leaves it there", func(t *testing.T) {
+	t.Run("lock beside a record", func(t *testing.T) {
 		c, plain := begins(claimed(), "begun"), store.Claim{}
 		acquire(t, r.direct, c)
 		release(t, r.direct, saves(c, "answer", 1, true))
@@ -87,7 +87,7 @@ func TestRecordLayout(t *testing.T) {
 		lives(t, c, time.Hour)
 		wantRecord(t, acquire(t, r.direct, begins(claimOf(c.Key), "again")), "answer", 1, true)
 	})
-	t.Run("an ended record is dropped by the next claim", func(t *testing.T) {
+	t.Run("expired record is dropped", func(t *testing.T) {
 		c, beside := begins(claimed(), "begun"), store.Claim{}
 		c.Weight = 1
 		beside = claimOf(c.Key)
@@ -103,7 +103,7 @@ func TestRecordLayout(t *testing.T) {
 			t.Errorf("the fields are %v", f)
 		}
 	})
-	t.Run("a finished record takes its claims out of the queue", func(t *testing.T) {
+	t.Run("finished record empties the queue", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
 		var all []store.Claim
@@ -127,7 +127,7 @@ func TestRecordLayout(t *testing.T) {
 	})
 }
 
-// What a record costs in memory is bounded by its value.
+// TestRecordMemory shows that the memory of a record is bounded by its value.
 func TestRecordMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

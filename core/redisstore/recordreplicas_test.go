@@ -17,7 +17,7 @@ func TestRecordReplicas(t *testing.T) {
 	s := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 2*time.Second))
 	hasty := newStore(t, testclient.Redis(t, master.Addr), redisstore.WithReplicas(1, 100*time.Millisecond))
 	direct := newStore(t, testclient.Redis(t, master.Addr))
-	t.Run("a run has been seen by a replica when it begins", func(t *testing.T) {
+	t.Run("replica has the begun run", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		wantRecord(t, acquire(t, s, c), "begun", 1, false)
 		if n := testclient.Redis(t, replica.Addr).Exists(t.Context(), stored(c)).Val(); n != 1 {
@@ -26,7 +26,7 @@ func TestRecordReplicas(t *testing.T) {
 		release(t, s, saves(c, "answer", 1, true))
 		wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), "answer", 1, true)
 	})
-	t.Run("a run that is given back does not count (hazard 18)", func(t *testing.T) {
+	t.Run("released run does not count", func(t *testing.T) { // hazard 18
 		first, second, third := claimed(), claimed(), claimed()
 		for _, c := range []store.Claim{second, third} {
 			acquire(t, direct, begins(c, "begun"))
@@ -46,7 +46,7 @@ func TestRecordReplicas(t *testing.T) {
 		wantRecord(t, acquire(t, s, begins(claimOf(first.Key), "begun")), "begun", 1, false)
 		wantRecord(t, acquire(t, s, begins(claimOf(second.Key), "begun")), "failed", 2, false)
 	})
-	t.Run("an answer has been seen by a replica when its saving is confirmed", func(t *testing.T) {
+	t.Run("replica has the saved answer", func(t *testing.T) {
 		asks := testclient.Redis(t, replica.Addr)
 		for range 20 {
 			c := begins(claimed(), "begun")
@@ -69,7 +69,7 @@ func TestRecordReplicas(t *testing.T) {
 		}
 		wantIs(t, "release", s.Release(t.Context(), saves(c, "another", 1, true)), store.ErrLost)
 	})
-	t.Run("an answer is given without a replica", func(t *testing.T) {
+	t.Run("replay needs no replica", func(t *testing.T) {
 		c := begins(claimed(), "begun")
 		acquire(t, s, c)
 		release(t, s, saves(c, "answer", 1, true))

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// beside is the name of what Redisson has beside the key of a lock, in its slot of a
-// Cluster, see RedissonObject.prefixName.
+// beside returns the name of a key that Redisson has beside the key of a lock, in its
+// slot of a Cluster, see RedissonObject.prefixName.
 func beside(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -20,14 +20,15 @@ func beside(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// split reports whether a Cluster has what is beside a lock in another slot, as where its name
-// has braces that are no hash tag. Redisson has no sharded messages and no tokens there either.
+// split reports whether a Cluster has the keys beside a lock in another slot, for
+// example because its name has braces that are no hash tag. Redisson has no sharded
+// messages and no tokens there either.
 func (s *Store) split(key string) bool {
 	name := s.key(key)
 	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)
 }
 
-// tagOf is the part of a name that chooses its slot in a Cluster.
+// tagOf returns the part of a name that chooses its slot in a Cluster.
 func tagOf(name string) string {
 	if _, rest, ok := strings.Cut(name, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
@@ -37,13 +38,13 @@ func tagOf(name string) string {
 	return name
 }
 
-// channelOf is where Redisson sends "0" when a lock gets free.
+// channelOf returns the channel to which Redisson sends "0" when a lock gets free.
 func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
 
-// counterOf is where RFencedLock counts its tokens.
+// counterOf returns the key in which RFencedLock counts its tokens.
 func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
 
-// askingRedisson is a call of redisson_acquire.lua.
+// askingRedisson returns a call of redisson_acquire.lua.
 func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	var cmd *pipeline.Call
 	if c.MinToken > 0 {
@@ -59,7 +60,7 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	return cmd
 }
 
-// releasingRedisson is a call of redisson_release.lua.
+// releasingRedisson returns a call of redisson_release.lua.
 func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
 	var room [64]byte
 	name := s.named(room[:0], key)
@@ -76,14 +77,15 @@ func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *
 	return cmd
 }
 
-// A field of Redisson's own: a thread of a client, or a writer of a read-write lock, and its
-// entries.
+// The forms of a field of Redisson's own: a thread of a client, or a writer of a
+// read-write lock, and its entries.
 var (
 	redissonField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+(:write)?$`)
 	redissonCount = regexp.MustCompile(`^[1-9]\d*$`)
 )
 
-// parseRedisson reads the answer of redisson_show.lua. It is false of a hash that is no lock.
+// parseRedisson reads the answer of redisson_show.lua. It returns false for a hash that
+// is no lock.
 func parseRedisson(key string, answer []string) (view, bool) {
 	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// notRedisson is what the locks of Redisson cannot carry.
+// notRedisson has the features that Redisson's locks cannot carry.
 var notRedisson = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Fair, storetest.Tombstones, storetest.Records, storetest.Carding, storetest.Places,
 }
@@ -32,7 +32,7 @@ func TestStoreWithRedisson(t *testing.T) {
 	}, append(slices.Clone(notRedisson), storetest.Fencing)...)
 }
 
-// unfenced is without tokens, as most claims are: no counter is made for them.
+// unfenced requires no tokens, as most claims do: no counter is made for them.
 type unfenced struct{ *redisstore.Store }
 
 func (u unfenced) CheckClaim(c store.Claim) error {
@@ -49,7 +49,7 @@ func (u unfenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 	return u.Store.Acquire(ctx, c)
 }
 
-// fenced asks for a token with each claim, as core.Fenced does.
+// fenced requires a token with each claim, as core.Fenced does.
 type fenced struct{ *redisstore.Store }
 
 func (f fenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -67,7 +67,8 @@ func TestStoreWithRedissonFenced(t *testing.T) {
 	}, notRedisson...)
 }
 
-// In a Cluster the wake-ups are messages and sharded messages of the lock's own slot.
+// TestRedissonOnCluster shows that the wake-ups in a Cluster are messages and sharded
+// messages of the lock's own slot.
 func TestRedissonOnCluster(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -95,7 +96,7 @@ func TestRedissonOnCluster(t *testing.T) {
 	}
 }
 
-// onSlots asks for no token where a Cluster has the counter in another slot.
+// onSlots requires no token if a Cluster has the counter in another slot.
 type onSlots struct{ fenced }
 
 func (o onSlots) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -147,7 +148,7 @@ func TestRedissonKeys(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a lock of theirs is respected, shown and revoked", func(t *testing.T) {
+	t.Run("Redisson lock", func(t *testing.T) {
 		c := claimed()
 		theirs(t, c.Key, time.Minute)
 		_, err := s.Acquire(t.Context(), c)
@@ -169,7 +170,7 @@ func TestRedissonKeys(t *testing.T) {
 			t.Errorf("the key is kept for %v, want the rest of its hold", left)
 		}
 	})
-	t.Run("a lock that they have forced open is lost", func(t *testing.T) {
+	t.Run("lock forced open by Redisson", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		if err := asks.Del(t.Context(), c.Key).Err(); err != nil {
@@ -182,7 +183,7 @@ func TestRedissonKeys(t *testing.T) {
 			t.Errorf("their hold is %q", v)
 		}
 	})
-	t.Run("a reader that they let in does not keep a hold from re-entry", func(t *testing.T) {
+	t.Run("re-entry beside a Redisson reader", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		theirs(t, c.Key, time.Minute)
@@ -195,7 +196,7 @@ func TestRedissonKeys(t *testing.T) {
 			t.Errorf("their hold is %q", v)
 		}
 	})
-	t.Run("hashes that are no locks", func(t *testing.T) {
+	t.Run("hashes without a lock", func(t *testing.T) {
 		c := claimed()
 		if err := asks.HSet(t.Context(), c.Key, "name", "ann").Err(); err != nil {
 			t.Fatal(err)
@@ -238,8 +239,8 @@ func TestRedissonKeys(t *testing.T) {
 // second returns the error of two results.
 func second[T any](_ T, err error) error { return err }
 
-// A watch listens to the channel of its lock, and to no other. Channels that nobody watches
-// are left.
+// TestRedissonChannels shows that a watch listens to the channel of its lock, and to no
+// other. Channels without a watch are left.
 func TestRedissonChannels(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -294,7 +295,8 @@ func TestRedissonChannels(t *testing.T) {
 	}
 }
 
-// A server out of memory refuses new locks, and no hold is lost by that.
+// TestRedissonOutOfMemory shows that a server out of memory refuses new locks, and loses
+// no hold.
 func TestRedissonOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -315,7 +317,8 @@ func TestRedissonOutOfMemory(t *testing.T) {
 	release(t, s, c)
 }
 
-// Without one of its rights a Store leaves no key without an end, and loses no hold by its release.
+// TestRedissonRights shows that a Store without one of its rights leaves no key without
+// an expiry, and loses no hold by its release.
 func TestRedissonRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -356,7 +359,8 @@ func TestRedissonRights(t *testing.T) {
 	}
 }
 
-// A key that gets free sooner than it seemed wakes its waiters, who know a later time.
+// TestRedissonSooner shows that a key that gets free sooner than it seemed wakes its
+// waiters, who know a later time.
 func TestRedissonSooner(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -388,7 +392,7 @@ func TestRedissonSooner(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is kept refuses its own owner", func(t *testing.T) {
+	t.Run("kept hold refuses its owner", func(t *testing.T) {
 		c := claimed()
 		inner, keeps := nested(c), c
 		acquire(t, s, c)
@@ -398,7 +402,7 @@ func TestRedissonSooner(t *testing.T) {
 		wantIs(t, "acquire", second(s.Acquire(t.Context(), nested(c))), store.ErrBusy)
 		acquire(t, s, inner) // once more
 	})
-	t.Run("a writer that is revoked", func(t *testing.T) {
+	t.Run("revoked writer", func(t *testing.T) {
 		c := claimed()
 		const field = "285475da-9152-4c83-822a-67ee2f116a79:52:write"
 		if err := errors.Join(asks.HSet(t.Context(), c.Key, "mode", "write", field, 1).Err(), asks.PExpire(t.Context(), c.Key, time.Hour).Err()); err != nil {

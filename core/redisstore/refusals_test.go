@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Servers that refuse by themselves.
+// TestRefusals makes servers refuse by themselves.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, s *redisstore.Store, code string) {
@@ -34,14 +34,14 @@ func TestRefusals(t *testing.T) {
 		master := testserver.StartRedis(t)
 		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
 		s := newStore(t, testclient.Redis(t, replica.Addr))
-		// Until it has its first copy it answers otherwise.
+		// Before its first copy it answers otherwise.
 		testserver.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
 			return strings.Contains(testclient.Redis(t, replica.Addr).Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		check(t, s, "READONLY")
 		check(t, s, "ReplicaOnly")
 	})
-	t.Run("MASTERDOWN: a replica that lost its master", func(t *testing.T) {
+	t.Run("MASTERDOWN: a replica without its master", func(t *testing.T) {
 		t.Parallel()
 		gone := testserver.StartRedis(t)
 		gone.Kill()
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("the hash is %v", got)
 		}
 	})
-	t.Run("WRONGTYPE, for a user with the documented rights", func(t *testing.T) {
+	t.Run("WRONGTYPE: documented rights", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		user := []any{"ACL", "SETUSER", "locks", "on", ">secret", "~lk2:*", "resetchannels", "&lk2:wake:*"}
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("the hash is %v", got)
 		}
 	})
-	t.Run("a server that dies in the middle of a call leaves the outcome open", func(t *testing.T) {
+	t.Run("server dies during a call", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s := newStore(t, testclient.Redis(t, server.Addr))
@@ -185,8 +185,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// The name of a server leads to another one after a failover, and the former one still
-// answers (hazard 23).
+// TestRefusals_NameMoves moves the name of a server to another one after a failover,
+// while the former one still answers (hazard 23).
 func TestRefusals_NameMoves(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][][]any{
@@ -216,7 +216,8 @@ func TestRefusals_NameMoves(t *testing.T) {
 	}
 }
 
-// Replies of Redis 6.2 to a script whose command is refused.
+// TestRefusals_InScriptOf62 reads the replies of Redis 6.2 to a script whose command is
+// refused.
 func TestRefusals_InScriptOf62(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -255,7 +256,7 @@ func (replied) RedisError() {}
 // breakSaving makes the server fail to save, so that it refuses writes.
 func breakSaving(t *testing.T, server *testserver.Redis) {
 	t.Helper()
-	// What it would write to is a directory.
+	// The file that it would write to is a directory.
 	if err := os.MkdirAll(filepath.Join(server.Dir, "dump", "in the way"), 0o755); err != nil {
 		t.Fatal(err)
 	}

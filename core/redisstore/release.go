@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements store.Store in one round trip, and a second one if the
+// Release implements store.Store. It takes one round trip, and a second one if the
 // server does not know the script.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
@@ -38,10 +38,10 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// unknownToken stands for the last token that was used, if that is not known.
+// unknownToken stands for the last used token if that is not known.
 var unknownToken any = ""
 
-// settle sends a command that is answered like release.lua.
+// settle sends a command with an answer of the form of release.lua.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, err := s.call(ctx, op, cmd)
 	if err != nil {

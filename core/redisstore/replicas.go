@@ -11,21 +11,21 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// acknowledged returns nil if enough replicas have the grant of c with this token, of which
-// r is the outcome.
+// acknowledged returns nil if enough replicas have the grant of c with this token. The
+// outcome of the grant is r.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
-		return s.giveBack(ctx, c, token, r.Replicas)
+		return s.releaseUnseen(ctx, c, token, r.Replicas)
 	}
 	return nil
 }
 
-// settleReplicated is settle for an answer that is saved, and then waits until
-// enough replicas have it. A saved answer stays. So the outcome is unknown if too few
-// have it, and the same release again waits for them again.
+// settleReplicated settles a saved answer, and then waits until enough replicas
+// have it. A saved answer stays. So the outcome is unknown if too few have it, and the
+// same release again waits for them again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	r, a, err := s.callReplicated(ctx, op, cmd)
 	if err == nil {
@@ -37,12 +37,12 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: %s: outcome unknown: waiting for replicas: %w", op, r.Err)
 	case r.Replicas < int64(s.replicas):
-		return fmt.Errorf("redisstore: %s: outcome unknown: %d of %d replicas have what was saved", op, r.Replicas, s.replicas)
+		return fmt.Errorf("redisstore: %s: outcome unknown: %d of %d replicas have the record", op, r.Replicas, s.replicas)
 	}
 	return nil
 }
 
-// callReplicated is call, and also returns what became of the WAIT.
+// callReplicated calls like call, and also returns the outcome of the WAIT.
 func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
 	r, err := s.send(ctx, c)
 	if err != nil {
@@ -52,7 +52,8 @@ func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call)
 	return r, a, err
 }
 
-// send sends c, and behind it a WAIT for the replicas that have to acknowledge it, if any.
+// send sends c, and behind it a WAIT for the replicas that have to acknowledge it, if
+// any.
 func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
 	if !s.acks {
 		reply, err := s.pipeline.Do(ctx, c)
@@ -63,10 +64,10 @@ func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated
 	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
-// giveBack releases a grant with this token, 0 if that is not known, that too few replicas have, takes back the run that
-// it began, and returns the error to answer with. The release does not end with ctx, but is not waited for any
-// longer than that.
-func (s *Store) giveBack(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
+// releaseUnseen releases a grant that too few replicas have, undoes the run that it
+// began, and returns the error for the caller. Its token is 0 if it is not known. The
+// release goes on when ctx is done, but releaseUnseen does not wait for it any longer.
+func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
@@ -78,10 +79,11 @@ func (s *Store) giveBack(ctx context.Context, c *store.Claim, token uint64, acks
 	if err == nil || errors.Is(err, store.ErrLost) {
 		return fmt.Errorf("redisstore: acquire: %w: %w", store.ErrUnavailable, short)
 	}
-	// The release may still arrive, and would end a new grant of the same claim. So the
-	// claim is not sent again until its grant would have expired anyway.
+	// The release may still arrive, and would release a new grant of the same claim. So
+	// the claim is not sent again until its grant would have expired anyway.
 	s.doomed.Store(begun.Lease, struct{}{})
 	time.AfterFunc(max(c.TTL, pipeline.Limit), func() { s.doomed.Delete(begun.Lease) })
-	// Not wrapped: that the release was not sent says nothing of the acquire.
-	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and giving it back failed: %v", short, err)
+	// The release's error is not wrapped: that it was not sent says nothing about the
+	// acquire.
+	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and its release failed: %v", short, err)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// replicaOf starts a replica and waits until it is in step.
+// replicaOf starts a replica and waits until it is in sync.
 func replicaOf(t testing.TB, master *testserver.Redis) *testserver.Redis {
 	t.Helper()
 	replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
@@ -47,7 +47,7 @@ func TestReplicas(t *testing.T) {
 			r := newRig(t, master, edit, redisstore.WithReplicas(1, 2*time.Second))
 			hasty := newStore(t, testclient.Redis(t, r.proxy.Addr, edit), redisstore.WithReplicas(1, 100*time.Millisecond))
 			other := newStore(t, testclient.Redis(t, master.Addr))
-			t.Run("a grant has been seen by a replica when it is given", func(t *testing.T) {
+			t.Run("replica has the grant", func(t *testing.T) {
 				asks := testclient.Redis(t, replica.Addr)
 				for range 20 {
 					c := claimed()
@@ -58,7 +58,7 @@ func TestReplicas(t *testing.T) {
 					acquire(t, r.store, nested(c))
 				}
 			})
-			t.Run("busy stays busy, and lost lost", func(t *testing.T) {
+			t.Run("busy and lost", func(t *testing.T) {
 				c := claimed()
 				acquire(t, other, c)
 				_, err := r.store.Acquire(t.Context(), claimOf(c.Key))
@@ -68,14 +68,14 @@ func TestReplicas(t *testing.T) {
 				_, err = r.store.Acquire(t.Context(), gone)
 				wantIs(t, "acquire", err, store.ErrLost)
 			})
-			t.Run("a server that forgot the script still waits for the replica", func(t *testing.T) {
+			t.Run("unknown script", func(t *testing.T) {
 				if err := r.asks.ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
 				acquire(t, r.store, forms["fields"]())
 			})
 			for what, c := range map[string]store.Claim{"SET": forms["a string"](), "script": forms["fields"]()} {
-				t.Run(what+" and WAIT travel on one connection (hazard 32)", func(t *testing.T) {
+				t.Run(what+" and WAIT share a connection", func(t *testing.T) { // hazard 32
 					r.proxy.Forget()
 					acquire(t, r.store, c)
 					var links []int
@@ -90,7 +90,7 @@ func TestReplicas(t *testing.T) {
 				})
 			}
 			sent := func() string { return strings.Join(names(r.proxy), " ") }
-			t.Run("a free key takes one trip, and no script", func(t *testing.T) {
+			t.Run("free key takes one trip", func(t *testing.T) {
 				r.proxy.Forget()
 				c, done := claimed(), make(chan struct{})
 				held := r.proxy.Inject(testserver.Match{Command: "set", Arg: stored(c)}, testserver.HoldReply)
@@ -105,7 +105,7 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("an acquire is %s", got)
 				}
 			})
-			t.Run("a key that is taken, and a SET that is refused, are left to the script", func(t *testing.T) {
+			t.Run("taken key or refused SET", func(t *testing.T) {
 				c := claimed()
 				acquire(t, other, c)
 				for _, want := range []string{"set time wait evalsha wait", "evalsha wait"} {
@@ -125,7 +125,7 @@ func TestReplicas(t *testing.T) {
 					}
 				}
 			})
-			t.Run("a time that is refused is told by the script", func(t *testing.T) {
+			t.Run("refused TIME", func(t *testing.T) {
 				refused := r.proxy.Inject(testserver.Match{Command: "time", Times: -1}, testserver.ErrorReply("ERR unknown command 'time'"))
 				defer r.proxy.Remove(refused)
 				c := claimed()
@@ -144,7 +144,7 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("it is %s, and the key is taken: %v", got, r.exists(t, c))
 				}
 			})
-			t.Run("a grant that no replica saw is given back (hazard 18)", func(t *testing.T) {
+			t.Run("unseen grant is released", func(t *testing.T) { // hazard 18
 				held := claimed()
 				acquire(t, r.store, held)
 				replica.Pause()
@@ -168,7 +168,7 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("the outer hold: %v", err)
 				}
 			})
-			t.Run("a grant that cannot be given back leaves the outcome open", func(t *testing.T) {
+			t.Run("failed release of unseen grant", func(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				c := claimed()
@@ -189,7 +189,7 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("%s is sent while the release may still arrive", got)
 				}
 			})
-			t.Run("the caller can leave while the replica hangs", func(t *testing.T) {
+			t.Run("caller leaves a hanging replica", func(t *testing.T) {
 				replica.Pause()
 				defer replica.Resume()
 				c := claimed()
@@ -202,9 +202,9 @@ func TestReplicas(t *testing.T) {
 				}
 				_ = r.direct.Release(t.Context(), c)
 			})
-			t.Run("a lost reply leaves the outcome open", func(t *testing.T) {
-				// On a proxy of its own: the WAIT of a caller that has left may still be
-				// on its way through another one.
+			t.Run("lost reply", func(t *testing.T) {
+				// Each proxy is new: the WAIT of a caller that has left may still be on
+				// its way through another one.
 				start := func() (*testserver.Proxy, *redisstore.Store) {
 					proxy := testserver.NewRedisProxy(t, master.Addr)
 					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 2*time.Second))
@@ -254,7 +254,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// An Acquire takes no longer than its Limit where it waits for replicas twice, or gives back.
+// TestLimitWithReplicas shows that an Acquire takes no longer than its Limit if it waits
+// for replicas twice, or releases its grant.
 func TestLimitWithReplicas(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
@@ -266,7 +267,7 @@ func TestLimitWithReplicas(t *testing.T) {
 	replica.Pause()
 	t.Cleanup(replica.Resume)
 	proxy.Inject(testserver.Match{Script: "release"}, testserver.DropRequest)
-	for name, c := range map[string]store.Claim{"taken": claimOf(taken.Key), "given back": free} {
+	for name, c := range map[string]store.Claim{"taken": claimOf(taken.Key), "released": free} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
@@ -288,7 +289,7 @@ func TestStoreWithReplicas(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// names are the commands that a proxy has seen, without those of a connection.
+// names returns the commands that a proxy has seen, without those of a connection.
 func names(proxy *testserver.Proxy) (all []string) {
 	for _, q := range proxy.Requests() {
 		if q.Name != "hello" && q.Name != "client" && q.Name != "ping" {

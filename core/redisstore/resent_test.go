@@ -57,7 +57,8 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// A call that was sent may have been granted, whatever becomes of it afterwards.
+// TestWhatWasSentIsNotForgotten shows that a call that was sent may have been granted,
+// whatever happens to it afterwards.
 func TestWhatWasSentIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {
@@ -67,19 +68,19 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		}), &redialer{again: again}
 		return r, d
 	}
-	t.Run("a hook sends it again, and cannot", func(t *testing.T) {
+	t.Run("hook fails to send again", func(t *testing.T) {
 		t.Parallel()
 		r, d := setup(t, true)
 		r.client.AddHook(d)
 		c := claimed()
 		acquire(t, r.direct, c)
 		r.proxy.Inject(testserver.Match{Script: "release"}, testserver.CloseReply)
-		unknown(t, "release", r.store.Release(t.Context(), c)) // which goes alone, not in a pipeline
+		unknown(t, "release", r.store.Release(t.Context(), c)) // it goes alone, not in a pipeline
 		if r.exists(t, c) {
-			t.Error("vacuous: nothing was released")
+			t.Error("test setup: nothing was released")
 		}
 	})
-	t.Run("beside an extension that has to be sent again, and cannot", func(t *testing.T) {
+	t.Run("beside a failed repeated extension", func(t *testing.T) {
 		t.Parallel()
 		r, d := setup(t, false)
 		all := claims(2)
@@ -94,7 +95,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		wantIs(t, "the extension that the server refused", got[0].Err, store.ErrUnavailable)
 		unknown(t, "the other one", got[1].Err)
 		if left := r.asks.PTTL(t.Context(), stored(all[1])).Val(); left < time.Minute*10 {
-			t.Errorf("vacuous: the other one was not extended, and has %v", left)
+			t.Errorf("test setup: the other one was not extended, and has %v", left)
 		}
 	})
 }

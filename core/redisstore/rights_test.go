@@ -19,7 +19,7 @@ import (
 // usualRights are the documented rights, without those for cards and lists.
 const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
 
-// The rights that the package documents are enough, and each is needed.
+// TestRights shows that the documented rights suffice, and that each is needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)
@@ -31,7 +31,7 @@ func TestRights(t *testing.T) {
 		t.Helper()
 		server := server
 		if without == "eval" {
-			server = testserver.StartRedis(t, fit...) // that does not know the scripts
+			server = testserver.StartRedis(t, fit...) // without the scripts
 		}
 		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "~lk2:*", "resetchannels", "&lk2:wake:*"}
 		for _, right := range all[plain] {
@@ -93,8 +93,9 @@ func TestRights(t *testing.T) {
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 }
 
-// A script whose inner commands are refused one by one either does its work or
-// leaves the state as it was (hazard 28). What has ended may be dropped.
+// TestHalfAScript refuses the inner commands of a script one by one. The script either
+// does its work or leaves the state as it was (hazard 28). Expired entries may be
+// dropped.
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -119,7 +120,7 @@ func TestHalfAScript(t *testing.T) {
 						after["t"] = before["t"] // a token that was not granted does no harm
 					}
 					if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
-						delete(after, "t") // nor is one that the hold tells
+						delete(after, "t") // nor is one that the hold has
 					}
 					if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
 						t.Error("the key has no TTL")
@@ -138,7 +139,7 @@ func TestHalfAScript(t *testing.T) {
 	}
 }
 
-// halves are operations that change more than one thing.
+// halves are operations that change more than one entry.
 var halves = []struct {
 	name    string
 	prepare func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error
@@ -170,7 +171,7 @@ var halves = []struct {
 		acquire(t, full, nested(c))
 		return func() error { return s.Release(t.Context(), c) }
 	}},
-	{"a release with a waiter to wake", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
+	{"a release that wakes a waiter", func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error {
 		acquire(t, full, c)
 		for range 2 {
 			w := claimOf(c.Key)

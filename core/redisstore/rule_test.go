@@ -20,8 +20,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The scripts and the rule in Go give the same grants, tokens and answers, and leave the same
-// holds, waiters, tombstones and records, whatever came before.
+// TestScriptsAgreeWithTheRule compares the scripts with the rule in Go. They give the
+// same grants, tokens and answers, and leave the same holds, waiters, tombstones and
+// records, after any steps.
 func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -44,7 +45,8 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seeds, steps)
 }
 
-// They do so in a crowd, too, which makes a hash of the key and a string again.
+// TestScriptsAgreeInACrowd compares them in a crowd, which makes a hash of the key and a
+// string again.
 func TestScriptsAgreeInACrowd(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -66,17 +68,17 @@ func TestScriptsAgreeInACrowd(t *testing.T) {
 	}
 	t.Logf("%d sequences with %d steps, in which a key changes its form %d times", seeds, steps, crosses)
 	if crosses == 0 {
-		t.Error("vacuous: the keys keep their form")
+		t.Error("test setup: the keys keep their form")
 	}
 }
 
-// deciding is what is done to a twin.
+// deciding has the operations on a twin.
 type deciding interface {
 	store.Store
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
-// store returns where the same is done to k: s, unless k is the rule's.
+// store returns the store for k: s, or the rule for the rule's twin.
 func (k *twin) store(s *redisstore.Store) deciding {
 	if k.rule == nil {
 		return s
@@ -90,7 +92,7 @@ func (k *twin) store(s *redisstore.Store) deciding {
 	return byRule{k}
 }
 
-// byRule is a store of one key, which the rule in Go decides about.
+// byRule is a store of one key for which the rule in Go decides.
 type byRule struct{ *twin }
 
 func (k byRule) Acquire(_ context.Context, c store.Claim) (g store.Grant, err error) {
@@ -116,7 +118,7 @@ func (k byRule) Revoke(_ context.Context, _, hold string, keep time.Duration) (e
 	return nil
 }
 
-// ruled returns the fields that Redis would have for s, also of what has expired.
+// ruled returns the fields that Redis would have for s, with expired ones.
 func ruled(s *keystate.State) map[string]string {
 	fields, now := make(map[string]string), time.Now()
 	lasts := func(until time.Time) string {
@@ -157,7 +159,7 @@ func ruled(s *keystate.State) map[string]string {
 	return fields
 }
 
-// recordState returns the state of a record in Redis, and whose it is.
+// recordState returns the state of a record in Redis, and its lease.
 func recordState(r *keystate.Record) (state int, by string) {
 	switch {
 	case r.Beginner != "" && r.Fresh:
@@ -170,7 +172,7 @@ func recordState(r *keystate.Record) (state int, by string) {
 	return 2, r.Saver
 }
 
-// lasting returns how long a hold or a tombstone lasts that has this text.
+// lasting returns the length of a hold or a tombstone with this text.
 func lasting(text string) time.Duration {
 	var since, ms int64
 	if _, err := fmt.Sscan(text, &since, &ms); err != nil {
@@ -179,8 +181,8 @@ func lasting(text string) time.Duration {
 	return time.Until(time.UnixMicro(since).Add(time.Duration(ms) * time.Millisecond))
 }
 
-// live returns what of fields has not expired, with how many minutes a hold or a tombstone
-// lasts, and whether the token is far ahead of the clock.
+// live returns the fields that have not expired, with the minutes that a hold or a
+// tombstone lasts, and whether the token is far ahead of the clock.
 func live(fields map[string]string) (all []string) {
 	current, now := make(map[string]string), time.Now()
 	for name, value := range fields {
@@ -207,7 +209,7 @@ func live(fields map[string]string) (all []string) {
 				continue
 			}
 			if kept := fields["k:"+name[2:]]; name[0] == 'd' && kept != "" && lasting(kept)+time.Second > left {
-				continue // what is kept refuses the lease for as long
+				continue // a kept hold refuses the lease for as long
 			}
 			name = fmt.Sprintf("%s for %.0f min", name, left.Minutes())
 		case 't':
@@ -227,7 +229,7 @@ func live(fields map[string]string) (all []string) {
 	return all
 }
 
-// without returns what is live without the places of leases.
+// without returns live without the places of leases.
 func without(live, leases []string) (rest []string) {
 	for _, text := range live {
 		list, waiters := strings.CutPrefix(text, "w ")

@@ -24,8 +24,8 @@ type step struct {
 	want error
 }
 
-// scene goes through everything that a store can do with a key, which is granted by
-// a SET or by a script first.
+// scene returns steps with everything that a store can do with a key, which is first
+// granted by a SET or by a script.
 func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
 	claimOf := func(key string) store.Claim {
@@ -78,14 +78,14 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 		{"leave the inner hold", release(inner), nil},
 		{"release", release(a), nil},
 		{"give up waiting", func() error {
-			// Woken, it waits no more.
+			// A woken waiter waits no more.
 			if err := s.Release(ctx, unfair); !errors.Is(err, store.ErrLost) {
 				return err
 			}
 			return nil
 		}, nil},
 		{"wait no more", acquire(fair), nil},
-		{"release what waited", release(fair), nil},
+		{"release the waiter", release(fair), nil},
 		{"read", acquire(reader), nil},
 		{"be too heavy", acquire(func() store.Claim { c := nested(reader); c.Weight = store.All; return c }()), store.ErrInvalid},
 		{"stop reading", release(reader), nil},
@@ -95,8 +95,8 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 			_, err := s.Acquire(ctx, ahead)
 			return err
 		}, nil},
-		{"extend what has ended", extends(brief), store.ErrLost},
-		{"release what is ahead", release(ahead), nil},
+		{"extend an expired hold", extends(brief), store.ErrLost},
+		{"release the hold ahead", release(ahead), nil},
 		{"begin a run", acquire(fails), nil},
 		{"fail", release(failed), nil},
 		{"begin in vain", acquire(vain), nil},
@@ -112,12 +112,12 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 		{"hold", acquire(kept), nil},
 		{"keep", release(kept), nil},
 		{"keep again", release(kept), store.ErrLost},
-		{"be busy with what is kept", acquire(b), store.ErrBusy},
+		{"be busy with a kept hold", acquire(b), store.ErrBusy},
 	}
 }
 
-// A key has a TTL after every step, so that a crash at any moment leaves
-// nothing for ever (hazard 25).
+// TestEveryKeyExpires shows that a key has a TTL after every step, so that a crash at
+// any moment leaves nothing for ever (hazard 25).
 func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -143,8 +143,9 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// A server counts the commands that it refuses, also those of a script that goes on. An
-// operator may have an alert on that number, so no step sends a command that is refused.
+// TestNothingIsRefused shows that no step sends a command that is refused. A server
+// counts these, even those of a script that goes on, and an operator may have an alert
+// on that number.
 func TestNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -164,8 +165,8 @@ func TestNothingIsRefused(t *testing.T) {
 	}
 }
 
-// Scripts touch the key that they declare and no other, so that a cluster can
-// tell where they belong.
+// TestScriptsTouchOnlyTheirKey shows that scripts touch the key that they declare and no
+// other. So a cluster knows where they belong.
 func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -198,7 +199,7 @@ func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	_, err = plain.Acquire(t.Context(), other)
 	wantIs(t, "acquire", err, store.ErrBusy)
 	release(t, plain, p)
-	acquire(t, plain, other) // by the script, as it was refused before
+	acquire(t, plain, other) // by the script, because it was refused before
 	release(t, plain, other)
 	server.Do("ECHO", "the end")
 	seen := make(map[string]int)

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// The words with which scripts begin their answers.
+// The first words of the scripts' answers.
 const (
 	okay int64 = iota
 	busy
@@ -17,8 +17,8 @@ const (
 	behind
 )
 
-// The scripts, each with the files of which it consists, in order. A script ends where it
-// returns: the shortcuts come before the files that define functions.
+// The scripts, each with its files in order. A script ends at its return: the shortcuts
+// come before the files that define functions.
 var (
 	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "messages", "waiters", "acquire")
 	extendScript  = newScript("clock", "extend_shortcuts", "crowd", "state", "extend")
@@ -26,7 +26,7 @@ var (
 	showScript    = newScript("clock", "crowd", "state", "show")
 	cardScript    = newScript("card")
 
-	// Those of WithoutScriptedWakeUps.
+	// The scripts of WithoutScriptedWakeUps.
 	silentAcquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire")
 	silentReleaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "silent", "waiters", "release")
 
@@ -46,8 +46,8 @@ var luaFiles embed.FS
 
 var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
 
-// newScript returns the script that consists of these files. It leaves the comments out,
-// since a server that does not know the script is sent its text.
+// newScript returns the script of these files. It leaves the comments out, because a
+// server that does not know the script is sent its text.
 func newScript(files ...string) *pipeline.Script {
 	var text []byte
 	for _, name := range files {
@@ -84,12 +84,12 @@ type releaseFlags struct {
 	left bool // l
 }
 
-// whats are the first argument of a script for each set of its flags, made
-// once: a verb, letters, and the values that all calls of a Store share. See waiters.lua.
-type whats []any
+// flagArgs are the first argument of a script for each set of its flags, made once: a
+// verb, letters, and the values that all calls of a Store share. See waiters.lua.
+type flagArgs []any
 
-func newWhats(verb, letters string, cluster bool, common string) whats {
-	w := make(whats, 1<<len(letters))
+func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
+	w := make(flagArgs, 1<<len(letters))
 	for set := range w {
 		flags := ""
 		for i, l := range letters {
@@ -105,13 +105,13 @@ func newWhats(verb, letters string, cluster bool, common string) whats {
 	return w
 }
 
-// acquire and release are the argument for some flags.
-func (w whats) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
+// acquire returns the first argument of an acquire, and release that of a release.
+func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
-func (w whats) release(f releaseFlags) any { return w.word(f.undo, f.left) }
+func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
-// word takes the flags in the order of their letters.
-func (w whats) word(flags ...bool) any {
+// word returns the argument for flags in the order of their letters.
+func (w flagArgs) word(flags ...bool) any {
 	set := 0
 	for i, f := range flags {
 		if f {

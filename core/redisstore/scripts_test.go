@@ -17,8 +17,8 @@ var (
 	luaPart   = regexp.MustCompile(`"(\w+)"`)
 )
 
-// scriptFiles returns the files of each script in order, by the name of the last one, with
-// "silent_" before it for one of WithoutScriptedWakeUps.
+// scriptFiles returns the files of each script in order, by the name of the last one,
+// with "silent_" before it for one of WithoutScriptedWakeUps.
 func scriptFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	source, err := os.ReadFile("scripts.go")
@@ -45,7 +45,8 @@ func luaText(t *testing.T, name string) string {
 	return redisstore.LuaText(name)
 }
 
-// Each file is in a script, and the last one of a script says how it is called.
+// TestHeadersOfScripts shows that each file is in a script, and that the last one of a
+// script describes its call.
 func TestHeadersOfScripts(t *testing.T) {
 	t.Parallel()
 	used := make(map[string]bool)
@@ -76,8 +77,9 @@ var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[\d\][,)])?)?
 
 var luaComment = regexp.MustCompile(`--.*`)
 
-// Servers before which a proxy stands take a script only if each command names its key as
-// KEYS[n], and have no unpack. Those of WithoutScriptedWakeUps publish nothing either.
+// TestScriptsNameTheirKeys shows that each command names its key as KEYS[n], and that no
+// script uses unpack. Proxies before servers require both. The scripts of
+// WithoutScriptedWakeUps do not publish either.
 func TestScriptsNameTheirKeys(t *testing.T) {
 	t.Parallel()
 	keyless := map[string]bool{"TIME": true, "PUBLISH": true, "SPUBLISH": true, "PUBSUB": true}

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A call returns when its context ends, whatever the server and the client do
-// (hazards 8 and 23).
+// TestTheCallerCanLeave shows that a call returns when its context is done, whatever the
+// server and the client do (hazards 8 and 23).
 func TestTheCallerCanLeave(t *testing.T) {
 	t.Parallel()
 	for way, edit := range ways {
@@ -81,8 +81,8 @@ func TestTheCallerCanLeave(t *testing.T) {
 			})
 			wg.Wait()
 			server.Resume()
-			// The calls that were under way arrive; none of them came back as a
-			// grant, so all of them are for the caller to clean up.
+			// The calls in flight arrive. None of them returned as a grant, so the
+			// caller has to clean up all of them.
 			testserver.Eventually(t, 20*time.Second, "the server serves again", func() bool {
 				return extend(s, held) == nil
 			})
@@ -90,8 +90,8 @@ func TestTheCallerCanLeave(t *testing.T) {
 	}
 }
 
-// A call that its caller has left is not sent later, when a connection becomes
-// free.
+// TestAbandonedCallSendsNothing shows that a call that its caller has left is not sent
+// later, when a connection becomes free.
 func TestAbandonedCallSendsNothing(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -119,8 +119,8 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 	}
 }
 
-// The same, where a hook of the client's owner has held the call up and goes on
-// with a context of its own.
+// TestAbandonedCallSendsNothingThroughAHook shows the same if a hook of the client's
+// owner has held up the call and goes on with a context of its own.
 func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -180,7 +180,8 @@ func (h slowHook) hold(cmd redis.Cmder, next func() error) error {
 	return err
 }
 
-// A server may forget a script at any moment (hazard 29).
+// TestScriptFlush makes a server forget scripts, which can happen at any moment (hazard
+// 29).
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -240,7 +241,8 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// SHA-1 names the scripts also where it is forbidden as a means of security.
+// TestUnderFIPS shows that SHA-1 names the scripts even if it is forbidden as a means of
+// security.
 func TestUnderFIPS(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("REDISSTORE_FIPS") != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack makes what is stored for c look as it does after the server's clock
-// was set back: every moment in it is as much further ahead.
+// setBack changes the entries of c as if the server's clock had been set back: every
+// time in them is further ahead by as much.
 func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()
 	ctx := context.Background()
@@ -42,7 +42,7 @@ func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 			t.Fatal(err)
 		}
 	}
-	// The short string tells no time but by the key's end.
+	// The short string has no time except the key's expiry.
 	if value, err := r.asks.Get(ctx, key).Result(); err != nil || strings.HasPrefix(value, "f") {
 		for name, value := range r.fields(t, c) {
 			if name == "t" {
@@ -57,7 +57,7 @@ func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	}
 	left := r.asks.PTTL(ctx, key).Val()
 	if ok, err := r.asks.PExpire(ctx, key, left+by).Result(); !ok || err != nil {
-		t.Fatalf("vacuous: nothing is stored (%v)", err)
+		t.Fatalf("test setup: nothing is stored (%v)", err)
 	}
 }
 
@@ -75,8 +75,8 @@ func granted(t *testing.T, r *rig, c store.Claim, limit time.Duration) store.Gra
 	}
 }
 
-// A clock that is set back leaves deadlines that are further ahead than they
-// were ever meant to be (hazard 20).
+// TestClockSetBack sets the clock back, which leaves deadlines that are further ahead
+// than intended (hazard 20).
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -101,7 +101,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 	claimed := func() store.Claim { return make(r) }
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 
-	t.Run("a dead holder's key is free after its TTL, and the token grows", func(t *testing.T) {
+	t.Run("dead holder", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -126,7 +126,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	t.Run("a live holder keeps the key under every kind of claim", func(t *testing.T) {
+	t.Run("live holder", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -141,7 +141,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		}
 		release(t, r.direct, c)
 	})
-	t.Run("a hold that is extended for longer than before lasts that long", func(t *testing.T) {
+	t.Run("longer extension", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -157,7 +157,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 			t.Errorf("acquire: got %#v, want busy for a minute", err)
 		}
 	})
-	t.Run("the same claim again has it for its TTL, and no longer", func(t *testing.T) {
+	t.Run("repeated claim", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -171,7 +171,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 			t.Errorf("acquire: got %#v, want busy for 10s", err)
 		}
 	})
-	t.Run("each of several readers ends after its own TTL", func(t *testing.T) {
+	t.Run("several readers", func(t *testing.T) {
 		t.Parallel()
 		short := shared(claimed())
 		short.TTL = ttl
@@ -193,7 +193,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		release(t, r.direct, long)
 		acquire(t, r.direct, next)
 	})
-	t.Run("a key that is kept is free in time", func(t *testing.T) {
+	t.Run("kept key", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.Keep = ttl
@@ -202,7 +202,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		r.setBack(t, c, hour)
 		granted(t, r, claimOf(c.Key), ttl+soon)
 	})
-	t.Run("a dead waiter at the head of the queue holds up no other", func(t *testing.T) {
+	t.Run("dead waiter at the head", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, r.direct, c)
@@ -214,7 +214,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		release(t, r.direct, c)
 		acquire(t, r.direct, next)
 	})
-	t.Run("by a moment: no waiter loses its place", func(t *testing.T) {
+	t.Run("set back by a moment", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, r.direct, c)
@@ -228,7 +228,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 		wantIs(t, "acquire behind the first in line", err, store.ErrBusy)
 		acquire(t, r.direct, first)
 	})
-	t.Run("a straggler is refused after its release", func(t *testing.T) {
+	t.Run("straggler after its release", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		wantIs(t, "release of an unknown lease", r.direct.Release(t.Context(), c), store.ErrLost)
@@ -239,7 +239,7 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 			release(t, r.direct, func() store.Claim { next := claimOf(c.Key); acquire(t, r.direct, next); return next }())
 		}
 	})
-	t.Run("an answer is kept, for longer than it was meant to", func(t *testing.T) {
+	t.Run("answer is stored for longer", func(t *testing.T) {
 		t.Parallel()
 		c := begins(claimed(), "begun")
 		acquire(t, r.direct, c)
@@ -252,8 +252,9 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 	})
 }
 
-// A server that is busy can answer the TIME behind a SET much later than the SET. The token is
-// that time, and the next one is later although the clock was set back in between. hazard 34
+// TestClockSetBack_LateToken makes a busy server answer the TIME behind a SET much later
+// than the SET. The token is that time, and the next one is later although the clock was
+// set back in between (hazard 34).
 func TestClockSetBack_LateToken(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -282,7 +283,8 @@ func TestClockSetBack_LateToken(t *testing.T) {
 	}
 }
 
-// A key whose end something else has removed is free after its TTL all the same.
+// TestPersistedKey shows that a key whose expiry another client has removed is free
+// after its TTL all the same.
 func TestPersistedKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -290,7 +292,7 @@ func TestPersistedKey(t *testing.T) {
 	c.TTL = 5 * time.Second
 	acquire(t, r.direct, c)
 	if !r.asks.Persist(t.Context(), stored(c)).Val() {
-		t.Fatal("vacuous: the key had no end")
+		t.Fatal("test setup: the key had no end")
 	}
 	granted(t, r, claimOf(c.Key), soon)
 }

@@ -25,27 +25,27 @@ import (
 )
 
 const (
-	moment = time.Millisecond     // what lasts for it has ended after a step
-	after  = 4 * time.Millisecond // a sleep that sees its end
-	swift  = time.Second          // what a sequence may take, far below all other times in it
+	moment = time.Millisecond     // an entry of this length has expired after a step
+	after  = 4 * time.Millisecond // a sleep that outlasts it
+	swift  = time.Second          // the limit of a sequence, far below all other times in it
 )
 
-// twin is one of the keys to which the same is done.
+// twin is one of the keys on which the same steps are made.
 type twin struct {
 	key  string
-	slow *redis.Client   // of the one that no shortcut is for: there is always more in it
-	rule *keystate.State // of the one that is not in Redis
+	slow *redis.Client   // of the twin without shortcuts: there is always another entry in it
+	rule *keystate.State // of the twin that is not in Redis
 	woke []string        // by the rule: the leases that the last step wakes
-	last uint64          // token that was seen
+	last uint64          // the last seen token
 
 	owners map[string]bool // of the holds that were seen last
 }
 
-// What is told and stored of the token of a short string is by as much near it, in us; a token
-// that was asked for is much further ahead.
+// near bounds the difference, in us, of a short string's token between the answers and
+// the stored text. A required token is at least far ahead.
 const near, far = 1_000_000, 60_000_000
 
-// beside is a tombstone that has ended.
+// beside is an expired tombstone.
 const beside = "d:beside"
 
 // of returns c for the key.
@@ -54,8 +54,8 @@ func (k *twin) of(c store.Claim) store.Claim {
 	return c
 }
 
-// fill puts something beside all that is stored if there is to be, so that no shortcut of a
-// script can be used.
+// fill adds an entry beside all others if the twin has to have one, so that no shortcut
+// of a script can be used.
 func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	if k.slow == nil {
 		return nil
@@ -67,30 +67,30 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	return asks.Set(ctx, name, "f\t"+beside+" 1 1", time.Minute).Err()
 }
 
-// seen is what shows of a key after a step. What it says is the same for both
-// twins, and times are nearly so.
+// seen is the visible state of a key after a step. Its texts are the same for both
+// twins, and its times nearly so.
 type seen struct {
 	says  string
-	live  []string         // what is stored and has not expired, and for how long
+	live  []string         // the entries that have not expired, and their lengths
 	token bool             // there is a new one
-	queue int              // how many wait, by the answer of a busy key
+	queue int              // the number of waiters, by the answer of a busy key
 	times [3]time.Duration // of the key, of the answer, and of its record
 	there bool
 	holds []int  // by the lease
-	fault string // what no key may show
+	fault string // a state that no key may have
 }
 
 func (s seen) whole() string {
 	return fmt.Sprintf("%s, %d wait, live %q, a new token: %v", s.says, s.queue, s.live, s.token)
 }
 
-// current is what the rule shows, too. Redis only estimates how many wait, and keeps a
-// token for longer.
+// current returns the state that the rule shows, too. Redis only estimates the number of
+// waiters, and keeps a token for longer.
 func (s seen) current() string {
 	return fmt.Sprintf("%s, some wait: %v, live %q", s.says, s.queue > 0, s.live)
 }
 
-// look takes the outcome of a step, and what is stored then.
+// look returns the state after a step with this outcome.
 func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err error) (s seen) {
 	before, says, busy := k.last, new(strings.Builder), (*store.BusyError)(nil)
 	switch {
@@ -141,13 +141,13 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 		value, err := asks.Get(ctx, stored(store.Claim{Key: k.key})).Result()
 		token, short := last(fields), k.rule == nil && err == nil && !strings.HasPrefix(value, "f")
 		if short || token == 0 && k.last < uint64(time.Now().UnixMicro()) {
-			token = k.last // the short string does not tell it; what began anew need not
+			token = k.last // the short string does not have it; a new state need not
 		}
 		switch {
 		case s.times[0] <= 0:
 			s.fault = fmt.Sprintf("the key has a TTL of %v", s.times[0])
 		case k.slow != nil && short:
-			s.fault = "vacuous: the key is the short string"
+			s.fault = "test setup: the key is the short string"
 		case token+near < k.last:
 			s.fault = fmt.Sprintf("stored is token %d, after %d", token, k.last)
 		}
@@ -160,8 +160,8 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 	return s
 }
 
-// fields returns what is stored of the key, and how long it has it. The tokens of a grant
-// stay until the clock has passed them, for which it waits.
+// fields returns the stored fields of the key, and how long it lasts. The tokens of a
+// grant stay until the clock has passed them, for which it waits.
 func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[string]string, left time.Duration, err error) {
 	if k.rule != nil {
 		return ruled(k.rule), time.Minute, nil
@@ -183,10 +183,10 @@ func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[strin
 	}
 }
 
-// waiting is a line of the wait list: a lease, a deadline, what it asks for, a channel.
+// waiting matches a line of the wait list: a lease, a deadline, the claim, a channel.
 var waiting = regexp.MustCompile(`(?m)^(\S+) \d+ (.*) \S+$`)
 
-// timeless is what fields say apart from moments, tokens and channels.
+// timeless returns the texts of fields without times, tokens and channels.
 func timeless(fields map[string]string) []string {
 	var all []string
 	for name, value := range fields {
@@ -214,27 +214,28 @@ func timeless(fields map[string]string) []string {
 	return all
 }
 
-// cast has the claims that take part in a sequence, and what is drawn for them.
+// cast has the claims that take part in a sequence, and draws their steps.
 type cast struct {
 	*rand.Rand
 	claims []store.Claim
-	now    seen   // what the last step left
+	now    seen   // the state after the last step
 	pushed []bool // by claim: whether it has asked to be granted by message
-	// listens is the store that asks so, each claim once, so that no message can
-	// answer for the server. All else goes through calls.
+	// listens is the store of claims that can be granted by message, each once, so that
+	// no message can answer for the server. All other calls go through calls.
 	calls, listens *redisstore.Store
-	// ruled says that the rule in Go takes part: it grants nothing by message.
+	// ruled is true if the rule in Go takes part: it grants nothing by message.
 	ruled bool
-	// crowd says that there are so many claims that a key becomes a hash, and a string again.
+	// crowd is true if there are so many claims that a key becomes a hash, and a string
+	// again.
 	crowd   bool
-	crosses int // so many times
+	crosses int // how often that happened
 	steps   int
 	hash    bool
 }
 
 func (p *cast) one(in int) bool { return p.IntN(in) == 0 }
 
-// holder draws a claim, most often one that is held.
+// holder draws a claim, usually one that is held.
 func (p *cast) holder() int {
 	if len(p.now.holds) > 0 && !p.one(3) {
 		return p.now.holds[p.IntN(len(p.now.holds))]
@@ -242,7 +243,7 @@ func (p *cast) holder() int {
 	return p.IntN(len(p.claims))
 }
 
-// newCast has three owners with claims of all kinds. The first four are usual.
+// newCast returns three owners with claims of all kinds. The first four are usual.
 func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
 	p := &cast{Rand: rand.New(rand.NewPCG(seed, 0)), pushed: make([]bool, 10), calls: calls, listens: listens}
 	for i := range 4 + p.IntN(2)*p.IntN(7) {
@@ -265,7 +266,7 @@ func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
 	return p
 }
 
-// newCrowd has readers and permits of many owners, and some claims of other kinds.
+// newCrowd returns readers and permits of many owners, and some claims of other kinds.
 func newCrowd(seed uint64, s *redisstore.Store) *cast {
 	p := newCast(seed, s, s)
 	p.ruled, p.crowd = true, true
@@ -285,7 +286,7 @@ func newCrowd(seed uint64, s *redisstore.Store) *cast {
 	return p
 }
 
-// crossed notes whether the key became a hash, or a string.
+// crossed records whether the key became a hash, or a string.
 func (p *cast) crossed(ctx context.Context, asks *redis.Client, k *twin) {
 	kind := asks.Type(ctx, stored(store.Claim{Key: k.key})).Val()
 	if hash := kind == "hash"; hash != p.hash && kind != "none" {
@@ -298,8 +299,8 @@ func (p *cast) value() []byte {
 	return []byte([]string{"", "plain", "with spaces ", "\tv \tr 1 1 1 x", "\n\x00\xff\t"}[p.IntN(5)])
 }
 
-// lasts draws for how long something lasts, and notes whether that is but a moment.
-// One in so many does not last at all, if that is not 0.
+// lasts draws the length of an entry, and records whether that is only a moment. One
+// entry in none has no length, if none is not 0.
 func (p *cast) lasts(brief *bool, none int) time.Duration {
 	switch {
 	case none > 0 && p.one(none):
@@ -314,11 +315,11 @@ func (p *cast) lasts(brief *bool, none int) time.Duration {
 // move is one step of a sequence.
 type move struct {
 	name  string
-	brief bool // something in it ends at once
+	brief bool // an entry in it expires at once
 	do    func(k *twin) (store.Grant, error)
 }
 
-// acquires draws how c asks.
+// acquires draws the claim of an acquire.
 func (p *cast) acquires(i int, free bool) (m move) {
 	c, s := p.claims[i], p.calls
 	c.TTL, c.Wait = p.lasts(&m.brief, 0), p.one(2)
@@ -359,11 +360,11 @@ func (p *cast) releases(i int) (m move) {
 	case p.claims[i].Record != nil && !p.one(4), p.one(12):
 		c.Record = &store.Record{Value: p.value(), Attempt: 1 + p.IntN(2), Done: p.one(2), Retain: p.lasts(&m.brief, 4)}
 	}
-	told := p.one(2)
-	m.name = fmt.Sprintf("release %+v with %+v, the token told: %v", c, c.Record, told)
+	known := p.one(2)
+	m.name = fmt.Sprintf("release %+v with %+v, the token known: %v", c, c.Record, known)
 	m.do = func(k *twin) (store.Grant, error) {
 		c := k.of(c)
-		if told {
+		if known {
 			c.Last = k.last
 		}
 		return store.Grant{}, k.store(p.calls).Release(context.Background(), c)
@@ -384,8 +385,8 @@ func (p *cast) extends(i int) (m move) {
 	return m
 }
 
-// slowExtend is the script that extends, without its shortcuts. What is beside a hold keeps
-// it from no shortcut.
+// slowExtend is the extend script without its shortcuts. Entries beside a hold keep it
+// from no shortcut.
 var slowExtend = sync.OnceValue(func() *redis.Script {
 	text := ""
 	for _, name := range []string{"clock", "crowd", "state", "extend"} {
@@ -410,7 +411,7 @@ func (k *twin) extend(c store.Claim) error {
 
 func (p *cast) revokes(i int) (m move) {
 	id, keep := store.HoldID(p.claims[i].Lease), p.lasts(&m.brief, 3)
-	m.brief = false // what the hold has left is longer
+	m.brief = false // the rest of the hold is longer
 	m.name = fmt.Sprintf("revoke %s, keep %v", p.claims[i].Lease, keep)
 	m.do = func(k *twin) (store.Grant, error) {
 		return store.Grant{}, k.store(p.calls).Revoke(context.Background(), k.key, id, keep)
@@ -434,13 +435,14 @@ func (p *cast) next() move {
 	}
 }
 
-// The shortcuts of the scripts do what the rest of them does, whatever came before.
+// TestShortcutsAgree shows that the shortcuts of the scripts do the same as the rest of
+// them, after any steps.
 func TestShortcutsAgree(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	calls, listens, asks := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	ctx := t.Context()
-	// Both have a subscriber for as long as the test lasts, for any waiter.
+	// Both have a subscriber for any waiter until the end of the test.
 	for _, s := range []*redisstore.Store{calls, listens} {
 		if _, err := s.Watch(ctx, claimOf("shortcuts")); err != nil {
 			t.Fatal(err)
@@ -457,8 +459,8 @@ func TestShortcutsAgree(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seed, steps)
 }
 
-// agree goes through one sequence, and tells its steps and what differs. It gives up
-// on one that takes long.
+// agree runs one sequence, and returns its steps and any difference. It stops a sequence
+// that takes long.
 func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace []string, fault string) {
 	begun := time.Now()
 	twins := []*twin{{key: name + ":free"}, {key: name + ":long", slow: asks}}
@@ -495,7 +497,8 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 			return trace, "by a shortcut: " + a + "\nwithout:       " + b
 		}
 		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
-			// A waiter that is to join a hold may not be woken by Redis, and keeps its place.
+			// A waiter that would join a hold may not be woken by Redis, and keeps its
+			// place.
 			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
 				return trace, ""
 			}

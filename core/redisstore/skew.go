@@ -15,14 +15,14 @@ import (
 // network, and above the time that a busy server takes to answer.
 const maxSkew = 2 * time.Second
 
-// skew tells of a server's clock that differs from this machine's. Which of the
-// two is wrong, it cannot know. The Store itself never compares them: what
-// matters is that servers agree among themselves.
+// skew returns a fault if a server's clock differs from this machine's. It cannot know
+// which of the two is wrong. The Store itself never compares them: servers only have to
+// agree among themselves.
 func skew(ctx context.Context, client redis.Cmdable) []string {
 	before := time.Now()
 	now, err := client.Time(ctx).Result()
 	if err != nil {
-		return nil // no right to ask, or no answer, of which others tell
+		return nil // no right to ask, or no answer, which other faults report
 	}
 	took := time.Since(before)
 	ahead := now.Sub(before.Add(took / 2).Round(0))
@@ -37,7 +37,7 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 		"keep all clocks right (NTP)", ahead.Abs().Round(time.Second), than)}
 }
 
-// skews asks the replicas of a cluster for their clocks. One that does not answer
+// skews asks the replicas of a cluster for their clocks. A replica that does not answer
 // soon is left out.
 func (s *Store) skews(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeoutCause(ctx, pipeline.Limit/2, pipeline.ErrNoAnswer)

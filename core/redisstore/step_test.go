@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A server whose clock all but stands still passes none of the tokens of a grant, as
-// where a lock is given back within 64 µs. What is given back leaves them behind, and
-// the next grant comes after them (hazard 34).
+// TestTokensWhileTheClockStandsStill uses a server whose clock almost stands still. It
+// passes none of the tokens of a grant, as for a lock that is released within 64 µs. A
+// release leaves the tokens, and the next grant comes after them (hazard 34).
 func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)
@@ -56,20 +56,20 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message": func(t *testing.T, c store.Claim) store.Claim {
+		"granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message by a release that undoes": func(t *testing.T, c store.Claim) store.Claim {
+		"granted by message after undo": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
-			c.Undo = true // for which there is no shortcut
+			c.Undo = true // there is no shortcut for it
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
 		},
-		"one is granted by message after a hold that tells its token": func(t *testing.T, c store.Claim) store.Claim {
+		"granted by message after known token": func(t *testing.T, c store.Claim) store.Claim {
 			release(t, r.direct, c)
 			exact := claimOf(c.Key)
 			g := acquire(t, r.direct, exact)
@@ -82,7 +82,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 			release(t, r.store, w)
 			return claimOf(c.Key)
 		},
-		"the second of two is granted by message": func(t *testing.T, c store.Claim) store.Claim {
+		"second of two granted by message": func(t *testing.T, c store.Claim) store.Claim {
 			first, woken := waits(t, c, true)
 			second, next := waits(t, c, true)
 			release(t, r.direct, c)
@@ -134,7 +134,8 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	})
 }
 
-// What a server has on its disk tells the tokens of a key, too (hazard 34).
+// TestTokensOverARestart shows that a server's disk has the tokens of a key, too (hazard
+// 34).
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -167,7 +168,8 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// A string that does not begin with a number is no lock, whatever it ends with.
+// TestReleaseOfWhatIsNoLock shows that a string that does not begin with a number is no
+// lock, whatever it ends with.
 func TestReleaseOfWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

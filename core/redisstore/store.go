@@ -18,27 +18,27 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store keeps locks in Redis. It implements store.Store and store.Watcher and is
-// safe for concurrent use.
+// Store keeps locks in Redis. It implements store.Store and store.Watcher, and is safe
+// for concurrent use.
 //
-// No command is sent twice behind the caller's back, and every call returns
-// soon after its ctx ends, or after two seconds if ctx has no deadline. The package
-// comment names the one exception, with ContextTimeoutEnabled. An error says whether anything can have changed, as
-// store.Store demands.
+// A Store never sends a command twice without its caller's knowledge. Every call returns
+// soon after its ctx is done, or after two seconds if ctx has no deadline. The package
+// comment names the one exception, with ContextTimeoutEnabled. An error says whether
+// anything can have changed, as store.Store requires.
 type Store struct {
 	config
 	taken   takenKeys
-	doomed  sync.Map // leases whose grant is being given back, see WithReplicas
+	doomed  sync.Map // leases whose grant is being released, see WithReplicas
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the same, if it is one
+	cluster *redis.ClusterClient // client, if it is one of a Cluster
 
 	pipeline *pipeline.Pipeline
-	channel  string // of the wake-ups for this Store
+	channel  string // of the Store's wake-ups
 	hub      *hub.Hub[watched]
 	nodes    nodes // of Redisson's channels
 	// The first arguments of scripts, by their flags.
-	acquires whats
-	releases whats
+	acquires flagArgs
+	releases flagArgs
 
 	identity identity
 	puts     atomic.Int64 // of cards
@@ -56,20 +56,20 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses client, which the caller keeps and closes after
-// the Store. It sends nothing; Check asks the server whether it is fit.
+// New returns a Store that uses client. It sends nothing; Check asks the server whether
+// it is fit. The caller closes client after the Store.
 //
-// It fails with store.ErrInvalid for a nil client, for options that cannot work,
-// and for clients that cannot lock: a *redis.Ring moves keys to another server
-// while the first still holds them, a cluster client that reads from
-// replicas sees locks that are gone, and a *redis.AutoPipeliner may hang. A failover
-// client does not show that it has ReplicaOnly: every call fails with
-// store.ErrUnavailable, and Check reports the replica.
+// New fails with store.ErrInvalid for a nil client, for options that cannot work, and
+// for clients that cannot lock. A *redis.Ring moves keys to another server while the
+// first still holds them, a cluster client that reads from replicas sees locks that are
+// gone, and a *redis.AutoPipeliner may hang. A failover client does not show that it has
+// ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
+// replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("redisstore: option is nil: %w", store.ErrInvalid)
+			return nil, fmt.Errorf("redisstore: new: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
@@ -87,8 +87,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	}
 	wake, id := s.prefix+"wake:", rand.Text()
 	common := id + " " + wake
-	s.acquires = newWhats("acquire", acquireLetters, s.cluster != nil, common)
-	s.releases = newWhats("release", releaseLetters, s.cluster != nil, common)
+	s.acquires = newFlagArgs("acquire", acquireLetters, s.cluster != nil, common)
+	s.releases = newFlagArgs("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
 	s.channel = wake + id
 	if s.redisson {
@@ -98,41 +98,41 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// accept refuses clients that cannot lock.
+// accept returns an error for a client that cannot lock.
 func (s *Store) accept() error {
 	var read time.Duration
 	switch c := s.client.(type) {
 	case nil:
-		return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: client is nil: %w", store.ErrInvalid)
 	case *redis.Client:
 		if c == nil {
-			return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
+			return fmt.Errorf("redisstore: new: client is nil: %w", store.ErrInvalid)
 		}
 		read = c.Options().ReadTimeout
 	case *redis.ClusterClient:
 		if c == nil {
-			return fmt.Errorf("redisstore: client is nil: %w", store.ErrInvalid)
+			return fmt.Errorf("redisstore: new: client is nil: %w", store.ErrInvalid)
 		}
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return fmt.Errorf("redisstore: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", store.ErrInvalid)
+			return fmt.Errorf("redisstore: new: the cluster client routes to replicas (ReadOnly, RouteByLatency or RouteRandomly): %w", store.ErrInvalid)
 		}
 		s.cluster, read = c, c.Options().ReadTimeout
 	case *redis.Ring:
-		return fmt.Errorf("redisstore: a Ring moves keys between servers that know nothing of each other's locks, use a cluster: %w", store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: a Ring moves keys between servers that do not share their locks, use a cluster: %w", store.ErrInvalid)
 	case *redis.AutoPipeliner:
-		return fmt.Errorf("redisstore: an AutoPipeliner may wait for itself, use its client, since calls travel together anyway: %w", store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: an AutoPipeliner may wait for itself, use its client (calls travel together anyway): %w", store.ErrInvalid)
 	default:
 		if s.acks {
-			return fmt.Errorf("redisstore: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
+			return fmt.Errorf("redisstore: new: WithReplicas needs a *redis.Client or *redis.ClusterClient, not %T: %w", c, store.ErrInvalid)
 		}
 	}
 	if s.acks && read > 0 && s.ackWait >= read {
-		return fmt.Errorf("redisstore: waiting %v for replicas exceeds the client's read timeout of %v: %w", s.ackWait, read, store.ErrInvalid)
+		return fmt.Errorf("redisstore: new: timeout %v of WithReplicas exceeds the client's read timeout of %v: %w", s.ackWait, read, store.ErrInvalid)
 	}
 	return nil
 }
 
-// CheckClaim implements store.Checker.
+// CheckClaim implements store.Checker. It sends nothing.
 func (s *Store) CheckClaim(c store.Claim) error {
 	if err := s.usable("acquire", &c); err != nil {
 		return err
@@ -140,14 +140,15 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return s.fits("acquire", &c)
 }
 
-// Braces implements store.Braced: keys of other programs may have braces.
+// Braces implements store.Braced: keys that are shared with other programs may have
+// braces.
 func (s *Store) Braces() bool { return s.foreign() }
 
-// key returns the key in Redis of a lock. What stands in the braces decides its slot in a
+// key returns the key in Redis of a lock. The part in the braces decides its slot in a
 // Cluster, so programs can put keys of their own beside it.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
-// named appends that name to b.
+// named appends the key in Redis to b.
 func (s *Store) named(b []byte, key string) []byte {
 	b = append(b, s.prefix...)
 	if s.foreign() {
@@ -156,7 +157,7 @@ func (s *Store) named(b []byte, key string) []byte {
 	return append(append(append(b, '{'), key...), '}')
 }
 
-// usable refuses claims that would break the stored format.
+// usable returns an error for a claim that would break the stored format.
 func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
@@ -174,7 +175,7 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, store.ErrInvalid)
 }
 
-// word tells that s can stand in a list that is separated by spaces.
+// word reports whether s can be an element of a list that is separated by spaces.
 func word(s string) bool {
 	if s == "" || len(s) > 256 {
 		return false
@@ -192,9 +193,9 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Close ends the background work of the Store: watches are closed, and
-// further ones are refused. It does not close the client. Claims can still be
-// extended and released.
+// Close ends the background work of the Store: it closes watches, and further ones are
+// refused. It does not close the client. Claims can still be extended and released.
+// Close returns an error if the subscription's connection hangs.
 func (s *Store) Close() error {
 	s.pipeline.Close()
 	if ended := s.closeChannels(pipeline.Limit); !s.hub.Close(pipeline.Limit) || !ended {
@@ -203,6 +204,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Limit implements store.Prompt: two seconds. A call that is sent again because the server does
-// not know its script, or its slot has moved, has that time once more.
+// Limit implements store.Prompt. It returns two seconds. A call that is sent again
+// because the server does not know its script, or because its slot has moved, has that
+// time once more.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }

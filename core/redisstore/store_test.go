@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
@@ -19,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Most tests wait for time to pass or for a server, so several of them fit one
-// processor. On a busy machine, more of them delay each other by seconds.
+// TestMain runs several tests per processor: most wait for time to pass or for a server.
+// On a busy machine, more tests delay each other by seconds.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -28,8 +29,9 @@ func TestMain(m *testing.M) {
 	if !parallel {
 		_ = flag.Set("test.parallel", "8")
 	}
-	logging.Disable() // clients tell of every server that a test has ended
-	// A pool whose dials failed looks once a second whether it has been closed.
+	offline.Resolve()
+	logging.Disable() // clients log every server that a test has stopped
+	// A pool whose dials failed checks once a second whether it has been closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -97,7 +99,7 @@ func TestStoreWithPrefix(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// fields has its keys granted to unusual claims, so that they are strings of fields.
+// fields grants its keys to unusual claims, so that they are strings of fields.
 type fields struct{ *redisstore.Store }
 
 func (h fields) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -113,7 +115,7 @@ func TestStoreWithFields(t *testing.T) {
 	conformance(t, server, func(t testing.TB) store.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
 }
 
-// crowd has its keys be hashes from the beginning.
+// crowd makes its keys hashes from the beginning.
 type crowd struct {
 	*redisstore.Store
 	planted *sync.Map
@@ -146,7 +148,7 @@ func TestStoreWithCrowds(t *testing.T) {
 			}
 		}
 		if hashes < 20 {
-			t.Errorf("vacuous: %d keys are hashes", hashes)
+			t.Errorf("test setup: %d keys are hashes", hashes)
 		}
 	})
 	conformance(t, server, func(t testing.TB) store.Store {
@@ -154,7 +156,7 @@ func TestStoreWithCrowds(t *testing.T) {
 	})
 }
 
-// RESP2, and no deadline of a context reaches a socket.
+// TestStoreThroughProxy uses RESP2, and no deadline of a context reaches a socket.
 func TestStoreThroughProxy(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -167,9 +169,9 @@ func TestStoreThroughProxy(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// Every request arrives twice: a claim names the state that it wants, and an
-// answer that is saved twice is saved once.
-func TestStoreThatIsToldEverythingTwice(t *testing.T) {
+// TestStoreWithDoubledRequests sends every request twice: a claim names the state
+// that it requests, and an answer that is saved twice is saved once.
+func TestStoreWithDoubledRequests(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -177,7 +179,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 			// A claim can be refused and then granted as its repetition. A caller that
-			// waits finds that out by asking again, which the suite does not.
+			// waits learns that by asking again, which the suite does not.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)
@@ -185,7 +187,7 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// notPlain is what plain keys refuse.
+// notPlain has the features that plain keys refuse.
 var notPlain = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
 	storetest.Tombstones, storetest.Watching, storetest.Records, storetest.Naming, storetest.Carding,
@@ -199,8 +201,8 @@ func TestStoreWithPlainKeys(t *testing.T) {
 	}, notPlain...)
 }
 
-// byLease makes every lease an owner of its own. A plain key tells owners
-// apart, while the suite tries several leases of one.
+// byLease gives every lease an owner of its own. A plain key distinguishes owners, while
+// the suite tries several leases of one.
 type byLease struct{ *redisstore.Store }
 
 func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

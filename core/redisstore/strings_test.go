@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A string may end with its token. No lease can be taken for that, whatever its name.
+// TestLeaseNamedLikeAToken shows that no lease can be taken for the token at the end of
+// a string, whatever its name.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -33,8 +34,8 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 	}
 }
 
-// A machine that has no clock of its own may begin in a year whose microseconds
-// have fewer digits (hazard 34).
+// TestTokenOutlivesTheYear2001 uses a machine without a clock of its own, which may begin
+// in a year whose microseconds have fewer digits (hazard 34).
 func TestTokenOutlivesTheYear2001(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -54,7 +55,8 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 	}
 }
 
-// A release that is refused leaves the holder its key for as long as it was.
+// TestRefusedReleaseKeepsTheKey shows that a refused release leaves the holder its key
+// for as long as before.
 func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -64,19 +66,20 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	acquire(t, r.direct, c)
 	w := claimOf(c.Key)
 	w.Wait, w.Fair = true, true
-	busyWith(t, r.direct, w) // for so long the key would have to stay without the hold
+	busyWith(t, r.direct, w) // without the hold, the key would have to stay for so long
 	wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
 	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
 		t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 	}
 }
 
-// What has ended is dropped, but not what takes its name in the same step.
+// TestEndedAndAnew shows that expired entries are dropped, except those whose names are
+// used again in the same step.
 func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for form, claimed := range forms {
-		t.Run("a hold that is granted by message, "+form, func(t *testing.T) {
+		t.Run("hold granted by message, "+form, func(t *testing.T) {
 			t.Parallel()
 			c := claimed()
 			acquire(t, r.direct, c)
@@ -85,7 +88,7 @@ func TestEndedAndAnew(t *testing.T) {
 			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
 			acquire(t, r.direct, reader)
 			brief := x
-			brief.TTL = 100 * time.Millisecond // the writer comes before it has ended, or clears it away
+			brief.TTL = 100 * time.Millisecond // the writer comes before it has expired, or drops it
 			acquire(t, r.direct, brief)
 			writer := claimOf(c.Key)
 			writer.Fair, writer.Wait = true, true
@@ -100,7 +103,7 @@ func TestEndedAndAnew(t *testing.T) {
 			release(t, r.direct, reader)
 			busyWith(t, r.direct, claimOf(c.Key))
 		})
-		t.Run("the refusal of a lease, "+form, func(t *testing.T) {
+		t.Run("refused lease, "+form, func(t *testing.T) {
 			t.Parallel()
 			c := claimed()
 			acquire(t, r.direct, c)

@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
-// go-redis pings a subscription, but does not wait for the answer, and so does
-// not notice a connection that died in silence. These bound how long a waiter
-// relies on one.
+// go-redis pings a subscription, but does not wait for the answer. So it does not notice
+// a connection that died in silence. These constants bound how long a waiter relies on
+// one.
 const (
 	lookEvery = 2 * time.Second
-	pingAfter = 4 * time.Second  // without any word from the server
+	pingAfter = 4 * time.Second  // without any message from the server
 	deadAfter = 10 * time.Second // the same
 )
 
@@ -25,17 +25,18 @@ const (
 type subscription struct {
 	*hub.Listener[watched]
 	conn  *redis.PubSub
-	heard atomic.Pointer[time.Time] // when the server last said anything
+	heard atomic.Pointer[time.Time] // the time of the server's last message
 	own   string                    // the Store's channel
 	more  *channels                 // of Redisson's locks, or nil
 }
 
-// listen is for the hub.
+// listen listens to the Store's channel for the hub.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[watched]) error {
 	return s.listenAt(ctx, l, s.client, nil)
 }
 
-// listenAt listens to the Store's channel by client, and to more of them, which may be nil.
+// listenAt listens by client to the Store's channel, and to the channels of more, which
+// may be nil.
 func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client redis.UniversalClient, more *channels) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -46,7 +47,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 	dead := time.AfterFunc(deadAfter, func() { l.End(errors.New("the subscription is dead")) })
 	defer dead.Stop()
 	wg.Go(func() {
-		// Close is what ends a Receive.
+		// Only Close ends a Receive.
 		<-ctx.Done()
 		_ = sub.conn.Close()
 	})
@@ -89,8 +90,8 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 				continue
 			}
 			if live {
-				// The client has subscribed again after a break, during which
-				// messages may have been lost.
+				// The client has subscribed again after a break, during which messages
+				// may have been lost.
 				return errors.New("the subscription was interrupted")
 			}
 			live = true
@@ -99,7 +100,7 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	}
 }
 
-// ping has the server say something now and then, and ends a subscription without
+// ping makes the server send something now and then, and ends a subscription without
 // watches.
 func (sub *subscription) ping(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)

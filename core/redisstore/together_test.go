@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// farHook makes each round trip of a Store take longer, and counts them.
+// farHook makes each round trip of a Store take longer, and counts the round trips.
 type farHook struct {
 	trip  time.Duration
 	trips *atomic.Int64

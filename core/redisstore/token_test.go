@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The token that a hold tells outlives it, whatever becomes of the hold and
-// although the server's clock was set back (hazard 34). Each deed begins with a
-// hold that alone tells its token, which is an hour ahead of the clock. It leaves
+// TestTokenOutlivesItsHold shows that the token of a hold outlives it, after any end of
+// the hold and although the server's clock was set back (hazard 34). Each case begins
+// with a hold that alone has its token, which is an hour ahead of the clock. It leaves
 // the key free, or free in a moment.
 func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Parallel()
@@ -20,7 +20,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Cleanup(func() { everyKeyExpires(t, r.server) })
 	longer := func(t *testing.T, c store.Claim, by int) {
 		t.Helper()
-		c.TTL *= time.Duration(by) // as otherwise there is nothing to write
+		c.TTL *= time.Duration(by) // otherwise there is nothing to write
 		if err := extend(r.direct, c); err != nil {
 			t.Fatalf("extend: %v", err)
 		}
@@ -102,7 +102,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				release(t, r.direct, w)
 			},
 		},
-		"another one is refused before it came": {deed: func(t *testing.T, c store.Claim) {
+		"another one is refused early": {deed: func(t *testing.T, c store.Claim) {
 			wantIs(t, "release", r.direct.Release(t.Context(), claimOf(c.Key)), store.ErrLost)
 			release(t, r.direct, c)
 		}},
@@ -135,7 +135,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				before := acquire(t, r.direct, c)
 				r.setBack(t, c, hour)
 				floor := before.Token + uint64(hour.Microseconds())
-				c.Last = floor + store.TokenStep - 1 // as its holder says, where it releases it
+				c.Last = floor + store.TokenStep - 1 // the holder reports that in its release
 				if c.TTL == ttl {
 					floor = min(floor, last(r.fields(t, c))) - near // as far as the server knows
 				}
@@ -147,7 +147,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 			})
 		}
 	}
-	t.Run("the clock is set back after its answer was saved", func(t *testing.T) {
+	t.Run("clock set back after saved answer", func(t *testing.T) {
 		t.Parallel()
 		c := begun(claimed())
 		before := acquire(t, r.direct, c)
@@ -160,14 +160,14 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 			t.Errorf("the token is %d after %d", after.Token, floor)
 		}
 	})
-	t.Run("an inner one got a higher token before it is extended", func(t *testing.T) {
+	t.Run("inner one has a higher token", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, r.direct, c)
 		inner := nested(c)
 		inner.MinToken = uint64(time.Now().Add(hour).UnixMicro())
 		if g := acquire(t, r.direct, inner); g.Token < inner.MinToken {
-			t.Fatalf("vacuous: the token is %d, want %d", g.Token, inner.MinToken)
+			t.Fatalf("test setup: the token is %d, want %d", g.Token, inner.MinToken)
 		}
 		longer(t, c, 2)
 		release(t, r.direct, inner)
@@ -178,9 +178,9 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	})
 }
 
-// The short ways of a release look whether the hold has ended, too: its key may
-// live on for a while. Only that of a string that was never extended need not: it
-// expires when its hold does.
+// TestEndedHold shows that the shortcuts of a release also check whether the hold has
+// expired: its key may live on for a while. Only that of a string that was never
+// extended need not: it expires when its hold does.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -203,7 +203,7 @@ func TestEndedHold(t *testing.T) {
 				t.Fatalf("extend: %v", err)
 			}
 			if ok, err := r.asks.PExpire(t.Context(), stored(c), time.Minute).Result(); !ok || err != nil {
-				t.Fatalf("vacuous: nothing is stored (%v)", err)
+				t.Fatalf("test setup: nothing is stored (%v)", err)
 			}
 			time.Sleep(c.TTL + 100*time.Millisecond)
 			c.Record = nil // an answer would be saved all the same
@@ -212,8 +212,8 @@ func TestEndedHold(t *testing.T) {
 	}
 }
 
-// Where a server refuses TIME but runs scripts, as behind some proxies, a script takes the
-// lock in the same call, and is asked first the next time.
+// TestTimeIsRefused uses a server that refuses TIME but runs scripts, as behind some
+// proxies. A script takes the lock in the same call, and is asked first the next time.
 func TestTimeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// keysOf returns n keys that live on one master, of a name of their own.
+// keysOf returns n keys that live on one master, with a name of their own.
 func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis, name string, n int) []string {
 	t.Helper()
 	serves := cluster.Serves(master)
@@ -39,7 +39,7 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 	return keys
 }
 
-// Nothing in here changes the cluster, so all of it shares one.
+// TestOnCluster shares one cluster among cases that do not change it.
 func TestOnCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the longest test of the package")
@@ -52,7 +52,7 @@ func TestOnCluster(t *testing.T) {
 		clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
 		var n atomic.Uint32
 		client := func() redis.UniversalClient { return clients[n.Add(1)%2] }
-		t.Run("the store keeps its contract", func(t *testing.T) {
+		t.Run("contract", func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
@@ -61,7 +61,7 @@ func TestOnCluster(t *testing.T) {
 				Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 			})
 		})
-		t.Run("the store keeps its contract with plain keys", func(t *testing.T) {
+		t.Run("contract with plain keys", func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) func() store.Store {
@@ -72,23 +72,23 @@ func TestOnCluster(t *testing.T) {
 				Unit: 300 * time.Millisecond, Without: notPlain,
 			})
 		})
-		t.Run("the first in line of each process come in the order in which they came", func(t *testing.T) {
+		t.Run("processes in order of arrival", func(t *testing.T) {
 			t.Parallel()
 			for i, master := range cluster.Nodes[:3] {
 				inOrder(t, cluster, keysOf(t, cluster, master, fmt.Sprint("fair", i), 1)[0], rounds)
 			}
 		})
-		t.Run("keys in different slots go under one lease, from whichever end they are taken", func(t *testing.T) {
+		t.Run("one lease across slots", func(t *testing.T) {
 			t.Parallel()
 			acrossSlots(t, cluster, rounds)
 		})
-		t.Run("a release at one node wakes a subscriber at another", func(t *testing.T) {
+		t.Run("wake-up across nodes", func(t *testing.T) {
 			t.Parallel()
 			acrossNodes(t, cluster, rounds)
 		})
 	})
 	// hazard 37
-	t.Run("no replica was ever asked about a lock", func(t *testing.T) {
+	t.Run("no replica was asked", func(t *testing.T) {
 		asked := func(s *testserver.Redis) bool {
 			stats := s.Do("INFO", "commandstats").(string)
 			return strings.Contains(stats, "cmdstat_eval") || strings.Contains(stats, "cmdstat_subscribe")
@@ -107,8 +107,8 @@ func TestOnCluster(t *testing.T) {
 	}
 }
 
-// inOrder lets the heads of some processes line up for key one after the other,
-// and checks that they get it in that order.
+// inOrder lines up the heads of some processes for key one after the other, and checks
+// that they get it in that order.
 func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) {
 	const processes = 4
 	var lockers [processes]*core.Locker
@@ -154,7 +154,7 @@ func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) 
 	o.judge(t, processes*rounds)
 }
 
-// acrossSlots has two processes take keys of three masters, all of them or one.
+// acrossSlots makes two processes take keys of three masters, all of them or one.
 func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	var keys []string
 	for _, master := range cluster.Nodes[:3] {
@@ -194,8 +194,7 @@ func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	o.judge(t, 2*9*rounds)
 }
 
-// acrossNodes asks the store alone, which does not poll: what wakes here is a
-// message.
+// acrossNodes uses the store alone, which does not poll: only a message wakes here.
 func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	own := redisstore.WithPrefix("across:")
 	holder, waiter := newStore(t, testclient.Cluster(t, cluster), own), newStore(t, testclient.Cluster(t, cluster), own)
@@ -247,7 +246,7 @@ func TestRefusedClients(t *testing.T) {
 	t.Parallel()
 	addrs := []string{"127.0.0.1:1"}
 	// hazard 35
-	t.Run("a Ring is refused", func(t *testing.T) {
+	t.Run("Ring", func(t *testing.T) {
 		t.Parallel()
 		refused(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": addrs[0]}}))
 	})
@@ -257,14 +256,14 @@ func TestRefusedClients(t *testing.T) {
 		"RouteByLatency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
 		"RouteRandomly":  func(o *redis.ClusterOptions) { o.RouteRandomly = true },
 	} {
-		t.Run("a cluster client with "+name+" is refused", func(t *testing.T) {
+		t.Run("cluster client with "+name+"", func(t *testing.T) {
 			t.Parallel()
 			o := &redis.ClusterOptions{Addrs: addrs}
 			edit(o)
 			refused(t, redis.NewClusterClient(o))
 		})
 	}
-	t.Run("a failover client that picks a replica by chance is refused", func(t *testing.T) {
+	t.Run("failover client with random replicas", func(t *testing.T) {
 		t.Parallel()
 		refused(t, redis.NewFailoverClusterClient(&redis.FailoverOptions{
 			MasterName: testserver.SentinelName, SentinelAddrs: addrs, RouteRandomly: true,

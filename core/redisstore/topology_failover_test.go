@@ -13,15 +13,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// No write is lost in here, so nobody may see two holders.
+// TestClusterFailover loses no write, so no caller may see two holders.
 func TestClusterFailover(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
-	// Where one master is gone, the others go on.
+	// If one master is gone, the others go on.
 	cluster := testserver.StartCluster(t, true, "--cluster-require-full-coverage", "no")
 	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	// hazard 24
-	t.Run("a planned failover stops no caller for long and takes no lease", func(t *testing.T) {
+	t.Run("planned failover", func(t *testing.T) {
 		slot, keys := sameSlot("planned", 6)
 		l := startLoad(t, client, keys[:3], keys[3:], true)
 		for range 3 {
@@ -46,8 +46,8 @@ func TestClusterFailover(t *testing.T) {
 		name string
 		down func(*testserver.Redis)
 	}{
-		{"a master dies: leases that its replica has go on, and waiters get theirs", (*testserver.Redis).Kill},
-		{"a master freezes: leases that its replica has go on, and waiters get theirs", (*testserver.Redis).Pause},
+		{"dead master", (*testserver.Redis).Kill},
+		{"frozen master", (*testserver.Redis).Pause},
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			master := cluster.Master(firstSlots[i])
@@ -63,10 +63,10 @@ func TestClusterFailover(t *testing.T) {
 			})
 		})
 	}
-	t.Run("the node that carries a subscription dies, and another carries the next", func(t *testing.T) {
+	t.Run("dead node with a subscription", func(t *testing.T) {
 		master := cluster.Master(firstSlots[2])
 		key := keysOf(t, cluster, cluster.Master(firstSlots[0]), "other", 1)[0]
-		// Which node carries it is a matter of chance.
+		// The node of the subscription is a matter of chance.
 		var w *watched
 		testserver.Eventually(t, time.Minute, "a subscription is where it should be", func() bool {
 			w = newWatched(t, client, key)
@@ -82,7 +82,7 @@ func TestClusterFailover(t *testing.T) {
 // firstSlots are slots of the three parts of a cluster.
 var firstSlots = [3]int{0, 6000, 12000}
 
-// awaitOffsets waits until the replicas have all that their master wrote.
+// awaitOffsets waits until the replicas have all writes of their master.
 func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserver.Redis) {
 	t.Helper()
 	testserver.Eventually(t, testserver.Settled, "the replicas have everything", func() bool {
@@ -96,12 +96,12 @@ func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserve
 	})
 }
 
-// survives has one process hold key, and others wait for it, while what serves
-// it goes down and comes back as another. The holder keeps its lease, and every
-// waiter gets its own, even if it first hears that the store does not answer.
+// survives makes one process hold key, and others wait for it, while its server goes
+// down and comes back as another. The holder keeps its lease, and every waiter gets its
+// own, even if the store is unavailable to it at first.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()
-	const ttl = time.Minute // on a busy machine a cluster takes most of it to have a new master
+	const ttl = time.Minute // on a busy machine a cluster needs most of it for a new master
 	o, asking := newOracle(), client()
 	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
 	if err != nil {
@@ -131,5 +131,5 @@ func survives(t *testing.T, client func() redis.UniversalClient, key string, dow
 	}
 	w.all.Wait()
 	o.judge(t, 7)
-	t.Logf("%d times a waiter was told that the store does not answer", w.refused.Load())
+	t.Logf("%d times the store was unavailable to a waiter", w.refused.Load())
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// load is what a few processes do with some keys while a test moves the ground
-// under them: short leases that are fought for, and long ones that have to last.
+// load is the work of a few processes on some keys while a test changes the servers
+// under them: contended short leases, and long ones that have to last.
 type load struct {
 	t      testing.TB
 	oracle *oracle
@@ -30,10 +30,9 @@ type load struct {
 	lost    int // short leases that were lost
 }
 
-// startLoad begins with keys for the short leases and held for the long ones.
-// Where patient is set, the store may be out of reach for a while, but no long
-// lease is lost to that. Where it is not, only calls that a busy machine did not
-// answer in time may fail, and few of them.
+// startLoad begins with keys for the short leases and held for the long ones. If patient
+// is set, the store may be out of reach for a while, but no long lease is lost to that.
+// Otherwise only a few calls may fail, which a busy machine did not answer in time.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
@@ -69,7 +68,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 	return l
 }
 
-// bears tells that err is no more than what has to be borne with, and counts it.
+// bears reports whether err is one that has to be tolerated, and counts it.
 func (l *load) bears(err error, patient bool) bool {
 	if !errors.Is(err, store.ErrUnavailable) {
 		return false
@@ -94,7 +93,7 @@ func (l *load) end() {
 	l.work.Wait()
 }
 
-// progress waits until n more short leases have been given back.
+// progress waits until n more short leases have been released.
 func (l *load) progress(n int) {
 	l.t.Helper()
 	before := l.oracle.count()
@@ -143,8 +142,8 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	}
 }
 
-// hold keeps key all the time, extends it by hand on top of the watchdog, and
-// has a rival try to get it.
+// hold keeps key all the time, extends it by hand in addition to the watchdog, and makes
+// a rival try to get it.
 func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patient, first bool, ready func()) {
 	lease, err := p.Acquire(context.Background(), key, core.TTL(ttl))
 	if err != nil {

@@ -28,8 +28,8 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 	return slot, keys
 }
 
-// Runs begin, fail, end and are answered while their slot is on its way: all that
-// a run needs is one key.
+// TestRecordsInAMovingSlot begins, fails, finishes and replays runs while their slot is
+// on its way: a run needs only one key.
 func TestRecordsInAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -73,8 +73,9 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
-// A key that has not moved yet is written where it is, step by step. There it may
-// not be missing in the middle of a step, as what is missing is written elsewhere.
+// TestAKeyThatHasNotMovedYet shows that a key that has not moved yet is written in its
+// place, step by step. It may not be missing there during a step, because a missing key
+// is written elsewhere.
 func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -118,8 +119,8 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	}
 }
 
-// hazard 36: a slot moves to another master and back, in the middle of whatever
-// is done to its keys.
+// TestSlotMigration moves a slot to another master and back, during any operation on its
+// keys (hazard 36).
 func TestSlotMigration(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -129,8 +130,8 @@ func TestSlotMigration(t *testing.T) {
 		name string
 		opts []redisstore.Option
 	}{
-		{"no lease is lost and no caller is stuck while a slot moves to and fro", nil},
-		{"no lease is lost and no caller is stuck while a slot moves, with replicas asked", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
+		{"slot moves to and fro", nil},
+		{"slot moves, with replicas", []redisstore.Option{redisstore.WithReplicas(1, time.Second)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			slot, keys := sameSlot(fmt.Sprint("moving", i), 14)
@@ -144,13 +145,13 @@ func TestSlotMigration(t *testing.T) {
 				m := cluster.BeginMigration(slot, there)
 				before := l.oracle.count()
 				for m.MoveKeys(3) > 0 {
-					// Something has to be done while some keys are here and some there.
+					// Some operations have to meet keys in both places.
 					n := l.oracle.count()
 					testserver.Eventually(t, 30*time.Second, "leases are taken in a slot that moves", func() bool {
 						return l.oracle.count() >= n+5
 					})
 					if l.oracle.count() > before+100 {
-						break // what comes up all the time need not be followed for ever
+						break // a continuous load need not be followed for ever
 					}
 				}
 				m.Finish()
@@ -162,9 +163,9 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// While a slot is handed over, its two masters can name each other. A call is
-// sent to where it was told to go, again and again for a moment; if that leads
-// nowhere it has certainly changed nothing.
+// TestMastersThatNameEachOther hands over a slot, during which its two masters can name
+// each other. A call is sent to the named master, again and again for a moment; if that
+// leads nowhere, it has certainly changed nothing.
 func TestMastersThatNameEachOther(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -199,8 +200,8 @@ func TestMastersThatNameEachOther(t *testing.T) {
 			release(t, s, lock)
 			repair := cluster.Disown(slot, there)
 
-			// On a busy machine a call may be at its limit of two seconds before it
-			// has been everywhere.
+			// On a busy machine a call may reach its limit of two seconds before it has
+			// been everywhere.
 			slow := func(start time.Time) bool { return time.Since(start) > 1500*time.Millisecond }
 			var before int
 			var err error

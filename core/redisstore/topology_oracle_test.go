@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// oracle judges holders from outside of the kit, on one monotonic clock: no two
-// may believe at the same time that they hold the same key, and a later holder
-// has the greater token.
+// oracle judges holders from outside of the kit, on one monotonic clock: no two may
+// believe at the same time that they hold the same key, and a later holder has the
+// greater token.
 type oracle struct {
 	start time.Time
 
@@ -27,7 +27,7 @@ type oracle struct {
 	stays []stay
 }
 
-// stay is how long a caller believed that it held a key.
+// stay is the time during which a caller believed that it held a key.
 type stay struct {
 	key      string
 	from, to time.Duration
@@ -36,7 +36,7 @@ type stay struct {
 
 func newOracle() *oracle { return &oracle{start: time.Now()} }
 
-// visit is a stay under way.
+// visit is a stay that goes on.
 type visit struct {
 	oracle *oracle
 	lease  *core.Lease
@@ -53,9 +53,9 @@ func (o *oracle) enter(lease *core.Lease, keys ...string) *visit {
 	return &visit{oracle: o, lease: lease, keys: append(keys, lease.Key()), from: now, to: now}
 }
 
-// believe asks the lease like work does before each of its steps. The stay goes
-// on until the last time that the answer was yes, which is not later than the
-// real end of that belief, however late the test itself is scheduled.
+// believe asks the lease as work does before each of its steps. The stay lasts until the
+// last time that the answer was yes. That is not later than the real end of the belief,
+// however late the test itself is scheduled.
 func (v *visit) believe() bool {
 	now := time.Since(v.oracle.start)
 	if v.lease.Context().Err() != nil {
@@ -74,7 +74,7 @@ func (v *visit) work(d time.Duration) {
 	}
 }
 
-// leave ends the stay and then gives the lease back.
+// leave ends the stay and then releases the lease.
 func (v *visit) leave() error {
 	v.believe()
 	v.oracle.mu.Lock()
@@ -85,14 +85,14 @@ func (v *visit) leave() error {
 	return v.lease.Release(context.Background())
 }
 
-// count is how many stays have ended.
+// count returns the number of finished stays.
 func (o *oracle) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.stays)
 }
 
-// violations lists which stays overlapped, and which tokens did not grow.
+// violations returns the stays that overlapped, and the tokens that did not grow.
 func (o *oracle) violations() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,8 +118,8 @@ func (o *oracle) violations() []string {
 	return all
 }
 
-// judge fails the test on any violation, and if fewer than least stays were
-// seen: then it shows nothing.
+// judge fails the test on any violation, and if fewer than least stays were seen: then
+// it shows nothing.
 func (o *oracle) judge(t testing.TB, least int) {
 	t.Helper()
 	for _, v := range o.violations() {
@@ -132,8 +132,8 @@ func (o *oracle) judge(t testing.TB, least int) {
 	}
 }
 
-// process returns a Locker as another process would have it, with a Store of its
-// own on client. It is closed before its client.
+// process returns a Locker as another process would have it, with a Store of its own on
+// client. It is closed before its client.
 func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(newStore(t, client, opts...))
@@ -150,7 +150,7 @@ func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opti
 	return l
 }
 
-// keyOf is what a Store with the default prefix calls key.
+// keyOf returns the name of key in Redis with the default prefix.
 func keyOf(key string) string { return "lk2:{" + key + "}" }
 
 func TestOracle(t *testing.T) {
@@ -197,7 +197,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// generous is a store that grants everything, and repeats a token if told to.
+// generous is a store that grants everything, and repeats tokens if it is set to.
 type generous struct {
 	mu     sync.Mutex
 	token  uint64

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazards 18 and 32: what replicas have seen is asked of the master of the key,
-// on the connection that wrote.
+// TestReplicasAnywhere shows that the master of the key is asked about its replicas, on
+// the connection that wrote (hazards 18 and 32).
 func TestReplicasAnywhere(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestReplicasAnywhere(t *testing.T) {
 		replicas[1].Resume()
 		w.back(2, "both again")
 	})
-	t.Run("in a cluster, where each master has a replica of its own", func(t *testing.T) {
+	t.Run("in a cluster", func(t *testing.T) {
 		t.Parallel()
 		cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 		for i, master := range cluster.Nodes[:3] {
@@ -74,7 +74,7 @@ func TestReplicasAnywhere(t *testing.T) {
 type witnessed struct {
 	t      *testing.T
 	client redis.UniversalClient
-	exists redis.UniversalClient // of a test that looks for itself
+	exists redis.UniversalClient // of a test that checks by itself
 	keys   []string
 	rounds int
 }
@@ -119,8 +119,8 @@ func (w *witnessed) back(n int, name string) {
 	w.seen(n, name)
 }
 
-// unseen asks on several connections at once, some of which have written before
-// what every replica has: no claim may be granted, and none leaves a key behind.
+// unseen asks on several connections at once, some of which have written before, so that
+// every replica has those writes: no claim may be granted, and none leaves a key behind.
 func (w *witnessed) unseen(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 50*time.Millisecond))

@@ -19,14 +19,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// No write is lost in here, so nobody may see two holders. The cases come one
-// after the other, since each needs another master.
+// TestOnSentinel loses no write, so no caller may see two holders. The cases run one
+// after the other, because each needs another master.
 func TestOnSentinel(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
 	sentinel := testserver.StartSentinel(t)
 	client := func() redis.UniversalClient { return testclient.Sentinel(t, sentinel) }
-	t.Run("the store keeps its contract", func(t *testing.T) {
+	t.Run("contract", func(t *testing.T) {
 		clients := []redis.UniversalClient{client(), client()}
 		var n atomic.Uint32
 		storetest.Run(t, storetest.Harness{
@@ -36,7 +36,7 @@ func TestOnSentinel(t *testing.T) {
 			Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 		})
 	})
-	t.Run("a planned failover stops no caller for long and takes no lease", func(t *testing.T) {
+	t.Run("planned failover", func(t *testing.T) {
 		l := startLoad(t, client, []string{"a", "b", "c"}, []string{"d", "e", "f"}, true)
 		for range 2 {
 			l.progress(20)
@@ -50,17 +50,17 @@ func TestOnSentinel(t *testing.T) {
 		}
 		t.Logf("%d acquires were refused", l.refused)
 	})
-	t.Run("a lone holder goes on through a failover that the old master hears of late", func(t *testing.T) {
+	t.Run("old master learns of failover late", func(t *testing.T) {
 		loneHolder(t, sentinel)
 	})
-	t.Run("a subscription finds the new master", func(t *testing.T) {
+	t.Run("subscription finds new master", func(t *testing.T) {
 		w := newWatched(t, client, "subscription")
 		if err := w.wakes(); err != nil {
 			t.Fatal(err)
 		}
 		w.survives(func() { sentinel.HandOver() })
 	})
-	t.Run("a master dies: leases that its replicas have go on, and waiters get theirs", func(t *testing.T) {
+	t.Run("dead master", func(t *testing.T) {
 		old := sentinel.Master()
 		survives(t, client, "dies", func() {
 			awaitOffsets(t, old, sentinel.Replicas()...)
@@ -69,7 +69,7 @@ func TestOnSentinel(t *testing.T) {
 		old.Restart("--replicaof", "127.0.0.1", strconv.Itoa(sentinel.Master().Port()))
 		sentinel.AwaitOK()
 	})
-	t.Run("a master freezes: leases that its replicas have go on, and waiters get theirs", func(t *testing.T) {
+	t.Run("frozen master", func(t *testing.T) {
 		old := sentinel.Master()
 		survives(t, client, "freezes", func() {
 			awaitOffsets(t, old, sentinel.Replicas()...)
@@ -79,7 +79,7 @@ func TestOnSentinel(t *testing.T) {
 			old.Resume() // and takes itself for the master still
 		})
 	})
-	t.Run("a dead master is known to be down until the failover", func(t *testing.T) {
+	t.Run("dead master is known down", func(t *testing.T) {
 		s := newStore(t, client())
 		acquire(t, s, claimed())
 		old := sentinel.Master()
@@ -91,7 +91,7 @@ func TestOnSentinel(t *testing.T) {
 			return err == nil
 		})
 		if !knew {
-			t.Error("vacuous: nobody was told that it is down")
+			t.Error("test setup: expected an acquire that fails because the master is down, got none")
 		}
 		sentinel.AwaitFailover(old)
 		old.Restart("--replicaof", "127.0.0.1", strconv.Itoa(sentinel.Master().Port()))
@@ -100,9 +100,9 @@ func TestOnSentinel(t *testing.T) {
 	everyKeyExpires(t, sentinel.Master())
 }
 
-// loneHolder has one process hold a key while SENTINEL FAILOVER makes another
-// master, and the old one goes on to take writes for some seconds. What it took
-// since the replica left it is lost, but that is only extensions.
+// loneHolder makes one process hold a key while SENTINEL FAILOVER makes another master,
+// and the old one goes on to accept writes for some seconds. The writes since the
+// replica left it are lost, but these are only extensions.
 func loneHolder(t *testing.T, sentinel *testserver.Sentinel) {
 	const ttl = 15 * time.Second
 	o := newOracle()

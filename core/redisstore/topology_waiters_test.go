@@ -16,8 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// waiters want one key each once, and ask again when they are told that the
-// store does not answer.
+// waiters want one key each once, and ask again when the store is unavailable.
 type waiters struct {
 	t      testing.TB
 	oracle *oracle
@@ -28,7 +27,7 @@ type waiters struct {
 	refused atomic.Int32
 }
 
-// inLine is how many claims wait for key.
+// inLine returns the number of claims that wait for key.
 func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 	t.Helper()
 	fields, err := testclient.Fields(context.Background(), client, keyOf(key))
@@ -38,8 +37,8 @@ func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 	return len(strings.FieldsFunc(fields["w"], func(r rune) bool { return r == '\n' }))
 }
 
-// start adds a waiter. It fails the test if it has not been served within two
-// minutes, or hears anything but busy or unavailable.
+// start adds a waiter. It fails the test if the waiter has not been served within two
+// minutes, or gets an error other than busy or unavailable.
 func (w *waiters) start(p *core.Locker) {
 	w.all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// watched is two stores of which one wakes the other, with a prefix of their
-// own. A store does not poll: what wakes here is a message.
+// watched has two stores of which one wakes the other, with a prefix of their own. A
+// store does not poll: only a message wakes here.
 type watched struct {
 	t              *testing.T
 	prefix         string
@@ -66,8 +66,8 @@ func (w *watched) wakes() error {
 	}
 }
 
-// survives fails the test unless wake-ups come again after move, during which a
-// watch is open.
+// survives fails the test unless wake-ups come again after move, during which a watch is
+// open.
 func (w *watched) survives(move func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

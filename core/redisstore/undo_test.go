@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Runs that are taken back: what a server keeps of them, and what it is told.
+// TestUndo shows what a server keeps of an undone run, and what it answers.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -19,7 +19,7 @@ func TestUndo(t *testing.T) {
 		c.TTL = time.Millisecond
 		return c
 	}
-	t.Run("nothing is left of a first run, and of a second one its record", func(t *testing.T) {
+	t.Run("first and second run", func(t *testing.T) {
 		for what, expired := range map[string]bool{"held": false, "expired": true} {
 			first := begins(claimed(), "never")
 			second := begins(claimOf(first.Key), "never")
@@ -71,7 +71,7 @@ func TestUndo(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a server without memory takes a run back (hazard 27)", func(t *testing.T) {
+	t.Run("server out of memory", func(t *testing.T) { // hazard 27
 		server := testserver.StartRedis(t)
 		s := newStore(t, testclient.Redis(t, server.Addr))
 		first, c := begins(claimed(), "never"), begins(claimed(), "begun")
@@ -88,7 +88,7 @@ func TestUndo(t *testing.T) {
 		wantRecord(t, acquire(t, s, begins(claimOf(first.Key), "begun")), "begun", 1, false)
 		wantRecord(t, acquire(t, s, begins(claimOf(c.Key), "again")), "failed", 2, false)
 	})
-	t.Run("plain keys know no runs, and are released", func(t *testing.T) {
+	t.Run("plain keys", func(t *testing.T) {
 		s := newStore(t, testclient.Redis(t, r.server.Addr), redisstore.WithPlainKeys())
 		c := claimed()
 		acquire(t, s, c)

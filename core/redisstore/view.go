@@ -16,11 +16,11 @@ type view struct {
 	leases map[string]string // of holds that can be revoked, by their IDs; of plain keys the owner
 }
 
-// farthest bounds the numbers that are read, so that sums of them are sums.
+// farthest bounds the numbers that are read, so that their sums do not overflow.
 const farthest = 1 << 53
 
 // parseView reads the answer of show.lua: the time, and the fields that clock.lua
-// describes. It is false of a value that no script has written.
+// describes. It returns false for a value that no script has written.
 func parseView(key string, answer []string) (view, bool) {
 	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer)%2 == 0 {
@@ -77,8 +77,8 @@ func parseView(key string, answer []string) (view, bool) {
 	return v, true
 }
 
-// parseHold reads a hold: when it was written, for how many ms, its owner, and its
-// weight.
+// parseHold reads a hold: the time at which it was written, its length in ms, its owner,
+// and its weight.
 func parseHold(value string, now uint64) (h store.Hold, ok bool) {
 	f := strings.Split(value, " ")
 	if len(f) != 4 {
@@ -131,7 +131,7 @@ func parseWaiters(value string, now uint64) (waiters []store.Hold, ok bool) {
 	return waiters, true
 }
 
-// parseRun reads the field of a record: its end, its attempt and its state.
+// parseRun reads the field of a record: its deadline, its attempt and its state.
 func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 	f := strings.SplitN(value, " ", 4)
 	if len(f) < 3 || len(f[2]) != 1 {
@@ -155,7 +155,7 @@ func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 // maxOwner is the length of the longest owner, in bytes. A longer value is no lock.
 const maxOwner = 256
 
-// keptBy is how the value of a plain key begins that is kept without a holder.
+// keptBy begins the value of a plain key that is kept without a holder.
 const keptBy = "kept:"
 
 // parsePlain reads the answer of plain_show.lua.
@@ -180,7 +180,7 @@ func parsePlain(key string, answer []string) (view, bool) {
 	return v, true
 }
 
-// remaining is the time until ends, both in ms.
+// remaining returns the time until ends, both in ms.
 func remaining(ends, now uint64) time.Duration {
 	if ends <= now {
 		return 0
@@ -193,7 +193,7 @@ func number(s string) (uint64, bool) {
 	return n, err == nil && n <= farthest && s[0] != '+'
 }
 
-// empty tells that nothing of the key is alive.
+// empty reports whether nothing of the key is alive.
 func (v view) empty() bool {
 	return len(v.state.Holds) == 0 && len(v.state.Waiters) == 0 && v.state.Run == nil
 }

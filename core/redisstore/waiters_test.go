@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A release with waiters grants the first that it can reach, or wakes it.
+// TestShortcutsAgreeOnWaiters shows that a release with waiters grants the key to the
+// first that it can reach, or wakes it.
 func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -23,7 +24,8 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
 	mute := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
-	// What a lease called 1 has, in ms from now if it is a time, and the waiters.
+	// state has the entries of a lease called 1, in ms from now if it is a time, and the
+	// waiters.
 	type state struct {
 		since, lasts int64
 		weight       string
@@ -36,40 +38,40 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 		mute         bool    // the releasing client must not publish
 	}
 	for name, c := range map[string]state{
-		"a waiter that can be granted it": {
+		"waiter that can be granted": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a token of the future": {
+		"future token": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a token of the future, and more waiters": {
+		"future token, more waiters": {
 			-second, 60 * second, " 2147483647", 60e6, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
-		"a fair one, and one behind": {
+		"fair waiter, one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 5 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
-		"a waiter that asked long ago": {
+		"waiter that asked long ago": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{2 * second}, "", "2", false, false,
 		},
-		"one of before the clock was set back": {
+		"waiter before clock set back": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{15 * second}, "", "2", false, false,
 		},
-		"a waiter that has gone, and one behind": {
+		"gone waiter, one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "3 % 4 " + exclusive + " o3 ID"}, []int64{-second, 9 * second}, "3", "", false, false,
 		},
-		"a waiter that has to ask": {
+		"waiter that has to ask": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "2", false, false,
 		},
-		"a waiter that gets no message, and one behind": {
+		"waiter without message, one behind": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody", "3 % 4 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "3", "", false, false,
 		},
-		"a waiter that gets no message, although a subscriber listens": {
+		"waiter without message, overheard": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 nobody"}, []int64{9 * second}, "", "", true, false,
 		},
-		"a waiter that has to ask and gets no message, although a subscriber listens, and one behind": {
+		"asking waiter without message, overheard": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 0 " + exclusive + " o2 nobody", "3 % 0 " + exclusive + " o3 ID"}, []int64{9 * second, 9 * second}, "", "3", true, false,
 		},
-		"a waiter that cannot be told": {
+		"muted release": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "", "", false, true,
 		},
 		"readers": {
@@ -78,19 +80,19 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 		"one of two permits": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 2 2 o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a hold that is over": {
+		"expired hold": {
 			-61 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a hold of before the clock was set back": {
+		"hold before clock set back": {
 			60 * second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
-		"a hold that is shared": {
+		"shared hold": {
 			-second, 60 * second, " 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 		"the lease itself": {
 			-second, 60 * second, " 2147483647", -second, []string{"2 % 4 " + exclusive + " o2 ID", "1 % 4 " + exclusive + " o1 ID"}, []int64{9 * second, 9 * second}, "2", "", false, false,
 		},
-		"a tombstone that is over": {
+		"expired tombstone": {
 			-second, 60 * second, " 2147483647\td:3 0 1", -second, []string{"2 % 4 " + exclusive + " o2 ID"}, []int64{9 * second}, "2", "", false, false,
 		},
 	} {
@@ -154,8 +156,8 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	}
 }
 
-// hearAll returns the leases that were told to ask, and those that were told that
-// they hold.
+// hearAll returns the leases that were woken to ask, and those that were granted the
+// key.
 func hearAll(ctx context.Context, t *testing.T, heard *redis.PubSub) (woken, granted string) {
 	t.Helper()
 	if err := heard.Ping(ctx); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. All watches of a Store share one subscription
-// to a channel of its own, which is opened when it is first needed. With WithRedisson each lock
-// has a channel, and the watches of a server share one connection. It breaks if
-// the connection ends, or if the server has not answered a ping for some
-// seconds; then the channels of all watches are closed.
+// Watch implements store.Watcher. All watches of a Store share one subscription to a
+// channel of its own, which is opened when it is first needed. With WithRedisson each
+// lock has a channel, and the watches of a server share one connection. The subscription
+// breaks if the connection fails, or if the server has not answered a ping for some
+// seconds. Then the channels of all watches are closed.
 //
-// It fails with store.ErrUnsupported with plain keys, with store.ErrClosed after
-// Close, and with store.ErrUnavailable if the server does not confirm the
-// subscription before ctx ends, or within two seconds.
+// Watch fails with store.ErrUnsupported with plain keys, and with store.ErrClosed after
+// Close. It fails with store.ErrUnavailable if the server does not confirm the
+// subscription before ctx is done, or within two seconds.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := s.usable("watch", &c); err != nil {
 		return nil, err
@@ -56,14 +56,14 @@ func (s *Store) watch(ctx context.Context, c *store.Claim) (<-chan struct{}, err
 	return s.hub.Watch(ctx, s.key(c.Key)+" "+c.Lease, pipeline.Limit, pipeline.ErrNoAnswer)
 }
 
-// watched is what the Store keeps with a watch.
+// watched is the Store's data of a watch.
 type watched struct {
 	place  place
 	pushed *pushed // nil if none has come
 }
 
-// wake passes a message on, of which lua/messages.lua has the form. The watch of the waiter only
-// wakes it. What the message grants is returned by the Acquire that follows, see push.go.
+// wake passes on a message of the form of lua/messages.lua. The watch of the waiter only
+// wakes it. The Acquire that follows returns the grant of the message, see push.go.
 func wake(l *hub.Listener[watched], text string) {
 	of, grant, granted := strings.Cut(text, "\n")
 	l.Wake(of, func(w *watched) {

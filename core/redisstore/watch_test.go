@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// soon is how long a test waits for what should come at once.
+// soon is how long a test waits for an event that should come at once.
 const soon = 20 * time.Second
 
 func watch(t testing.TB, s *redisstore.Store, c store.Claim) <-chan struct{} {
@@ -57,8 +57,8 @@ func breaks(t testing.TB, ch <-chan struct{}) {
 	}
 }
 
-// handedOver fails the test unless a release through one store wakes a waiter
-// of the other.
+// handedOver fails the test unless a release through one store wakes a waiter of the
+// other.
 func handedOver(t testing.TB, holder, waiter *redisstore.Store) {
 	t.Helper()
 	c := claimed()
@@ -77,7 +77,7 @@ func handedOver(t testing.TB, holder, waiter *redisstore.Store) {
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	t.Run("thousands of watches are one subscription and few goroutines", func(t *testing.T) {
+	t.Run("thousands share one subscription", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		handedOver(t, r.direct, r.store)
@@ -94,7 +94,7 @@ func TestWatch(t *testing.T) {
 		}
 		handedOver(t, r.direct, r.store)
 	})
-	t.Run("nothing is subscribed before the first watch", func(t *testing.T) {
+	t.Run("no subscription before first watch", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		acquire(t, r.store, claimed())
@@ -102,7 +102,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("subscribed %d times", n)
 		}
 	})
-	t.Run("a watch breaks when the server ends its connection, and can be opened again (hazard 39)", func(t *testing.T) {
+	t.Run("killed connection", func(t *testing.T) { // hazard 39
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		for range 5 {
@@ -115,7 +115,7 @@ func TestWatch(t *testing.T) {
 			handedOver(t, r.direct, r.store)
 		}
 	})
-	t.Run("a watch breaks when its connection falls silent, and can be opened again (hazard 39)", func(t *testing.T) {
+	t.Run("silent connection", func(t *testing.T) { // hazard 39
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		handedOver(t, r.direct, r.store)
@@ -149,7 +149,7 @@ func TestWatch(t *testing.T) {
 		}
 		handedOver(t, r.direct, r.store)
 	})
-	t.Run("a watch breaks when the server is restarted", func(t *testing.T) {
+	t.Run("restarted server", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		ch := watch(t, r.store, claimed())
@@ -164,7 +164,7 @@ func TestWatch(t *testing.T) {
 		testserver.Eventually(t, soon, "the server serves again", func() bool { return r.asks.Ping(t.Context()).Err() == nil })
 		handedOver(t, r.direct, r.store)
 	})
-	t.Run("a watch that the server does not confirm is an error", func(t *testing.T) {
+	t.Run("unconfirmed watch", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, testserver.StartRedis(t), nil)
 		f := r.proxy.Inject(testserver.Match{Command: "subscribe"}, testserver.DropRequest)
@@ -177,7 +177,7 @@ func TestWatch(t *testing.T) {
 		f.Await(t)
 		handedOver(t, r.direct, r.store)
 	})
-	t.Run("a server that is away is an error", func(t *testing.T) {
+	t.Run("dead server", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s := newStore(t, testclient.Redis(t, server.Addr))
@@ -185,7 +185,7 @@ func TestWatch(t *testing.T) {
 		_, err := s.Watch(t.Context(), claimed())
 		wantIs(t, "watch", err, store.ErrUnavailable)
 	})
-	t.Run("Close ends watches, refuses new ones and leaves holds alone", func(t *testing.T) {
+	t.Run("Close leaves holds alone", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		client := testclient.Redis(t, server.Addr)
@@ -215,7 +215,7 @@ func TestWatch(t *testing.T) {
 			return len(client.PubSubChannels(t.Context(), "*").Val()) == 0
 		})
 	})
-	t.Run("a waiter that cannot be reached is passed over", func(t *testing.T) {
+	t.Run("unreachable waiter is passed over", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s, dead := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr))
@@ -234,7 +234,7 @@ func TestWatch(t *testing.T) {
 		release(t, s, c)
 		wakes(t, ch)
 	})
-	t.Run("a user without the right to publish can still lock", func(t *testing.T) {
+	t.Run("user without the right to publish", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		server.Do("ACL", "SETUSER", "quiet", "on", ">pw", "~*", "resetchannels", "+@all")
@@ -255,7 +255,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// Wake-ups that get lost on the way cost no more than the wake-up.
+// TestWakeUpsAreHints shows that a lost wake-up costs no more than the wake-up.
 func TestWakeUpsAreHints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

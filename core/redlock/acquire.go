@@ -24,7 +24,7 @@ import (
 // that comes after the end is released when it comes.
 //
 // A split vote is settled here: the claim that has the first node asks again a few times,
-// and the other claims are released.
+// and the other claims are released and ask one node before the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -71,51 +71,51 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, nil
 }
 
-// leastBallots is the least number of ballots for a claim that is refused, but has got some
-// nodes in each of them.
+// leastBallots is the least number of ballots for a claim that is refused although the key may
+// be changing hands.
 const leastBallots = 3
 
 // vote has the nodes vote. If the claim is refused, it releases the nodes that it has got.
 // If it had got some, or a late answer may bring one, the key is changing hands, perhaps
 // without a new holder: a release has not reached all nodes yet, or another claim is being
 // released as well. So the claim asks again, at least leastBallots times, and for at least
-// half of a node's time. It stays refused if the nodes do not answer any more.
+// half of a node's time.
 //
 // Each further ballot begins with one node alone, and asks the others only if that node does
-// not refuse. So of many such claims one gets on, and the others keep no node from it.
+// not refuse. So few of many such claims get on at a time, and the others keep no node from
+// them.
 //
 // It does not ask the nodes that were overdue. While it waited for them, it would keep other
 // claims from the nodes that it has got.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
-	var last *ballot
+	var last *ballot // that all nodes were asked in
 	pause, overdue, nodeTime := firstPause, votes(nil), s.timeout
 	for round := 1; ; round++ {
 		b := s.newBallot(c)
 		copy(b.votes, overdue)
-		v, led := refused, round == 1 || b.lead(ctx, round-2)
+		led := round == 1 || b.lead(ctx, round-2)
+		some := false
 		if led {
+			last = b
+			b.begun = time.Now()
 			b.ask(ctx, func(_ int, v vote) bool { return v.kind == silent })
-			v = b.await(ctx)
-			nodeTime = max(nodeTime, time.Since(b.begun))
-			v = b.retryIfFirst(ctx, v, nodeTime)
-		}
-		switch {
-		case v == won:
-			return b, won
-		case v != refused:
-			b.release(ctx)
-			if v == noMajority && last != nil {
-				return last, refused
+			v := b.retryIfFirst(ctx, b.await(ctx))
+			if v == won {
+				return b, v
 			}
-			return b, v
+			if v != refused {
+				b.release(ctx)
+				return b, v
+			}
+			some = time.Since(b.begun) > s.timeout && b.expectsVotes()
 		}
-		some := time.Since(b.begun) > s.timeout/2 && b.expectsVotes()
-		some = b.releaseAndWait(ctx, nodeTime) || some
-		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*nodeTime)
-		if led && !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
-			return b, v
+		nodeTime = max(nodeTime, b.took)
+		some = b.releaseAndWait(ctx, nodeTime) || some || !led
+		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*b.took)
+		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
+			return last, refused
 		}
-		last, overdue = b, b.overdue()
+		overdue = b.overdue()
 		pause = min(4*pause, longestPause)
 	}
 }
@@ -123,8 +123,8 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 // timeFor reports whether ctx leaves time for d. A claim that was refused asks again only if
 // the answers come in time: otherwise the outcome is unknown.
 func timeFor(ctx context.Context, d time.Duration) bool {
-	end, ok := ctx.Deadline()
-	return !ok || time.Until(end) > d
+	end, _ := ctx.Deadline()
+	return time.Until(end) > d
 }
 
 // sleep waits for d, and returns false if ctx is done before.

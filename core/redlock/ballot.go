@@ -20,8 +20,10 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   votes
 	verdict verdict
-	final   bool // the ballot has returned and was not won: a grant is of no use any more
-	begun   time.Time
+	final   bool          // the ballot has returned and was not won: a grant is of no use any more
+	begun   time.Time     // when the nodes were asked first
+	asked   time.Time     // when nodes were asked last
+	took    time.Duration // the longest wait for answers to one question
 	late    bool          // the time-out of a node has passed: the others may decide
 	owner   string        // once won: the owner that the majority has granted the claim to
 	done    chan struct{} // closed at the verdict
@@ -44,7 +46,7 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
-	b.verdict, b.done = undecided, make(chan struct{})
+	b.verdict, b.done, b.asked = undecided, make(chan struct{}), time.Now()
 	var nodes []*node
 	requests := make([]request, len(s.nodes))
 	for i, n := range s.nodes {
@@ -77,36 +79,49 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	}
 }
 
-// lead asks one of the nodes that were not asked yet and are not silent: the one that skip
-// others precede, in a circle. It returns false if that node is busy. It returns true if that
-// node has granted the claim, has failed, or has not answered within its time-out.
+// lead asks one node alone: of those that were not asked yet and are not silent, the one that
+// is skip further in a circle, or the next one that does not fail. It returns false if that
+// node is busy, or if ctx is done. It returns true if that node has granted the claim, or has
+// not answered within its time-out, or if there is none.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
-	for i, v := range b.votes {
+	for i, v := range b.votes { // nothing is in flight yet that changes them
 		if v.kind == silent && !b.store.nodes[i].isSilent() {
 			open = append(open, i)
 		}
 	}
-	if len(open) == 0 {
-		return true
+	for k := range open {
+		switch b.askAlone(ctx, open[(skip+k)%len(open)]) {
+		case failed:
+			continue
+		case busy:
+			return false
+		}
+		return ctx.Err() == nil
 	}
-	i := open[skip%len(open)]
+	return true
+}
+
+// askAlone sends the claim to node i, and returns its answer, or silent if that does not come
+// within the time-out of a node.
+func (b *ballot) askAlone(ctx context.Context, i int) kind {
 	b.ask(ctx, func(at int, _ vote) bool { return at == i })
 	timer := time.NewTimer(b.store.timeout)
 	defer timer.Stop()
+	defer b.measure()
 	for {
 		b.mu.Lock()
 		v := b.votes[i]
 		b.mu.Unlock()
 		if !v.pending {
-			return v.kind != busy
+			return v.kind
 		}
 		select {
 		case <-b.news:
 		case <-timer.C:
-			return true
+			return silent
 		case <-ctx.Done():
-			return true
+			return silent
 		}
 	}
 }
@@ -190,6 +205,7 @@ func (b *ballot) await(ctx context.Context) verdict {
 		case <-ctx.Done():
 		}
 	}
+	b.measure()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.verdict == undecided {
@@ -197,6 +213,8 @@ func (b *ballot) await(ctx context.Context) verdict {
 	}
 	return b.verdict
 }
+
+func (b *ballot) measure() { b.took = max(b.took, time.Since(b.asked)) }
 
 // beLate lets the nodes that have answered decide.
 func (b *ballot) beLate() {
@@ -208,22 +226,22 @@ func (b *ballot) beLate() {
 }
 
 // A claim that is refused asks the busy nodes again. It does so at least leastRetries
-// times, and for half of a node's time. That is the node time-out, or the time of the first
-// answers if it was longer. The pauses grow, beginning with firstPause.
+// times, and for half of a node's time. That is the node time-out, or the time of the
+// answers if it was longer. It ends in any case after mostRetried of these times. The pauses
+// grow, beginning with firstPause.
 const (
 	leastRetries = 6
+	mostRetried  = 4
 	firstPause   = time.Millisecond
 	longestPause = 64 * firstPause
 )
 
 // retry asks the busy nodes again while the claim is refused and allowed is true.
-func (b *ballot) retry(ctx context.Context, v verdict, nodeTime time.Duration, allowed func() bool) verdict {
+func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verdict {
 	pause, begun := firstPause, time.Now()
-	for round := 0; round < leastRetries || time.Since(begun) < nodeTime/2; round++ {
-		if v != refused || !allowed() || !timeFor(ctx, 2*nodeTime) {
-			return v
-		}
-		if !sleep(ctx, pause/2+rand.N(pause)) {
+	for round := 0; v == refused && allowed() && timeFor(ctx, 2*b.took); round++ {
+		nodeTime, tried := max(b.store.timeout, b.took), time.Since(begun)
+		if round >= leastRetries && tried >= nodeTime/2 || tried > mostRetried*nodeTime || !sleep(ctx, pause/2+rand.N(pause)) {
 			return v
 		}
 		pause = min(2*pause, longestPause)
@@ -235,11 +253,11 @@ func (b *ballot) retry(ctx context.Context, v verdict, nodeTime time.Duration, a
 
 // retryIfFirst retries like retry, in a split vote: the claim that has the first node
 // asks again, and the other claims release meanwhile.
-func (b *ballot) retryIfFirst(ctx context.Context, v verdict, nodeTime time.Duration) verdict {
+func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
 	}
-	return b.retry(ctx, v, nodeTime, b.hasFirst)
+	return b.retry(ctx, v, b.hasFirst)
 }
 
 // firstGrace is the least time for the first nodes to answer.

@@ -49,9 +49,12 @@
 // the TTL, and for at least a minute if an acquire may still reach it.
 //
 // A node that lacks a lock because it was down or restarted gets it back when a majority
-// confirms the next extension. In a split vote the claim that has the first node asks the
-// others again. The other claims are released, and then ask one node first, and the others
-// only behind it. So all processes should name the nodes in the same order.
+// confirms the next extension. Only the Store that sent the extension can stop that: release
+// a claim by the Store that extends it, or the key can stay taken for a TTL.
+//
+// In a split vote the claim that has the first node asks the others again. The other claims
+// are released, and then ask one node first, and the others only behind it. So all processes
+// should name the nodes in the same order.
 //
 // Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims only.
 // Such a node cannot refuse an acquire that arrives after the release of its claim: after

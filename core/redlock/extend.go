@@ -17,9 +17,9 @@ import (
 // could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
-// background, unless the acquire of the claim was still in flight there. So a node that was restarted or cut off for a while does not leave the lock on
-// a bare majority. After a loss no node gets the claim back, since another claim may hold
-// the key by then.
+// background, unless an acquire of the claim is still in flight there. So a node that was
+// restarted or cut off for a while does not leave the lock on a bare majority. After a loss
+// no node gets the claim back, since another claim may hold the key by then.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {
@@ -78,7 +78,7 @@ type extension struct {
 	claims []store.Claim
 	start  time.Time
 
-	underWay map[grantOf]bool // acquires that were in flight at the start
+	underWay map[claimAt]bool // acquires that were in flight at the start
 
 	unsettled sync.WaitGroup // calls of nodes, and of heal
 
@@ -146,7 +146,7 @@ func (x *extension) settle(ctx context.Context, n *node, got []store.Extension, 
 		confirmed := len(t.have) >= s.quorum
 		if confirmed && !s.unhealed {
 			for _, at := range t.lack {
-				if !x.underWay[grantOf{i, at}] {
+				if !x.underWay[claimAt{i, at}] {
 					heal[at] = append(heal[at], i)
 				}
 			}

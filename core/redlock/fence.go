@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -36,7 +35,7 @@ func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballo
 	b.ask(ctx, func(int, vote) bool { return true })
 	// Nodes may still be busy with claims that were refused and are not released yet.
 	v := b.await(ctx)
-	v = b.retry(ctx, v, max(s.timeout, time.Since(b.begun)), func() bool { return true })
+	v = b.retry(ctx, v, func() bool { return true })
 	if v != won {
 		b.release(ctx)
 		return 0, &uncertain{op: "acquire", cause: b.failure(ctx, v)}

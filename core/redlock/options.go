@@ -34,7 +34,7 @@ type config struct {
 // It is no limit for a call. As long as the nodes that have answered cannot decide, a call
 // waits for the others until its ctx is done, and at most for Limit. A few times the round
 // trip to the farthest node is enough. A frozen node costs this time where the others are
-// split. A refusal can cost half of it while a node lacks the holder's claim.
+// split. A refusal can cost a few times as much while a node lacks the holder's claim.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }

@@ -193,12 +193,12 @@ func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	return 0
 }
 
-// grantOf is a claim at a node, each by its index.
-type grantOf struct{ claim, node int }
+// claimAt is a claim at a node, each by its index.
+type claimAt struct{ claim, node int }
 
 // extendSent records that claims are being extended, and returns where acquires of them are
 // in flight.
-func (l *requestLog) extendSent(claims []store.Claim) (underWay map[grantOf]bool) {
+func (l *requestLog) extendSent(claims []store.Claim) (underWay map[claimAt]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range claims {
@@ -209,9 +209,9 @@ func (l *requestLog) extendSent(claims []store.Claim) (underWay map[grantOf]bool
 				continue
 			}
 			if underWay == nil {
-				underWay = make(map[grantOf]bool)
+				underWay = make(map[claimAt]bool)
 			}
-			underWay[grantOf{i, at}] = true
+			underWay[claimAt{i, at}] = true
 		}
 	}
 	return underWay

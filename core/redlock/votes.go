@@ -41,7 +41,7 @@ const (
 	noMajority         // too few nodes answer
 )
 
-// verdict returns the result, as soon as the answers under way cannot change it, and the
+// verdict returns the result, as soon as no answer that is still to come can change it, and the
 // owner that most nodes have granted the claim to. If late is set, the nodes that have
 // answered also decide that the claim is refused, whatever the others would answer.
 func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {

@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit is how long a Check takes at most.
+// checkLimit bounds the time of a Check.
 const checkLimit = 10 * time.Second
 
 var errNoAnswer = errors.New("no answer within the time of a check")
 
-// leastPool is how many connections a pool has that can extend locks while others wait.
+// leastPool is the least size of a pool that can extend locks while others wait.
 const leastPool = 4
 
 // Check reports whether the database is fit to keep locks, and tries them on a key of its
@@ -51,7 +51,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.try(ctx)
 }
 
-// faultsOf returns what speaks against the database, and against the pool.
+// faultsOf returns the faults of the database, and of the pool.
 func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	probes := p.Dialect.Probes()
 	conditions, found := make([]string, len(probes)), make([]sql.NullBool, len(probes))
@@ -68,7 +68,7 @@ func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 		}
 	}
 	if most := p.DB.Stats().MaxOpenConnections; most > 0 && most < leastPool && p.Dialect != SQLite.Dialect {
-		faults = append(faults, fmt.Errorf("sqlstore: check: a pool of %d connections, %d are needed: a *sql.DB of its own for the locks", most, leastPool))
+		faults = append(faults, fmt.Errorf("sqlstore: check: a pool of %d connections (at least %d): give the locks a *sql.DB of their own", most, leastPool))
 	}
 	return faults, nil
 }
@@ -89,7 +89,7 @@ func (s *Store) try(ctx context.Context) error {
 		return fmt.Errorf("sqlstore: check: %w", err)
 	}
 	if len(state.Holds) != 1 {
-		return errors.New("sqlstore: check: a lock that was taken is not there: reads may come from a replica, send all statements to one server")
+		return errors.New("sqlstore: check: a granted lock cannot be read: reads may come from a replica, send all statements to one server")
 	}
 	return nil
 }

@@ -9,18 +9,21 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of the caller in which answers are saved: a once.Saver.
+// Tx is a transaction of the caller in which answers are saved. It implements
+// once.Saver.
 type Tx struct{ q Querier }
 
-// In returns the transaction of the caller that q is, for once.Commit: a *sql.Tx, or what wraps
-// one, as gorm's tx.Statement.ConnPool, or with PrepareStmt the Tx of that *gorm.PreparedStmtTX.
+// In returns the transaction of the caller in q, for once.Commit. It is a *sql.Tx, or a
+// wrapper of one, such as gorm's tx.Statement.ConnPool, or with PrepareStmt the Tx of
+// that *gorm.PreparedStmtTX.
 //
-// The runs have to be kept by a Store in the database of the transaction. It is proven to be
-// open before anything is written. On PostgreSQL it must be at the level READ COMMITTED, which is
-// the default. On SQLite it should begin IMMEDIATE.
+// The runs have to be kept by a Store in the database of the transaction. The
+// transaction is proven to be open before anything is written. On PostgreSQL it must be
+// at the level READ COMMITTED, which is the default. On SQLite it should begin
+// IMMEDIATE.
 func In(q Querier) Tx { return Tx{q} }
 
-// saver is a *Store, or what embeds one.
+// saver is a *Store, or a type that embeds one.
 type saver interface {
 	commit(ctx context.Context, q Querier, c store.Claim) error
 }

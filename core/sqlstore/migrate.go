@@ -13,19 +13,20 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Schema returns the statements that make the tables, for those who run migrations by a tool. They
-// change nothing where the tables are, of whatever version.
+// Schema returns the statements that make the tables, for migrations by a tool. They
+// change nothing if there are tables, of any version.
 func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
 
-// Migrate makes the tables in the database of db. It does nothing if they are there. It may
+// Migrate makes the tables in the database of db. It does nothing if they exist. It may
 // run in several processes at once.
 //
-// The user of db needs the right to create tables if there is something to do. Other users
-// need SELECT, INSERT, UPDATE and DELETE on the tables. Migrate fails with store.ErrUnsupported
-// if the tables are of another version, and with store.ErrUnavailable if the database refuses.
-// Tables of an older version on PostgreSQL are moved by Migrate of package pgstore.
+// The user of db needs the right to create tables if they do not exist. Other users need
+// SELECT, INSERT, UPDATE and DELETE on the tables. Migrate of package pgstore moves
+// tables of an older version on PostgreSQL. Migrate fails with store.ErrUnsupported if
+// the tables are of another version, and with store.ErrUnavailable if the database
+// refuses.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {
@@ -33,7 +34,7 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	}
 	v, err := installed(ctx, p)
 	if err != nil || v == 0 {
-		// Also if the version could not be read: what another process has made stays.
+		// Even if the version could not be read: tables of another process stay.
 		if err := install(ctx, db, d); err != nil {
 			return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
 		}
@@ -50,7 +51,8 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-// install makes the tables in one transaction, where the database has tables in transactions.
+// install makes the tables in one transaction, if the database has tables in
+// transactions.
 func install(ctx context.Context, db *sql.DB, d Dialect) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -13,30 +13,30 @@ import (
 // Dialect is a kind of database: MySQL, PostgreSQL or SQLite.
 type Dialect struct{ dialect.Dialect }
 
-// The dialects. MySQL is that of MariaDB too.
+// The dialects. MySQL is also the dialect of MariaDB.
 var (
 	MySQL      = Dialect{dialect.MySQL{}}
 	PostgreSQL = Dialect{dialect.PostgreSQL{}}
 	SQLite     = Dialect{dialect.SQLite{}}
 )
 
-// Store keeps locks in a SQL database. It implements store.Store for every kind of claim, and
-// store.Checker, store.Prompt, store.Inspector and store.Cards. Its Watch fails with
-// store.ErrUnsupported: waiters of other processes ask again instead.
+// Store keeps locks in a SQL database. It implements store.Store for every kind of
+// claim, and store.Checker, store.Prompt, store.Inspector and store.Cards. Its Watch
+// fails with store.ErrUnsupported: waiters of other processes ask again instead.
 //
-// A Store is safe for concurrent use. A call returns soon after its ctx is done, or after two
-// seconds.
+// A Store is safe for concurrent use. A call returns soon after its ctx is done, or
+// after two seconds.
 type Store struct {
 	*casstore.Store
 	place *rows.Place
 }
 
-// New returns a Store in the tables that Migrate makes in the database of db. It sends nothing.
-// The caller closes the Store before db.
+// New returns a Store in the tables that Migrate makes in the database of db. It sends
+// nothing. The caller closes the Store before db.
 //
-// The pool of db should not be the one of the caller's transactions: while these have all of
-// its connections, no lock can be extended. New fails with store.ErrInvalid if db is nil, or d
-// is none of the dialects.
+// The pool of db should not be that of the caller's transactions: while these have all
+// of its connections, no lock can be extended. New fails with store.ErrInvalid if db is
+// nil, or d is none of the dialects.
 func New(db *sql.DB, d Dialect) (*Store, error) {
 	p, err := placeOf("new", db, d)
 	if err != nil {
@@ -54,7 +54,7 @@ func placeOf(op string, db *sql.DB, d Dialect) (*rows.Place, error) {
 	case db == nil:
 		return nil, fmt.Errorf("sqlstore: %s: db is nil: %w", op, store.ErrInvalid)
 	case d.Dialect == nil:
-		return nil, fmt.Errorf("sqlstore: %s: no dialect is given: %w", op, store.ErrInvalid)
+		return nil, fmt.Errorf("sqlstore: %s: dialect is missing: %w", op, store.ErrInvalid)
 	}
 	return rows.New(db, d.Dialect), nil
 }

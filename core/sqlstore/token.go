@@ -12,22 +12,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Querier is a transaction of the caller: a *sql.Tx, what wraps one, or a *sql.Conn with an
-// open transaction.
+// Querier is a transaction of the caller: a *sql.Tx, a wrapper of one, or a *sql.Conn
+// with an open transaction.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// CheckToken refuses a stale holder in the caller's own transaction: it fails with
-// store.ErrLost if a higher token was seen for resource. Otherwise it keeps token as seen,
-// if the transaction commits. Until then no other transaction checks a token for resource.
+// CheckToken refuses a stale holder in the caller's own transaction. It records token as
+// seen for resource, if the transaction commits. Until then no other transaction checks
+// a token for resource. CheckToken fails with store.ErrLost if a higher token was seen
+// for resource.
 //
-// Before it writes, it proves that the transaction is open. It fails with store.ErrInvalid if
-// it is not: MariaDB and MySQL roll it back by themselves after a deadlock, and commit what
-// follows. It does so too for a token of 0, which no lease has, and where autocommit is off.
-// Any other error is the database's: the transaction is to be rolled back, and may be repeated.
-// So is an error of a later statement, or what follows would not be fenced.
+// Before it writes, CheckToken proves that the transaction is open. It fails with
+// store.ErrInvalid if the transaction is not open: MariaDB and MySQL roll it back by
+// themselves after a deadlock, and commit later statements. It also fails with
+// store.ErrInvalid for a token of 0, which no lease has, and if autocommit is off. Any
+// other error is the database's. After such an error, and after an error of a later
+// statement, the transaction must be rolled back, and may be repeated: otherwise its
+// later statements would not be fenced.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {

@@ -7,11 +7,13 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // clients log every server that a test has stopped
+	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 

@@ -15,8 +15,8 @@ func waiter(now time.Time, c store.Claim) Waiter {
 	}
 }
 
-// join returns the owner that the hold of w would belong to, and the weight of the heaviest
-// hold that the owner has, or 0.
+// join returns the owner that the hold of w would belong to, and the weight of the
+// heaviest hold that the owner has, or 0.
 func (s *State) join(w Waiter) (owner string, heaviest int64) {
 	if w.Via != "" {
 		if heaviest := s.heaviest(w.Via); heaviest > 0 {
@@ -69,8 +69,8 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	return free, sum <= limit
 }
 
-// fence returns the token of a claim that is admitted. If held, its owner holds the whole key
-// already, so that the last grant was its own.
+// fence returns the token of a claim that is admitted. If held, its owner holds the
+// whole key already, so that the last grant was its own.
 func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
 	if c.Weight < store.All {
 		return 0
@@ -106,10 +106,11 @@ func (s *State) place(lease string) int {
 	return slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Lease == lease })
 }
 
-// wake returns the leases of the waiting claims to wake: every claim that a finished record
-// answers, the earliest claim that would be admitted now, and the earliest one before it for
-// which only holds without an owner leave no room. Of these a fair claim and the last one
-// keep their places. Any other claim loses its place, so that the next change wakes the next.
+// wake returns the leases of the waiting claims to wake: every claim that a finished
+// record answers, the earliest claim that would be admitted now, and the earliest one
+// before it for which only holds without an owner leave no room. Of these a fair claim
+// and the last one keep their places. Any other claim loses its place, so that the next
+// change wakes the next.
 func (s *State) wake() (leases []string) {
 	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool {
 		if !s.answers(w) {

@@ -63,7 +63,7 @@ func (s *State) Extend(now time.Time, c store.Claim) error {
 }
 
 // Release ends the hold of c as store.Store.Release does. It returns the leases to wake,
-// also with an error.
+// even with an error.
 func (s *State) Release(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	err = s.release(now, c)
@@ -89,7 +89,7 @@ func (s *State) release(now time.Time, c store.Claim) error {
 		s.saveFor(now, c)
 		return nil
 	}
-	// A claim that waits gets a tombstone too: its Acquire may have been sent again and
+	// A waiting claim gets a tombstone too: its Acquire may have been sent again and
 	// still be on the way.
 	s.bury(c.Lease, now.Add(c.TTL))
 	if waited && c.Record == nil {
@@ -98,10 +98,10 @@ func (s *State) release(now time.Time, c store.Claim) error {
 	return store.ErrLost
 }
 
-// Commit ends the hold of c and saves its record, if c's lease has begun the last run and
-// nothing was saved since. It fails with store.ErrSaved if the lease itself has saved, whatever
-// that was, and with store.ErrLost if another one has begun or saved. It returns the leases to
-// wake.
+// Commit ends the hold of c and saves its record, if c's lease has begun the last run
+// and nothing was saved since. It returns the leases to wake. It fails with
+// store.ErrSaved if the lease itself has saved any record, and with store.ErrLost if
+// another lease has begun or saved.
 func (s *State) Commit(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	switch {

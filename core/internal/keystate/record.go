@@ -13,7 +13,8 @@ func (s *State) answers(w Waiter) bool { return w.Run && s.Record != nil && s.Re
 // begun reports whether lease has begun the last run, and nothing was saved since.
 func (s *State) begun(lease string) bool { return s.Record != nil && s.Record.Beginner == lease }
 
-// begin starts a run under an admitted claim, if it asks for one and has not begun it already.
+// begin starts a run under an admitted claim, if it asks for one and has not begun it
+// already.
 func (s *State) begin(now time.Time, c store.Claim) {
 	if c.Record == nil || s.begun(c.Lease) {
 		return
@@ -27,7 +28,7 @@ func (s *State) begin(now time.Time, c store.Claim) {
 	s.Record.Beginner, s.Record.Fresh, s.Record.Before = c.Lease, before == nil, before
 }
 
-// undo takes back the last run, if lease has begun it and not ended it.
+// undo reverts the last run, if lease has begun it and not saved its record.
 func (s *State) undo(now time.Time, lease string) {
 	r := s.Record
 	switch {
@@ -42,7 +43,7 @@ func (s *State) undo(now time.Time, lease string) {
 	}
 }
 
-// save stores r. A record that is kept for no time is gone with the next operation.
+// save stores r. A record with a Retain of 0 is gone with the next operation.
 func (s *State) save(now time.Time, r store.Record) {
 	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
 }
@@ -53,7 +54,7 @@ func (s *State) saveFor(now time.Time, c store.Claim) {
 	s.Record.Saver = c.Lease
 }
 
-// saved reports whether c's lease has saved what c would save, and no run has begun since:
+// saved reports whether c's lease has saved the record of c, and no run has begun since:
 // the reply to an earlier release was lost.
 func (s *State) saved(c store.Claim) bool {
 	r := s.Record

@@ -2,9 +2,9 @@
 // changes it. It is for stores that decide in Go: they load a [State], apply one
 // operation at their own time, and store the result, which may be by compare-and-set.
 //
-// An operation is decided by its arguments alone. It reads no clock, waits for nothing and
-// wakes nobody: it returns the leases of the waiting claims to wake. A State is plain data
-// and not safe for concurrent use. Claims are as store.Checker allows them.
+// An operation is decided by its arguments alone. It reads no clock, waits for nothing
+// and wakes nobody: it returns the leases of the waiting claims to wake. A State is
+// plain data and not safe for concurrent use. Claims are as store.Checker allows them.
 package keystate
 
 import (
@@ -27,8 +27,9 @@ type State struct {
 	Record *Record // nil: no record
 }
 
-// Hold is a grant that has not expired. One without an owner was released with Claim.Keep,
-// or revoked: it still counts, but can be neither joined, extended nor released.
+// Hold is a grant that has not expired. A hold without an owner was released with
+// Claim.Keep, or revoked: it still counts, but can be neither joined, extended nor
+// released.
 type Hold struct {
 	Lease, Owner string
 	Weight       int64
@@ -50,7 +51,7 @@ type Tombstone struct {
 	Until time.Time
 }
 
-// Record is an answer that is kept.
+// Record is a stored answer.
 type Record struct {
 	Value   []byte
 	Attempt int
@@ -64,11 +65,11 @@ type Record struct {
 	Before   *Record // the record before that run, if it is remembered; it has none itself
 }
 
-// Empty reports whether the key can be forgotten at now. Its last token is kept until
-// the clock has passed it.
+// Empty reports whether the key can be forgotten at now. Its last token stays until the
+// clock has passed it.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
-		return false // as usual: it need not visit a crowd
+		return false // the usual case: it need not visit a crowd
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&
@@ -90,7 +91,7 @@ func (s *State) find(lease string) int {
 	return slices.IndexFunc(s.Holds, func(h Hold) bool { return h.Lease == lease && h.Owner != "" })
 }
 
-// end removes hold i. With keep > 0 its weight still counts until then.
+// end removes hold i. With keep > 0 its weight still counts for that time.
 func (s *State) end(i int, now time.Time, keep time.Duration) {
 	h := s.Holds[i]
 	s.Holds = slices.Delete(s.Holds, i, i+1)
@@ -105,7 +106,7 @@ func (s *State) refuses(lease string) bool {
 		slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Lease == lease && h.Owner == "" })
 }
 
-// bury refuses lease until the given time at least.
+// bury refuses lease until at least the given time.
 func (s *State) bury(lease string, until time.Time) {
 	for i := range s.Tombs {
 		if t := &s.Tombs[i]; t.Lease == lease {

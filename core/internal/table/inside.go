@@ -10,14 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of a caller. It sends each statement once. Its errors are the driver's.
+// Tx is a transaction of a caller. It sends each statement once. Its errors are the
+// driver's.
 type Tx interface {
-	// Change sends a statement and returns how many rows it has changed.
+	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
-	// One reads the one row that a statement returns. It fails with ErrNoRow if there is none.
+	// One reads the one row that a statement returns. It fails with ErrNoRow if there is
+	// none.
 	One(ctx context.Context, st dialect.Statement, to ...any) error
-	// IsWrongState reports whether a statement has failed with err as there is a transaction,
-	// or none. IsMissing reports whether it has as there is no table.
+	// IsWrongState reports whether a statement has failed with err because there is a
+	// transaction, or none. IsMissing reports whether it has failed because there is no
+	// table.
 	IsWrongState(err error) bool
 	IsMissing(err error) bool
 }
@@ -25,7 +28,7 @@ type Tx interface {
 // ErrNoRow is the error of One for a result without a row.
 var ErrNoRow = errors.New("no row")
 
-// Prove reports whether a session shows what is to be proved.
+// Prove reports whether a session shows the proof.
 func Prove(ctx context.Context, tx Tx, proof dialect.Proof) (ok bool, err error) {
 	if proof.Fail != "" {
 		if _, err := tx.Change(ctx, dialect.Statement{Text: proof.Fail}); !tx.IsWrongState(err) {
@@ -50,14 +53,14 @@ func Prove(ctx context.Context, tx Tx, proof dialect.Proof) (ok bool, err error)
 type Inside struct {
 	tx      Tx
 	dialect dialect.Dialect
-	most    int64 // how many bytes a statement may have, 0 if that is not known
+	most    int64 // the maximum length of a statement in bytes, 0 if that is not known
 }
 
 var _ casstore.Place = (*Inside)(nil)
 
-// Inside returns the Place in tx, a transaction that was proven to be open. It fails with
-// store.ErrUnsupported if the transaction is in another database, or one cannot save an answer
-// at its isolation level. It writes nothing.
+// Inside returns the Place in tx, a transaction that was proven to be open. It writes
+// nothing. It fails with store.ErrUnsupported if the transaction is in another database,
+// or cannot save an answer at its isolation level.
 func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	var fit bool
 	var id string
@@ -82,8 +85,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	return in, err
 }
 
-// hasID reports whether the tables of p have this ID. It asks for it if it does not have this
-// one yet.
+// hasID reports whether the tables of p have this ID. It asks the database if the known
+// ID is another one.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil
@@ -106,8 +109,8 @@ func (in *Inside) Load(ctx context.Context, key string, _ casstore.Want) (cassto
 	return r.Item().Entry, err
 }
 
-// Save implements casstore.Place. It fails with store.ErrInvalid for a value that is longer
-// than the server takes.
+// Save implements casstore.Place. It fails with store.ErrInvalid for a value that is
+// longer than the server accepts.
 func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
 	st := in.dialect.SaveLocked(key, old, e)
 	size := int64(len(st.Text))

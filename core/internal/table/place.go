@@ -1,5 +1,5 @@
-// Package table keeps locks in the rows of a table: the place of package casstore in a SQL
-// database, whatever driver leads there.
+// Package table keeps locks in the rows of a table: the place of package casstore in a
+// SQL database, through any driver.
 package table
 
 import (
@@ -16,26 +16,27 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// DB sends statements, each in a transaction of its own. An error matches store.ErrUnavailable if
-// nothing was changed, and casstore.ErrConflict too if that is because of another statement.
+// DB sends statements, each in a transaction of its own. An error matches
+// store.ErrUnavailable if nothing was changed, and also casstore.ErrConflict if another
+// statement is the reason.
 type DB interface {
-	// Query sends a statement, and has each row that it returns read by next. It fails if the
-	// statement does so after a row: until the end of the result the transaction may still
-	// fail.
+	// Query sends a statement, and has next read each row that it returns. It fails if
+	// the statement fails after a row: the transaction may fail until the end of the
+	// result.
 	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
-	// Change sends a statement and returns how many rows it has changed.
+	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
 }
 
 // Scan reads a row into variables.
 type Scan = func(to ...any) error
 
-// Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables that Dialect
-// makes. Its methods take as long as their ctx lasts.
+// Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables of
+// Dialect. Its methods last for at most as long as their ctx.
 type Place struct {
 	DB      DB
 	Dialect dialect.Dialect
-	// Together is how many holds one statement extends at most.
+	// Together is the maximum number of holds that one statement extends.
 	Together int
 
 	id atomic.Pointer[string] // of the tables, once it was read
@@ -47,7 +48,8 @@ var (
 	_ casstore.Sweeper = (*Place)(nil)
 )
 
-// Load implements casstore.Place. It fails with ErrHidden if there is no version of the tables.
+// Load implements casstore.Place. It fails with ErrHidden if there is no version of the
+// tables.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	items, err := p.read(ctx, p.Dialect.Load(key, w))
 	switch {
@@ -99,9 +101,11 @@ var (
 	// ErrOpen is the error of a session that does not commit by itself.
 	ErrOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
 		"and give the locks a *sql.DB of their own")
-	// ErrHidden is the error of tables without a version, or with one that the user does not see.
+	// ErrHidden is the error of tables without a version, or with one that the user
+	// cannot see.
 	ErrHidden = errors.New("the table of the version is empty, call Migrate")
-	// ErrReplica is the error of a read that a server has answered that does not write.
+	// ErrReplica is the error of a read that was answered by a server that does not
+	// write.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
 	errOld = errors.New("the tables are of an older version: call Migrate")
@@ -118,7 +122,7 @@ func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bo
 func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
 	var n int64
 	err = p.DB.Query(ctx, p.Dialect.Take(c, version), func(scan Scan) error { return scan(&n) })
-	if err != nil { // also after a row: it is granted only with the end of the result
+	if err != nil { // even after a row: it is granted only with the end of the result
 		return 0, false, err
 	}
 	return uint64(n), n > 0, nil
@@ -142,11 +146,12 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 	return err
 }
 
-// Extend implements casstore.Usual, by a statement for some holds of one TTL. One that fails
-// leaves the others as they are.
+// Extend implements casstore.Usual. It uses one statement for some holds of one TTL. A
+// statement that fails leaves the others as they are.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
-	// Rows are locked in one order, so that two of these do not wait for each other.
+	// Rows are locked in one order, so that two such statements do not wait for each
+	// other.
 	slices.SortFunc(order, func(a, b store.Claim) int {
 		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
 	})
@@ -158,7 +163,7 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 		}
 		err := p.extend(ctx, order[:n], version, done)
 		if err != nil && (failed == nil || errors.Is(failed, store.ErrUnavailable)) {
-			failed = err // one of unknown outcome, if there is one
+			failed = err // an error with an unknown outcome, if there is one
 		}
 		order = order[n:]
 	}
@@ -169,8 +174,8 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 	return answers, failed
 }
 
-// extend extends some holds together. If it has changed fewer rows, those with its version are
-// read.
+// extend extends some holds together. If it has changed fewer rows, the rows with its
+// version are read.
 func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
 	n, err := p.DB.Change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
 	switch {
@@ -191,7 +196,7 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // it has no class
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // without a class
 	}
 	return nil
 }

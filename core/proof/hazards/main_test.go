@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -39,6 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	logging.Disable()                              // clients tell of every server that a test has ended
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 

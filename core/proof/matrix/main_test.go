@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 	}
 	logging.Disable()                              // clients tell of every connection that breaks
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -235,5 +236,13 @@ func finish(n *network, j *journal, clients []*client) {
 		j.left = append(j.left, fmt.Sprintf("key %s (%v)", key, fields))
 	}
 	n.server.Close()
+	// A client that is closed while it connects can leave a connection open. The collector closes
+	// sockets, and no pipe.
+	n.mu.Lock()
+	left := slices.Collect(maps.Keys(n.links))
+	n.mu.Unlock()
+	for _, l := range left {
+		l.cut()
+	}
 	n.wg.Wait()
 }

@@ -1,27 +1,27 @@
--- Acquire tries once to admit a claim. A Store that can learn the time of the key's server
--- tries the first SET of this file by itself first, without a script.
+-- Acquire tries once to admit a claim. A Store that can learn the time of the key's
+-- server first tries the first SET of this file by itself, without a script.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire <flags> <id> <wake>', see waiters.lua; flags: f fair, w wait,
 --          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
---          ms. Where one of them is not the usual: 5 weight, 6 limit, 7 owner to
+--          ms. If one of them is not the usual: 5 weight, 6 limit, 7 owner to
 --          join or '', 8 least token; for a run, with those: 9 the value that it
---          begins with, 10 how many ms to keep its record
+--          begins with, 10 the ms for which its record is kept
 -- answer   token               granted
 --          {OK, token, owner}  granted as a hold of the owner that it joined
 --          {OK, token, owner, attempt, ms[, value]}
---                              the same for a run, with how long its record is
---                              kept and its value, if that is not the claim's
---          {DONE, ms, string}  a finished record, how long it is kept, and all that is
---                              stored; nothing was claimed
+--                              the same for a run, with the remaining time of its
+--                              record and its value, if that is not the claim's
+--          {DONE, ms, string}  a finished record, its remaining time, and the whole
+--                              stored string; nothing was claimed
 --          {BUSY, ms[, n, deadline]}
---                              until the first blocking hold expires; of a claim
---                              that waits, about how many do, and until when it is
---                              remembered
+--                              until the first blocking hold expires; for a claim
+--                              that waits also the approximate number of waiters,
+--                              and until when it is remembered
 --          {LOST}              the lease was released before
 --          {HEAVY}             the claim is heavier than the hold it joins
 --
--- A server out of memory refuses its first write: then nothing has changed.
+-- A server out of memory refuses the first write of the script: then nothing has changed.
 
 local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)
@@ -34,8 +34,8 @@ if s.dead then
   return {LOST}
 end
 
--- room tells whether the claim fits, and if not, when the first of those
--- in the way is over. `who` is the owner that would hold, `held` what it holds already.
+-- room returns whether the claim fits, and if not, when the first entry in its way
+-- expires. `who` is the owner that would hold, `held` its holds so far.
 local function room(who, held)
   local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.part and s.part.free
   if not s.part then
@@ -46,8 +46,8 @@ local function room(who, held)
     end
   end
   if fair and not held and sum <= cap then
-    -- Earlier fair waiters count as if they held, so a claim that is admitted
-    -- before them takes nothing from them.
+    -- Earlier fair waiters count as if they held, so a claim that is admitted before
+    -- them takes no room from them.
     for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
       if other == lease or sum > cap then
         break
@@ -61,7 +61,7 @@ local function room(who, held)
   return sum <= cap, after
 end
 
--- queue puts the claim in line, or asks again from where it stands there.
+-- queue puts the claim in line, or renews its place there.
 local function queue(from, to)
   local line = string.format('%s %.0f %d %.0f %.0f %s %s\n', lease, now + math.min(ttl, WAITER_LIFE),
     (fair and 1 or 0) + (run and 2 or 0) + (listens and 4 or 0), weight, limit, owner, id)
@@ -69,8 +69,8 @@ local function queue(from, to)
     s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
     return
   end
-  -- To look at each takes its time, and most of the dead are in front. So a long list is
-  -- looked through when its first is dead, and else one time in 64.
+  -- Checking each entry takes time, and most of the dead ones are in front. So a long
+  -- list is checked if its first entry is dead, and otherwise one time in 64.
   if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
     local live = {'\n'}
     for other in string.gmatch(s.waits, '[^\n]+\n') do
@@ -86,7 +86,7 @@ end
 local waits = s.waits
 local from, to = place(s, lease)
 
--- The owner that would hold, and what it holds already.
+-- The owner that would hold, and its holds so far.
 local who, held = owner, holding(s, owner)
 if s.own then
   who = s.own.owner
@@ -103,7 +103,7 @@ else
       queue(from, to)
       save(s)
     elseif s.changed or s.waits ~= waits then
-      -- pcall: this is but tidying up.
+      -- pcall: this only tidies up.
       pcall(save, s)
     end
     local left = math.max((after or now) - now, 1)

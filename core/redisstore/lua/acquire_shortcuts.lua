@@ -1,8 +1,9 @@
--- What settles the most acquires, before the functions of state.lua are made: that costs
--- the server more than these do. KEYS, ARGV and the answers are those of acquire.lua.
+-- The shortcuts settle most acquires before the functions of state.lua are made, which
+-- costs the server more than the shortcuts do. KEYS, ARGV and the answers are those of
+-- acquire.lua.
 
--- There is no value where the key is a hash, too, which refuses a GET, so a SET has NX. It has
--- pcall since a server out of memory refuses it also where there is a hash.
+-- There is no value either if the key is a hash, which refuses a GET, so a SET has NX.
+-- It has pcall because a server out of memory refuses it even if there is a hash.
 local value = redis.call('MGET', KEYS[1])[1]
 if not value and not ARGV[5] then
   local set = redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
@@ -11,7 +12,7 @@ if not value and not ARGV[5] then
   end
 end
 if value and ARGV[9] then
-  -- In one step with tonumber, the Lua of miniredis fails where there is no match.
+  -- In one step with tonumber, the Lua of miniredis fails if there is no match.
   local deadline = string.match(value, '^f\tr (%d+) %d+ 1 ')
   local left = deadline and deadline - now
   if deadline == '0' then

@@ -1,10 +1,10 @@
--- Card keeps the cards of processes, in one hash: for each a field with its end in ms,
--- a space and its text. It is a script by itself.
+-- Card keeps the cards of processes, in one hash: for each a field with its deadline in
+-- ms, a space and its text. It is a script by itself.
 --
 -- KEYS[1]  the hash
--- ARGV     1 'cards', or 1 'put', 2 process, 3 ms to keep it, 4 its text, 5 '1' to drop
---          all that have ended
--- answer   of 'put' 0; of 'cards' {0, <process>, <text>, ...}, those that have not ended
+-- ARGV     1 'cards', or 1 'put', 2 process, 3 the ms for which it is kept, 4 its text,
+--          5 '1' to drop all expired ones
+-- answer   of 'put' 0; of 'cards' {0, <process>, <text>, ...} of those that have not expired
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

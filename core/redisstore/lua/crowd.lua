@@ -1,29 +1,30 @@
--- The hash of a crowd. A script reads and writes its own fields there, so that a reader costs
--- the same beside ten others and beside thousands.
+-- The hash of a crowd. A script reads and writes only its own fields there, so that a
+-- reader costs the same beside ten others and beside thousands.
 --
--- A key with more than CROWD leases and no record is a hash, and a string again with half as
--- many. It has the fields h, k, d, t and w of clock.lua, one for each lease, and
+-- A key with more than CROWD leases and no record is a hash, and a string again with
+-- half as many. It has the fields h, k, d, t and w of clock.lua, one for each lease, and
 --   o:<owner>  the leases of an owner's holds, each between spaces: " L1 L2 "
---   n          what follows from all leases, in seven numbers:
+--   n          seven numbers that follow from all leases:
 --              when a script has last written, in us: in the future if the clock was set back
---              when the key ends, in ms
---              a time before which no lease ends, in ms
---              a time before which no hold ends, in ms, or 0 if there is none
---              how many leases there are
+--              when the key expires, in ms
+--              a time before which no lease expires, in ms
+--              a time before which no hold expires, in ms, or 0 if there is none
+--              the number of leases
 --              the weights of all holds
 --              the weights of those without an owner
--- An expired lease counts until a script reads all. Scripts do that when something may have
--- expired and the answer depends on it, or LATE after that.
+-- An expired lease counts until a script reads all leases. Scripts do that if a lease
+-- may have expired on which the answer depends, or LATE after that.
 --
--- The state of a key, see state.lua, is one of a hash if it has `old`: the fields that were
--- read. It has but a part of the leases if it has `part`: those of the lease that a script is
--- about, and of the owners of whom it asks. `part` has the numbers of n.
+-- The state of a key, see state.lua, is that of a hash if it has `old`: the fields that
+-- were read. It has only a part of the leases if it has `part`: those of the script's
+-- own lease, and of the owners for whom the script asks. `part` has the numbers of n.
 
--- More leases than these become a hash, and a hash with half as many a string.
+-- More leases than CROWD become a hash, and a hash with half as many a string.
 local CROWD = 8
--- So many ms may an expired lease stay in a hash where no answer depends on it.
+-- LATE is how long an expired lease may stay in a hash if no answer depends on it, in
+-- ms.
 local LATE = 1000
--- What is stored of a lease: since, ms, owner, weight.
+-- The stored text of a lease: since, ms, owner, weight.
 local LEASE = '^(%d+) (%d+) ?(%S*) ?(%d*)$'
 
 -- field returns a field of a hash, or nil.
@@ -31,7 +32,8 @@ local function field(name)
   return redis.call('HMGET', KEYS[1], name)[1] or nil
 end
 
--- holding returns what an owner holds, or nil or false. Of a hash it reads the owner's leases.
+-- holding returns the holds of an owner, or nil or false. In a hash it reads the owner's
+-- leases.
 local function holding(s, owner)
   if not s.part or s.owners[owner] ~= nil then
     return s.owners[owner]
@@ -56,16 +58,18 @@ local function holding(s, owner)
   return s.owners[owner]
 end
 
--- glance reads the part of a hash that counts for a lease. A claim may enter if the weights of
--- all others together are `room` at most; all is to be read where that is negative. It returns
--- the state, or nil where all is to be read, and then n, if the key is a hash.
+-- glance reads the part of a hash that counts for a lease. A claim may enter if the
+-- weights of all others together are at most `room`; a negative `room` requires that all
+-- is read. glance returns the state, or nil if all has to be read, and then n, if the
+-- key is a hash.
 local function glance(lease, room)
   local mine = {'h:' .. lease, 'k:' .. lease, 'd:' .. lease}
   local got = redis.call('HMGET', KEYS[1], mine[1], mine[2], mine[3], 't', 'w', 'n')
   local n = got[6]
   if not n then
     if redis.call('PTTL', KEYS[1]) ~= -2 then
-      -- No Store wrote it: this raises the server's own error (WRONGTYPE), and sets nothing.
+      -- No Store wrote it: this raises the server's own error (WRONGTYPE), and sets
+      -- nothing.
       redis.call('SET', KEYS[1], '', 'XX', 'GET')
     end
     return nil
@@ -102,7 +106,7 @@ local function glance(lease, room)
   return s
 end
 
--- settle writes what has changed of a hash. What is known to the state lasts for ms.
+-- settle writes the changes of a hash. The state's own entries last for ms.
 local function settle(s, less, ms)
   local part = s.part or {ends = 0, first = math.huge, free = math.huge, count = 0}
   local ends, first, free, count = math.max(part.ends, now + ms, now + 1), part.first, part.free, part.count
@@ -142,9 +146,10 @@ local function settle(s, less, ms)
     end
   end
 
-  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses nothing
-  -- after a write, so what gives something back (`less`) begins with one that changes nothing:
-  -- there is no such field. The key's end may come nearer only once all rights are shown.
+  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses
+  -- nothing after a write, so a release (`less`) begins with one that changes nothing:
+  -- there is no such field. The key's end may come nearer only once all rights are
+  -- proven.
   if less then
     redis.call('HDEL', KEYS[1], '')
   end
@@ -166,7 +171,8 @@ local function settle(s, less, ms)
   end
 end
 
--- scatter makes a hash of a string. Who makes one has to be able to leave it.
+-- scatter makes a hash of a string. It first tries the commands that read and empty a
+-- hash: a user without one of these rights must not get one.
 local function scatter(s, ms)
   redis.call('DEL', KEYS[1])
   redis.call('HMGET', KEYS[1], 'n')

@@ -12,7 +12,7 @@ if s.own and now + ttl > s.own.deadline then
   s.leases['h:' .. lease] = text(ttl, s.own.owner, s.own.weight)
   save(s, true)
 elseif s.changed then
-  -- pcall: this is but tidying up.
+  -- pcall: this only tidies up.
   pcall(save, s, true)
 end
 return s.own and OK or {LOST}

@@ -1,13 +1,13 @@
--- What settles the most extensions, see acquire_shortcuts.lua. KEYS, ARGV and the answers
--- are those of extend.lua.
+-- The shortcuts settle most extensions, see acquire_shortcuts.lua. KEYS, ARGV and the
+-- answers are those of extend.lua.
 
 local value = redis.call('MGET', KEYS[1])[1]
 
--- Only the hold's own field is written anew: to read all fields of a crowd takes a server
--- milliseconds. What has expired beside it stays until another script reads the key.
+-- Only the hold's own field is written: reading all fields of a crowd takes a server
+-- milliseconds. Expired entries beside it stay until another script reads the key.
 local name = '\th:' .. ARGV[2] .. ' '
 local at = value and string.find(value, name, 1, true)
--- What is behind the name of a value is the value's.
+-- Text behind the name of a value belongs to the value.
 if at and not string.find(string.sub(value, 1, at), '\tv ', 1, true) then
   local from, stop, since, ms = string.find(value, '^(%d+) (%d+)', at + #name)
   local left, ends = since + ms * 1000 - us, redis.call('PTTL', KEYS[1])

@@ -1,5 +1,5 @@
--- Acquire sets a plain key that is absent, or prolongs the owner's own. Where the
--- key is expected to be absent, a bare SET NX is sent first.
+-- Acquire sets a plain key that is absent, or extends the owner's own. If the key is
+-- expected to be absent, a bare SET NX is sent first.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire', 2 owner, 3 TTL in ms

@@ -1,5 +1,4 @@
--- Extend makes the owner's plain key last for a TTL from now, never less than
--- before.
+-- Extend makes the owner's plain key last for a TTL from now, never less than before.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 owner, 3 TTL in ms

@@ -1,9 +1,8 @@
 -- Release deletes the owner's plain key, or keeps it taken for a while without a holder.
 --
 -- KEYS[1]  the key
--- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 what
---          it holds then, 5 '1' to keep it for the rest of its time if that is
---          longer
+-- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 its value
+--          then, 5 '1' to keep it for the rest of its time if that is longer
 -- answer   0  it was held, {2}  it was not: OK and LOST of clock.lua
 --
 -- A server out of memory accepts the PEXPIRE, and after it the SET.

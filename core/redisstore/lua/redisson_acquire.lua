@@ -1,8 +1,8 @@
--- Acquire, see redisson.lua.
+-- Acquire tries once to admit a claim, see redisson.lua.
 --
 -- KEYS[1]  the key; for a claim that needs a token KEYS[2], the counter of RFencedLock
 -- ARGV     1 'acquire', 2 lease, 3 owner, 4 TTL in ms, 5 the owner to join or ''; for a
---          claim that needs a token 6 the least one, 7 how many tokens a grant has
+--          claim that needs a token 6 the least one, 7 the number of tokens of a grant
 -- answer   {0, token, owner}  granted
 --          {1, ms}            busy until the key expires, 0 if it does not
 

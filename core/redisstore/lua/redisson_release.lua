@@ -1,4 +1,4 @@
--- Release ends a hold, and wakes those that wait where the key is free now, or will be
+-- Release ends a hold. It wakes the waiters if the key is free now, or will be free
 -- sooner. See redisson.lua.
 --
 -- KEYS[1]  the key; KEYS[2], if it is in the same slot, the line of Redisson's fair lock, whose
@@ -9,8 +9,8 @@
 --          5 '1' in a Cluster, where Redisson listens for sharded messages if it can
 -- answer   0  it was held, {2}  it was not
 --
--- A server out of memory accepts the HDEL, and after it the HSET. Without the right for what
--- comes then, the hold is released all the same.
+-- A server out of memory accepts the HDEL, and after it the HSET. Without the right for
+-- a later command, the hold is released all the same.
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local hold, keep = read(value), tonumber(ARGV[4])
@@ -24,7 +24,7 @@ if keep > 0 and ARGV[1] == 'revoke' then
 end
 redis.call('HDEL', KEYS[1], ARGV[2])
 if keep > 0 then
-  -- In a field of its own: Redisson goes on with one that it knows.
+  -- In a field of its own: Redisson goes on with a field that it knows.
   write('kept:' .. ARGV[2], now + keep, '', 0)
   last(keep)
 end

@@ -1,8 +1,9 @@
--- Show returns what is in a key, for an operator. It changes nothing. See redisson.lua.
+-- Show returns the content of a key, for an operator. It changes nothing. See
+-- redisson.lua.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show'
--- answer   {0, <time in ms>, <ms that the key has left>, fields and values}; {0} if there is
+-- answer   {0, <time in ms>, <remaining ms of the key>, fields and values}; {0} if there is
 --          no such key; {2} if it is no lock
 
 local known = redis.pcall('HLEN', KEYS[1])
@@ -10,7 +11,7 @@ if type(known) == 'table' and known.err then
   if string.find(known.err, 'WRONGTYPE', 1, true) then
     return {LOST}
   end
-  -- Servers before 7.2 do not say which command was refused.
+  -- Servers before 7.2 do not name the refused command.
   return redis.error_reply('NOPERM HLEN: ' .. known.err)
 end
 if known == 0 then

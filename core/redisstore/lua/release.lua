@@ -1,11 +1,11 @@
--- Release gives up a hold or a place in line, and plants a tombstone for a
--- lease that is not held, so that an acquire which comes late is refused.
+-- Release ends a hold or a place in line. It writes a tombstone for a lease that is not
+-- held, so that a late acquire is refused.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release <flags> <id> <wake>', see waiters.lua; flags: u undo the run that
 --          this lease has begun, held or not, l keep the key taken for the rest of the
 --          hold, if that is longer, c cluster; 2 lease, 3 ms to remember an unknown
---          lease, 4 the last token of the grant that was used, '' if that is not known. If
+--          lease, 4 the last used token of the grant, '' if that is not known. If
 --          there is more to it: 5 ms to keep it taken, or 0; to save a record: 6 its
 --          attempt, 7 its state (1 or 2, see clock.lua), 8 ms to keep it, 9 the string
 --          to store if nothing else is left, which has its value
@@ -15,7 +15,7 @@
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
 if short and not last then
-  -- Of the short string, see clock.lua, no token is later than now that its holder knows.
+  -- For the short string, see clock.lua, the holder knows no later token than now.
   last = us + REST
 end
 local attempt, state, retain = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
@@ -35,11 +35,11 @@ if attempt and (s.own or begun(r, lease)) then
 elseif attempt then
   answer = {LOST}
   if r and r.by == lease and r.state == state and r.attempt == attempt and s.value == saved then
-    -- It has saved this before. Of that, too, there is no tombstone.
+    -- It has saved this before. That needs no tombstone either.
     answer, remember = OK, 0
   end
 elseif has('u') and begun(r, lease) then
-  -- What Acquire did to the record is taken back.
+  -- The change that Acquire made to the record is undone.
   local deadline, state, by = string.match(r.before, '^ (%d+) (%d) (%S*)$')
   s.record = nil
   if r.state == '3' and not (deadline and tonumber(deadline) <= now) then
@@ -73,7 +73,7 @@ if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if state == '1' and answer == OK and #s.waits > 1 then
-  -- All that wait with a record are answered whenever they ask, and need no place.
+  -- All waiters with a record are answered whenever they ask, and need no place.
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')

@@ -1,8 +1,10 @@
--- What settles a release with waiters, behind release_shortcuts.lua, whose locals it uses.
+-- The relay settles a release with waiters. It follows release_shortcuts.lua, whose
+-- locals it uses.
 
 if value and not ARGV[5] then
-  -- A hold with waiters beside it, where the first can be granted the key by message. This
-  -- does the same as waiters.lua, which has the reasons, in three quarters of the time.
+  -- A hold with waiters beside it, of which the first can be granted the key by message.
+  -- This does the same as waiters.lua, which has the reasons, in three quarters of the
+  -- time.
   local held, since, ms, token, waits =
     string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tw (\n[^\t]*)$')
   if held == ARGV[2] and us - since >= 0 and us - since < ms * 1000
@@ -25,7 +27,7 @@ if value and not ARGV[5] then
         if type(got) == 'number' and got > 0 then
           return OK
         end
-        -- No process has heard it. What follows goes on with the value as it was.
+        -- No process has received it. The rest of the script uses the value as it was.
       end
     end
   end

@@ -1,4 +1,4 @@
--- Show tells what an operator may see of a key: all but the value of its record. It
+-- Show returns what an operator may see of a key: all but the value of its record. It
 -- changes nothing.
 --
 -- KEYS[1]  the key
@@ -6,7 +6,7 @@
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
 --          {LOST} if the key is none of ours
 
--- failed returns what to answer to a refused command. Servers before 7.2 do not say which one.
+-- failed returns the answer for a refused command. Servers before 7.2 do not name it.
 local function failed(reply, command)
   if type(reply) == 'table' and reply.err then
     return string.find(reply.err, 'WRONGTYPE', 1, true) and {LOST} or redis.error_reply('NOPERM ' .. command .. ': ' .. reply.err)

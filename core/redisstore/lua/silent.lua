@@ -1,5 +1,5 @@
--- What messages.lua has, for servers whose scripts may not contain PUBLISH: the caller publishes
--- behind the script.
+-- The functions of messages.lua for servers whose scripts may not contain PUBLISH: the
+-- caller publishes behind the script.
 
 local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 
@@ -12,12 +12,14 @@ local function publish(id, message)
   return nil
 end
 
--- listening is false where that must not be asked, so no grant goes by message.
+-- listening returns false because the count may not be asked, so no grant goes by
+-- message.
 local function listening()
   return false
 end
 
--- finish returns the answer of the script, or if there are messages {BEHIND, answer, messages...}.
+-- finish returns the answer of the script, or if there are messages {BEHIND, answer,
+-- messages...}.
 local function finish(answer)
   if #messages == 0 then
     return answer

@@ -1,16 +1,16 @@
--- The state of a key: how it is read, changed and written.
+-- The functions that read, change and write the state of a key.
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647
--- The tokens of a grant (store.TokenStep), and those after its first.
+-- The number of tokens of a grant (store.TokenStep), and of those after its first.
 local STEP, REST = 64, 63
 
--- text is what is stored of a hold that lasts for ms from now.
+-- text returns the stored text of a hold that lasts for ms from now.
 local function text(ms, owner, weight)
   return string.format('%s %.0f %s %.0f', stamp, ms, owner, weight)
 end
 
--- hold adds a weight to what an owner holds, or takes it away if it is negative.
+-- hold adds a weight to the holds of an owner, or takes it away if it is negative.
 local function hold(s, owner, weight)
   local o = holding(s, owner) or {sum = 0}
   o.sum = o.sum + weight
@@ -28,7 +28,8 @@ local function take(s, name, text, lease)
   if from > now then
     text, s.changed = stamp .. string.sub(text, #since + 1), true
     if kind == 'h' and weight == ALL and from > now + 1 then
-      -- The holder's token may be later than t, see clock.lua, but it is from before the end.
+      -- The holder's token may be later than t, see clock.lua, but it is from before the
+      -- end.
       s.token = math.max(s.token, (from + most) * 1000)
     end
   end
@@ -51,7 +52,7 @@ local function take(s, name, text, lease)
   end
 end
 
--- whole is the state of a hash of which all is read, from its names and texts.
+-- whole returns the state of a hash that was read as a whole, from its names and texts.
 local function whole(flat, lease)
   local s = {exists = true, changed = true, old = {}, leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
   for i = 1, #flat, 2 do
@@ -72,9 +73,9 @@ local function whole(flat, lease)
   return s
 end
 
--- load reads the value of the key, without what has ended. What is of before the clock was
--- set back begins again. `changed` says that there was either. Where there is no value, the
--- key may be a hash, see crowd.lua. Of that it reads all where `room` is negative.
+-- load reads the value of the key, without expired entries. Entries written before the
+-- clock was set back are restarted. `changed` reports either. If there is no value, the
+-- key may be a hash, see crowd.lua. It reads all of a hash if `room` is negative.
 local function load(value, lease, room)
   local s = {leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
   if not value then
@@ -84,10 +85,10 @@ local function load(value, lease, room)
   s.exists = true
   local ms, owner, by = string.match(value, '^(%d+) (%S+) (%S+)$')
   if ms then
-    -- When the key was set, also by a clock that was set back since then. If something else has
-    -- removed the key's end it is as if that was in the future: it lasts from now on. The two
-    -- clocks of TIME and PTTL can differ by a millisecond, so the token is the end of the
-    -- next one.
+    -- The time at which the key was set, even by a clock that was set back since then.
+    -- If another client has removed the key's expiry, it counts as in the future: the
+    -- hold lasts from now on. The two clocks of TIME and PTTL can differ by a
+    -- millisecond, so the token is the end of the next one.
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)
@@ -121,7 +122,7 @@ local function load(value, lease, room)
   return s
 end
 
--- written is what is stored of the state, but for the value.
+-- written returns the stored text of the state without the value.
 local function written(s)
   local all, r = {'f'}, s.record
   if r then
@@ -139,10 +140,10 @@ local function written(s)
   return table.concat(all)
 end
 
--- save writes the state. The key lives as long as anything in it, and until the clock has
--- passed the tokens of the last grant; it is gone if nothing is left. A server out of memory
--- refuses a SET but not a PEXPIRE, and after it no SET either: what gives something back
--- (`less`) goes that way. Any other error the second SET raises.
+-- save writes the state. The key lives as long as any entry in it, and until the clock
+-- has passed the tokens of the last grant; it is deleted if nothing is left. A server
+-- out of memory refuses a SET but not a PEXPIRE, and after it no SET either: a release
+-- (`less`) uses that. The second SET raises any other error.
 local function save(s, less)
   local last = math.max(s.latest or 0, s.own and s.own.deadline or 0, s.record and s.record.deadline or 0)
   local ms = math.max(last - now, #s.waits > 1 and WAITER_LIFE or 0)

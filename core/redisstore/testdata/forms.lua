@@ -1,6 +1,6 @@
--- Does the same in a server that keeps any crowd in a string, and in one that keeps a small
--- one in a hash, and says what differs. Both are tables, and time is a number. Its standard
--- input is Lua that calls script, sequence and step.
+-- Does the same in a server that keeps any crowd in a string, and in one that keeps a
+-- small one in a hash, and prints differences. Both are tables, and time is a number.
+-- Its standard input is Lua that calls script, sequence and step.
 
 local ALL = 2147483647
 local texts, servers, now, heard, seed, trace = {}, {}, 0, '', 0, {}
@@ -32,7 +32,7 @@ local function hash(key)
   return key.value or {}
 end
 
--- commands of a server with one key. Arguments are texts.
+-- commands are the commands of a server with one key. Arguments are texts.
 local commands = {
   TIME = function() return {string.format('%.0f', math.floor(now / 1000)), string.format('%.0f', now % 1000 * 1000)} end,
   GET = function(key)
@@ -133,7 +133,7 @@ local function run(server, name, argv)
   return answer
 end
 
--- fields are those of a key, as of a hash.
+-- fields returns the fields of a key, as of a hash.
 local function fields(key)
   local value = left(key).value
   if type(value) == 'table' then
@@ -152,7 +152,8 @@ local function fields(key)
   return all
 end
 
--- shown is what has not expired of a key: what the rule knows, and the rest.
+-- shown returns the entries of a key that have not expired: those that the rule knows,
+-- and the rest.
 local function shown(key)
   local ruled, rest, fault = {}, {}, nil
   local all = fields(key)
@@ -192,7 +193,7 @@ local function shown(key)
   return table.concat(ruled, '; '), table.concat(rest, '; '), fault
 end
 
--- wrong is what is wrong with the fields of a hash that follow from others.
+-- wrong returns a fault of the fields of a hash that follow from others, or nil.
 local function wrong(all)
   local written, ends, first, free, count, sum, kept = string.match(all.n, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
   if not kept then
@@ -227,7 +228,7 @@ local function wrong(all)
   end
 end
 
--- said is what an answer says, and when to ask again.
+-- said returns the text of an answer, and when to ask again.
 local function said(name, answer, argv)
   if type(answer) ~= 'table' then
     return name == 'acquire' and string.format('granted %s %.0f', argv[3], answer) or answer == 0 and 'ok' or tostring(answer)
@@ -243,8 +244,8 @@ local function said(name, answer, argv)
   return ({[2] = 'lost', [3] = 'heavy'})[answer[1]] or table.concat(answer, ' ')
 end
 
--- near reports whether two texts are the same apart from tokens: that of the short string is
--- known to 2 ms, see clock.lua, and a hash may have outlived what it held.
+-- near reports whether two texts are the same apart from tokens: the token of the short
+-- string is known to 2 ms, see clock.lua, and a hash may have outlived its entries.
 local function near(a, b)
   local token = string.rep('%d', 16)
   if string.gsub(a, token, '') ~= string.gsub(b, token, '') then
@@ -298,8 +299,8 @@ function sequence(n, crowd)
   end
 end
 
--- step calls a script at a time, while processes listen: yes, no, or late, when they only seem
--- to. `rule` is what the rule has then, if it takes part.
+-- step calls a script at a time, while processes listen: yes, no, or late, when they
+-- only seem to. `rule` is the rule's result then, if it takes part.
 function step(ms, listeners, name, argv, rule)
   now, heard, steps = ms, listeners, steps + 1
   trace[#trace + 1] = string.format('%.0f %s %s %s', ms, listeners, name, table.concat(argv, ' '))
@@ -327,7 +328,7 @@ function step(ms, listeners, name, argv, rule)
   elseif rule and rule ~= is[2].ruled then
     fail('the rule: ' .. rule .. '\na hash:   ' .. is[2].ruled)
   elseif is[1].retry ~= is[2].retry then
-    -- A hash may say too early when to ask again, and then it knows.
+    -- A hash may return too early a time to ask again, and then it knows.
     early = early + 1
     local exact, first = is[1].retry, is[2].retry
     if first > exact or first < 1 then

@@ -1,4 +1,4 @@
--- Runs the script that stands at SCRIPT, and notes what it asks of the server.
+-- Runs the script that stands at SCRIPT, and records its calls to the server.
 --
 -- answer  a table in Lua: the calls of the script with their replies, and its answer
 

@@ -1,10 +1,10 @@
--- Runs scripts as record.lua has noted them, and says what differs. Its standard input is
--- Lua that calls script and case. It runs under Lua 5.1 and 5.4.
+-- Runs scripts as record.lua has recorded them, and prints differences. Its standard
+-- input is Lua that calls script and case. It runs under Lua 5.1 and 5.4.
 
 local number = '^%-?%d+$'
 local scripts, failed, unordered = {}, 0, pairs
 
--- ordered is pairs in the order of the keys.
+-- ordered returns pairs in the order of the keys.
 local function ordered(t)
   local keys, i = {}, 0
   for k in unordered(t) do
@@ -37,7 +37,8 @@ local function compile(text, name)
   end
 end
 
--- same compares answers. A server is answered whole numbers; tostring shows those that are not.
+-- same compares answers. A server is answered whole numbers; tostring shows those that
+-- are not.
 local function same(a, b)
   if type(a) ~= type(b) then
     return false

@@ -51,8 +51,8 @@ func newLocker(b *testing.B, d database) *core.Locker {
 	return locks
 }
 
-// BenchmarkMariaDB measures free locks beside GET_LOCK by hand, which ends with its connection
-// and has no TTL, token or readers, and one key that all goroutines want.
+// BenchmarkMariaDB measures free locks beside GET_LOCK by hand, which ends with its
+// connection and has no TTL, token or readers, and one key that all goroutines want.
 func BenchmarkMariaDB(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	locks, db := newLocker(b, d), d.open(b)
@@ -78,7 +78,7 @@ func cycle(ctx context.Context, locks *core.Locker, key string) error {
 	return lease.Release(ctx)
 }
 
-// getLock locks a name in a session, which it has for that long.
+// getLock locks a name in a session, for as long as the session lasts.
 func getLock(ctx context.Context, db *sql.DB, name string) error {
 	c, err := db.Conn(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func getLock(ctx context.Context, db *sql.DB, name string) error {
 	return nil
 }
 
-// counting counts the Saves that won, and those that another process was faster than.
+// counting counts the Saves that won, and those that lost to another process.
 type counting struct {
 	*rows.Place
 	won, lost *atomic.Int64
@@ -110,8 +110,8 @@ func (p counting) Save(ctx context.Context, key string, old, e casstore.Entry) (
 	return ok, err
 }
 
-// BenchmarkReaders measures readers of one key in four processes: how many Saves lose for each
-// that wins.
+// BenchmarkReaders measures readers of one key in four processes: the number of Saves
+// that lose for each that wins.
 func BenchmarkReaders(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	const processes = 4

@@ -82,7 +82,8 @@ func TestSQLite_Check(t *testing.T) {
 	unfit(t, newStore(t, db, database{dialect: sqlstore.SQLite}), "in memory")
 }
 
-// A user who may read only is refused, and nothing has changed.
+// TestMariaDB_Rights shows that a user who may only read is refused, and that nothing
+// has changed.
 func TestMariaDB_Rights(t *testing.T) {
 	t.Parallel()
 	s := mariaDB.Get(t).NewDatabase(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A clock that is set back lets no hold last longer than it was meant to, and no token go back.
+// TestMariaDB_ClockSetBack shows that no hold lasts longer than intended after the clock
+// was set back, and that no token goes back.
 func TestMariaDB_ClockSetBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

@@ -27,7 +27,7 @@ type shop struct {
 	in    *sqlstore.Store
 }
 
-// newShop returns a process on the orders of d, whose locks are kept by way of locks.
+// newShop returns a process on the orders of d, whose locks are kept through locks.
 func newShop(t testing.TB, d, locks database, opts ...once.Option) *shop {
 	t.Helper()
 	_, db := locks.place(t)
@@ -69,13 +69,13 @@ func (d database) orders(t testing.TB) *sql.DB {
 
 func order(key string) once.Call { return once.Call{Name: "order", Key: key} }
 
-// insert is the effect of a run.
+// insert makes the effect of a run.
 func insert(ctx context.Context, q sqlstore.Querier, key string) error {
 	_, err := q.ExecContext(ctx, "INSERT INTO orders (name) VALUES ('"+key+"')")
 	return err
 }
 
-// count returns how many effects there are.
+// count returns the number of effects.
 func (s *shop) count(t testing.TB, key string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM orders WHERE name='"+key+"'").Scan(&n); err != nil {
@@ -84,7 +84,7 @@ func (s *shop) count(t testing.TB, key string) (n int) {
 	return n
 }
 
-// begin begins a transaction that is rolled back at the end of the test if it is open then.
+// begin begins a transaction. If it is open at the end of the test, it is rolled back.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -111,7 +111,8 @@ func (s *shop) work(t testing.TB, key string, end func(*sql.Tx) error) func(cont
 	}
 }
 
-// do runs key, and fails the test unless there is an answer of that attempt, by a run or a replay.
+// do runs key, and fails the test unless there is an answer of that attempt, by a run or
+// a replay.
 func (s *shop) do(t testing.TB, key string, attempt int, replayed bool) {
 	t.Helper()
 	out, err := s.runs.Do(context.Background(), order(key), s.work(t, key, (*sql.Tx).Commit))
@@ -124,7 +125,7 @@ func (s *shop) do(t testing.TB, key string, attempt int, replayed bool) {
 	}
 }
 
-// failed fails the test unless a run of work does, and leaves no order.
+// failed fails the test unless a run of work fails, and leaves no order.
 func (s *shop) failed(t testing.TB, key, why string, work func(ctx context.Context) (once.Answer, error)) error {
 	t.Helper()
 	out, err := s.runs.Do(context.Background(), order(key), work)
@@ -192,7 +193,7 @@ func TestCommit(t *testing.T) {
 				t.Errorf("got %v, want %v", err, once.ErrUnreplayable)
 			}
 		})
-		t.Run("an error of Commit is ignored", func(t *testing.T) {
+		t.Run("ignored error of Commit", func(t *testing.T) {
 			s.failed(t, "ignored", "was not committed", func(ctx context.Context) (once.Answer, error) {
 				tx := s.begin(t, ctx)
 				if err := errors.Join(insert(ctx, tx, "ignored"), tx.Rollback()); err != nil {
@@ -230,7 +231,7 @@ func TestCommit(t *testing.T) {
 			}
 			s.do(t, "second", 1, true)
 		})
-		t.Run("a repeat of what was committed", func(t *testing.T) {
+		t.Run("repeat after a commit", func(t *testing.T) {
 			out, err := s.runs.Do(t.Context(), order("repeat"), func(ctx context.Context) (once.Answer, error) {
 				if a, err := s.work(t, "repeat", commit)(ctx); err != nil {
 					return a, err
@@ -260,7 +261,7 @@ func TestCommit(t *testing.T) {
 				t.Errorf("got %d and %d bytes, %v, want the answer", len(out.Value), len(again.Value), errors.Join(err, err2))
 			}
 		})
-		t.Run("another process sees nothing before the end", func(t *testing.T) {
+		t.Run("nothing visible before COMMIT", func(t *testing.T) {
 			other := newShop(t, d, d)
 			_, err := s.runs.Do(t.Context(), order("open"), s.work(t, "open", func(tx *sql.Tx) error {
 				if _, err := other.runs.Do(t.Context(), order("open"), other.work(t, "open", commit)); err == nil {
@@ -273,7 +274,7 @@ func TestCommit(t *testing.T) {
 			}
 			other.do(t, "open", 1, true)
 		})
-		t.Run("the hold is given up", func(t *testing.T) {
+		t.Run("hold is released", func(t *testing.T) {
 			_, err := s.runs.Do(t.Context(), order("hold"), s.work(t, "hold", func(tx *sql.Tx) error {
 				if err := tx.Commit(); err != nil {
 					return err
@@ -293,7 +294,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// A holder that was paused, and whose run was taken over, cannot commit.
+// TestCommit_TakenOver shows that a holder that was paused, and whose run was taken
+// over, cannot commit.
 func TestCommit_TakenOver(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -398,7 +400,7 @@ func TestCommit_Refused(t *testing.T) {
 				if err := once.Commit(ctx, sqlstore.In(tx), a); !errors.Is(err, core.ErrUnsupported) {
 					t.Errorf("got %v, want %v", err, core.ErrUnsupported)
 				}
-				return a, nil // is saved as without Commit
+				return a, nil // saved as without Commit
 			})
 			if err != nil || string(out.Value) != "answer" {
 				t.Errorf("got %q and %v, want the answer", out.Value, err)
@@ -431,7 +433,8 @@ func elsewhere(t *testing.T, d database) *shop {
 	return newShop(t, d, d)
 }
 
-// A transaction may be open for longer than a TTL, before Commit and after.
+// TestCommit_OpenForLong shows that a transaction may be open for longer than a TTL,
+// before Commit and after.
 func TestCommit_OpenForLong(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -507,7 +510,8 @@ func locksTable(d database) string {
 	return "lockkit_locks"
 }
 
-// What a deadlock has rolled back is not committed in part.
+// TestCommit_DeadlockIgnored shows that a transaction that a deadlock has rolled back is
+// not committed in part.
 func TestCommit_DeadlockIgnored(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -544,7 +548,7 @@ func TestCommit_DeadlockIgnored(t *testing.T) {
 						deadlock(t, s, tx, key, d.driver == "pgx")
 					}
 					_ = tx.Commit()
-					return a, nil // as if nothing had been
+					return a, nil // as if nothing had happened
 				})
 				s.do(t, key, 2, false)
 			})
@@ -552,7 +556,8 @@ func TestCommit_DeadlockIgnored(t *testing.T) {
 	})
 }
 
-// deadlock makes tx the victim of a deadlock in the table that is called key, and ignores that.
+// deadlock makes tx the victim of a deadlock in the table that is called key, and
+// ignores that.
 func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Helper()
 	ctx := t.Context()
@@ -583,7 +588,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Fatal("the transaction was never chosen as the victim")
 }
 
-// A level at which a row is read as it was is refused, before anything is written.
+// TestCommit_Levels shows that an isolation level at which a row is read from a snapshot
+// is refused, before anything is written.
 func TestCommit_Levels(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -621,7 +627,8 @@ func TestCommit_Levels(t *testing.T) {
 	})
 }
 
-// behindProxy runs fn on each database with a proxy that knows its statements, for the orders.
+// behindProxy runs fn on each database with a proxy that knows its statements, for the
+// orders.
 func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string)) {
 	t.Helper()
 	t.Run("mariadb", func(t *testing.T) {
@@ -640,7 +647,8 @@ func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, pr
 	})
 }
 
-// The message with COMMIT, or its reply, is lost: what once alone could not decide.
+// TestCommit_Unanswered loses the message with COMMIT, or its reply: a case that once
+// alone could not decide.
 func TestCommit_Unanswered(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string) {
@@ -667,7 +675,8 @@ func TestCommit_Unanswered(t *testing.T) {
 	})
 }
 
-// Where the locks cannot be asked after Commit, it is not known what was committed, until they can.
+// TestCommit_NotKnown shows that the outcome is unknown while the locks cannot be asked
+// after Commit.
 func TestCommit_NotKnown(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
@@ -683,7 +692,7 @@ func TestCommit_NotKnown(t *testing.T) {
 					t.Errorf("got %v, want %v, unknown", err, core.ErrUnavailable)
 				}
 				proxy.Up()
-				eventually(t, func() error { // or the next call is refused, as the server is known to be down
+				eventually(t, func() error { // otherwise the next call is refused, because the server is known to be down
 					l, err := s.locks.TryAcquire(t.Context(), "the server is back")
 					if err != nil {
 						return err
@@ -700,8 +709,9 @@ func TestCommit_NotKnown(t *testing.T) {
 	})
 }
 
-// In a transaction with one snapshot MariaDB before 11.6 refuses a row that was changed since.
-// Later servers, where that is the default, take it on request.
+// TestCommit_MariaDBSnapshot shows that MariaDB before 11.6, in a transaction with one
+// snapshot, refuses a row that was changed since. Later servers, where that is the
+// default, accept it on request.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "innodb_snapshot_isolation")
@@ -738,7 +748,8 @@ func TestCommit_MariaDBSnapshot(t *testing.T) {
 	s.do(t, "one", 2, false)
 }
 
-// With autocommit off a transaction is not known from the next one.
+// TestCommit_MariaDBAutocommitOff shows that with autocommit off a transaction cannot be
+// distinguished from the next one.
 func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -750,7 +761,8 @@ func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	}
 }
 
-// An answer that the server does not take is refused before it is sent.
+// TestCommit_MariaDBTooLong shows that an answer that is too long for the server is
+// refused before it is sent.
 func TestCommit_MariaDBTooLong(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -765,7 +777,8 @@ func TestCommit_MariaDBTooLong(t *testing.T) {
 	}
 }
 
-// The callers' pool may be full of transactions for longer than a TTL.
+// TestCommit_FullPool shows that the callers' pool may be full of transactions for
+// longer than a TTL.
 func TestCommit_FullPool(t *testing.T) {
 	t.Parallel()
 	const ttl, callers = 6 * time.Second, 5
@@ -799,8 +812,8 @@ func TestCommit_FullPool(t *testing.T) {
 	}
 }
 
-// A run with Commit takes six statements in its transaction, five on PostgreSQL, and three
-// outside.
+// TestCommit_RoundTrips shows that a run with Commit takes six statements in its
+// transaction, five on PostgreSQL, and three outside.
 func TestCommit_RoundTrips(t *testing.T) {
 	t.Parallel()
 	sent := func(proxy *testserver.Proxy) (n int) {
@@ -842,7 +855,8 @@ func TestCommit_RoundTrips(t *testing.T) {
 	}
 }
 
-// A replica that can be written to has the rows of the locks, and is another database.
+// TestMariaDB_CommitOnReplica shows that a writable replica has the rows of the locks,
+// and is another database.
 func TestMariaDB_CommitOnReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartMariaDB(t, "log_bin = bin", "server_id = 1"), testserver.StartMariaDB(t, "server_id = 2")

@@ -21,7 +21,7 @@ type beside struct {
 	orders *sql.DB
 }
 
-// transaction is one of the orders.
+// transaction is a transaction on the orders.
 type transaction struct{ *sql.Tx }
 
 func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
@@ -45,7 +45,7 @@ func TestContract(t *testing.T) {
 			New: func(t testing.TB) func() store.Store {
 				d := d
 				if d.driver == "sqlite" { // where all cases would wait for one file, and for the disk
-					if strings.Contains(t.Name(), "/concurrency/") { // which take all there is of a processor
+					if strings.Contains(t.Name(), "/concurrency/") { // these take all of a processor
 						alone.Lock()
 						t.Cleanup(alone.Unlock)
 					}

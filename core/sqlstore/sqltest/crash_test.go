@@ -19,17 +19,17 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv makes the test binary a process that runs one call; it holds a plan, a line for each
-// field.
+// childEnv makes the test binary a process that runs one call; it holds a plan, a line
+// for each field.
 const childEnv = "LOCKKIT_COMMIT_CHILD"
 
-// plan is what a child does.
+// plan is the work of a child.
 type plan struct {
 	Driver, DSN, Key string
-	At               string // where it says so, and waits to be killed
+	At               string // where it reports that, and waits to be killed
 }
 
-// The moments at which a child says where it is. At the last but one it does not wait.
+// The moments at which a child reports its place. At the last but one it does not wait.
 const (
 	beforeCommit = "before Commit"
 	between      = "between Commit and COMMIT"
@@ -37,7 +37,7 @@ const (
 	afterCommit  = "after COMMIT"
 )
 
-// childMain is the main of a child.
+// childMain is the main function of a child.
 func childMain(text string) int {
 	fields := strings.Split(text, "\n")
 	p := plan{fields[0], fields[1], fields[2], fields[3]}
@@ -102,7 +102,8 @@ func childMain(text string) int {
 
 const childTTL = 3 * time.Second
 
-// Processes that are killed around their COMMIT: there is one order, and one answer.
+// TestCommit_Killed kills processes around their COMMIT: there is one order, and one
+// answer.
 func TestCommit_Killed(t *testing.T) {
 	t.Parallel()
 	kills := 10
@@ -141,7 +142,7 @@ func TestCommit_Killed(t *testing.T) {
 	})
 }
 
-// kill starts a child, and kills it where the plan says.
+// kill starts a child, and kills it at the moment of the plan.
 func kill(t *testing.T, p plan) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{p.Driver, p.DSN, p.Key, p.At}, "\n"), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
@@ -165,8 +166,8 @@ func kill(t *testing.T, p plan) {
 	child.Kill()
 }
 
-// settle asks until there is an answer, checks that there is one order for it, and reports
-// whether it is that of the child.
+// settle asks until there is an answer, checks that there is one order for it, and
+// reports whether it is that of the child.
 func (s *shop) settle(t *testing.T, key string) bool {
 	var out once.Outcome
 	var err error
@@ -176,7 +177,7 @@ func (s *shop) settle(t *testing.T, key string) bool {
 			break
 		}
 		if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrBusy) {
-			t.Logf("%s: %v", key, err) // of SQLite, which lets one write, and may say no
+			t.Logf("%s: %v", key, err) // of SQLite, which lets one write, and may refuse
 		}
 	}
 	if err != nil || string(out.Value) != fmt.Sprintf("%s by attempt %d", key, out.Attempt) {

@@ -14,7 +14,7 @@ func init() {
 	sql.Register("another of mysql", another{mysql.MySQLDriver{}})
 }
 
-// another is a driver that is not known, as one that traces another.
+// another is an unknown driver, such as one that traces another.
 type another struct{ of driver.Driver }
 
 func (d another) Open(dsn string) (driver.Conn, error) {
@@ -25,7 +25,7 @@ func (d another) Open(dsn string) (driver.Conn, error) {
 	return &traced{c.(connection)}, nil
 }
 
-// connection is one of a driver that is known.
+// connection is a connection of a known driver.
 type connection interface {
 	driver.Conn
 	driver.ConnBeginTx

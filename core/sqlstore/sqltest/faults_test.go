@@ -21,7 +21,8 @@ type faulty struct {
 	inserting, updating testserver.Match
 }
 
-// What a network loses, delays or doubles changes no outcome but to an unknown one.
+// TestFaults loses, delays and doubles messages: no outcome changes, except to an
+// unknown one.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) *faulty{
@@ -36,7 +37,8 @@ func TestFaults(t *testing.T) {
 		"postgres": func(t *testing.T) *faulty {
 			server := postgres.Get(t).NewDatabase(t)
 			proxy := testserver.NewPostgresProxy(t, server.Addr)
-			// By the simple protocol a request has the text of its statement, prepared or not.
+			// By the simple protocol a request has the text of its statement, prepared
+			// or not.
 			behind := server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")
 			return &faulty{
 				database{sqlstore.PostgreSQL, "pgx", server.URL()}, database{sqlstore.PostgreSQL, "pgx", behind}, proxy,
@@ -51,7 +53,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// shared is a claim on a key that others may hold too: it takes the way of Load and Save.
+// shared returns a claim on a key that others may hold too: it needs Load and Save.
 func shared(key string) store.Claim {
 	c := claim(key, long)
 	c.Weight = 1
@@ -74,7 +76,7 @@ func release(t *testing.T, s *sqlstore.Store, c store.Claim) {
 	}
 }
 
-// holders returns how many holds of key there are.
+// holders returns the number of holds of key.
 func holders(t *testing.T, s *sqlstore.Store, key string) int {
 	t.Helper()
 	state, err := s.Look(t.Context(), key)
@@ -84,7 +86,7 @@ func holders(t *testing.T, s *sqlstore.Store, key string) int {
 	return len(state.Holds)
 }
 
-// isUnknown reports whether err leaves open what has become of an operation.
+// isUnknown reports whether err leaves the outcome of an operation open.
 func isUnknown(err error) bool {
 	if err == nil {
 		return false
@@ -223,7 +225,8 @@ func eventually(t *testing.T, fn func() error) {
 	t.Fatalf("got %v after 30s, want nil", err)
 }
 
-// A server that is killed and comes back has all locks that it has granted.
+// TestMariaDB_Killed shows that a server that is killed and comes back has all locks
+// that it has granted.
 func TestMariaDB_Killed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)
@@ -248,7 +251,7 @@ func TestMariaDB_Killed(t *testing.T) {
 	eventually(t, func() error { return s.Release(t.Context(), c) })
 }
 
-// The error says what is wrong, and what to do.
+// TestErrors shows that an error names the fault and the remedy.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -314,7 +317,7 @@ func TestNew_Invalid(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// The dialect of another database is named as a reason.
+// TestWrongDialect shows that the dialect of another database is named as a reason.
 func TestWrongDialect(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

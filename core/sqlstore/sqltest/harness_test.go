@@ -24,7 +24,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few processors.
+// TestMain runs many tests per processor: most wait for time to pass or for a server.
 func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
@@ -79,7 +79,7 @@ func onMariaDB(t *testing.T, parameters ...string) database {
 	return database{sqlstore.MySQL, "mysql", mariaDB.Get(t).NewDatabase(t).DSN(parameters...)}
 }
 
-// notOnMySQL skips the test if the server is MySQL, for want of what MariaDB has.
+// notOnMySQL skips the test if the server is MySQL, which lacks a feature of MariaDB.
 func notOnMySQL(t *testing.T, want string) {
 	t.Helper()
 	if testserver.IsMySQL() {
@@ -87,8 +87,8 @@ func notOnMySQL(t *testing.T, want string) {
 	}
 }
 
-// isolation is a parameter of the DSN for the isolation level, by MariaDB's old name for it, or
-// MySQL's only one.
+// isolation returns a parameter of the DSN for the isolation level, by MariaDB's old
+// name for it, or MySQL's only one.
 func isolation(level string) string {
 	name := "tx_isolation"
 	if testserver.IsMySQL() {
@@ -138,12 +138,12 @@ func newStore(t testing.TB, db *sql.DB, d database) *sqlstore.Store {
 // long is a TTL that outlives a test.
 const long = time.Minute
 
-// claim is a usual claim of a new owner.
+// claim returns a usual claim of a new owner.
 func claim(key string, ttl time.Duration) store.Claim {
 	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: ttl}
 }
 
-// version is one that no row has had.
+// version returns an unused version.
 func version() int64 { return mathrand.Int64N(1<<62) + 1 }
 
 func take(t *testing.T, p *rows.Place, c store.Claim) (token uint64, ok bool) {
@@ -183,7 +183,7 @@ func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
 	return e
 }
 
-// save saves e over old, also if that was loaded long ago.
+// save saves e over old, even if that was loaded long ago.
 func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
 	t.Helper()
 	if e.Version == old.Version {

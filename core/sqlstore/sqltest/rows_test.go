@@ -15,13 +15,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Rows are changed by compare-and-set.
+// TestRows changes rows by compare-and-set.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
 		p, _ := d.place(t)
 		binary := []byte("\x00\xff'\\\n\xc3")
-		t.Run("a row is as it was saved", func(t *testing.T) {
+		t.Run("saved row", func(t *testing.T) {
 			none := load(t, p, "saved", true)
 			if none.Version != 0 || none.State != nil || none.Alone != (casstore.Alone{}) || none.Now.Year() < 2024 {
 				t.Fatalf("a key without a row: got %+v", none)
@@ -86,7 +86,7 @@ func TestRows(t *testing.T) {
 				}
 			}
 		})
-		t.Run("a usual claim leaves a row with a state alone", func(t *testing.T) {
+		t.Run("usual claim beside a state", func(t *testing.T) {
 			old := load(t, p, "state", false)
 			save(t, p, "state", old, casstore.Entry{Due: old.Now, State: []byte("{}")})
 			before := load(t, p, "state", false)
@@ -97,7 +97,7 @@ func TestRows(t *testing.T) {
 				t.Error("a refusal has changed the row")
 			}
 		})
-		t.Run("a clock that was set back", func(t *testing.T) {
+		t.Run("clock set back", func(t *testing.T) {
 			c := claim("back", long)
 			take(t, p, c)
 			old := load(t, p, "back", false)
@@ -129,7 +129,7 @@ func TestRows(t *testing.T) {
 				}
 			}
 		})
-		t.Run("a row that was swept and made anew", func(t *testing.T) {
+		t.Run("swept and new row", func(t *testing.T) {
 			old := load(t, p, "swept", false)
 			c := claim("swept", long)
 			token, _ := take(t, p, c)
@@ -199,8 +199,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// Neither Migrate nor the text for tools makes newer tables older, also if they were made after
-// Migrate has looked.
+// TestMigrate_Newer shows that neither Migrate nor the text for tools makes newer tables
+// older, even if they were made after Migrate has checked.
 func TestMigrate_Newer(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

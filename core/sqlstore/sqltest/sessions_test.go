@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Nothing depends on how a session of MariaDB is set.
+// TestMariaDB_Sessions shows that the settings of a session of MariaDB do not matter.
 func TestMariaDB_Sessions(t *testing.T) {
 	t.Parallel()
 	for name, parameters := range map[string][]string{
@@ -67,7 +67,7 @@ func TestMariaDB_Sessions(t *testing.T) {
 	}
 }
 
-// Nor on how one of PostgreSQL is set.
+// TestPostgreSQL_Sessions shows that those of PostgreSQL do not matter.
 func TestPostgreSQL_Sessions(t *testing.T) {
 	t.Parallel()
 	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
@@ -103,7 +103,8 @@ func TestPostgreSQL_Sessions(t *testing.T) {
 	}
 }
 
-// What does not commit by itself changes nothing, and says so.
+// TestMariaDB_AutocommitOff shows that a session that does not commit by itself changes
+// nothing, and returns an error.
 func TestMariaDB_AutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -117,7 +118,8 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 	unchanged(t, p, sound, held, "autocommit")
 }
 
-// A session that reads what is not committed would give an answer that is rolled back then.
+// TestMariaDB_ReadUncommitted refuses a session that reads uncommitted rows: it would
+// return an answer that is then rolled back.
 func TestMariaDB_ReadUncommitted(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -129,7 +131,8 @@ func TestMariaDB_ReadUncommitted(t *testing.T) {
 	unchanged(t, p, sound, held, "READ-UNCOMMITTED")
 }
 
-// A connection that the caller's code has left in a transaction.
+// TestOpenTransaction uses a connection that the caller's code has left in a
+// transaction.
 func TestOpenTransaction(t *testing.T) {
 	t.Parallel()
 	left := func(t *testing.T, d database) {
@@ -157,7 +160,8 @@ func TestOpenTransaction(t *testing.T) {
 	})
 }
 
-// Where the driver is not known a session is asked whether it is in a transaction.
+// TestAnotherDriver shows that a session of an unknown driver is asked whether it is in
+// a transaction.
 func TestAnotherDriver(t *testing.T) {
 	t.Parallel()
 	onMySQL := onMariaDB(t)
@@ -173,7 +177,7 @@ func TestAnotherDriver(t *testing.T) {
 	}
 }
 
-// unchanged fails the test unless p changes nothing, and Load says why.
+// unchanged fails the test unless p changes nothing, and Load returns the reason.
 func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string) {
 	t.Helper()
 	none := func(what string, ok bool, err error) {
@@ -204,8 +208,8 @@ func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string)
 	}
 }
 
-// A row that another transaction has locked holds up a call for a second at a time, and nothing
-// changes. The other holds of the process are extended.
+// TestLockedRow shows that a row that another transaction has locked holds up a call for
+// a second at a time, and nothing changes. The other holds of the process are extended.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) database{
@@ -259,7 +263,8 @@ func TestLockedRow(t *testing.T) {
 	}
 }
 
-// Nor does a locked row make anyone wait who has locked the row of the version meanwhile.
+// TestMariaDB_LockedRowIsNotAwaited shows that a statement does not wait for a locked
+// row if it has locked the row of the version meanwhile.
 func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "lock wait of a statement's own")

@@ -76,7 +76,8 @@ func TestCheckToken_NoTransaction(t *testing.T) {
 	})
 }
 
-// A deadlock rolls back the transaction, and the *sql.Tx goes on as if it had not.
+// TestMariaDB_CheckTokenAfterDeadlock shows that a deadlock rolls back the transaction,
+// and that the *sql.Tx goes on as if it had not.
 func TestMariaDB_CheckTokenAfterDeadlock(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)

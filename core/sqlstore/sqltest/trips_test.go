@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The usual lock is one round trip each way.
+// TestRoundTrips shows that the usual lock is one round trip each way.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) (database, *testserver.Proxy){
@@ -30,7 +30,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Parallel()
 			d, proxy := make(t)
 			db := d.open(t)
-			db.SetMaxOpenConns(1) // the one that has prepared the statements
+			db.SetMaxOpenConns(1) // the connection that has prepared the statements
 			d.place(t)
 			p := rows.New(db, d.dialect.Dialect) // a Store also sweeps
 			cycle := func() {
@@ -57,7 +57,8 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// A row that another transaction has locked costs one more round trip for all the others.
+// TestMariaDB_RoundTripsBesideALockedRow shows that a row that another transaction has
+// locked costs one more round trip for all the others.
 func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
 	t.Parallel()
 	server := mariaDB.Get(t).NewDatabase(t)

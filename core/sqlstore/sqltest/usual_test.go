@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The usual lock, by one statement each way.
+// TestUsual takes the usual lock, by one statement each way.
 func TestUsual(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -26,7 +26,7 @@ func TestUsual(t *testing.T) {
 			if !ok {
 				t.Fatal("a free key: got a refusal, want a grant")
 			}
-			for _, c := range []store.Claim{other, first} { // the lease itself is for the general way
+			for _, c := range []store.Claim{other, first} { // the lease itself needs Load and Save
 				if _, ok := take(t, p, c); ok {
 					t.Error("a held key: got a grant, want a refusal")
 				}
@@ -145,8 +145,8 @@ func TestUsual(t *testing.T) {
 	})
 }
 
-// In a rollback journal a COMMIT waits for readers: the row of a grant comes first, and then
-// the statement may fail and be rolled back.
+// TestSQLite_CommitFails shows a COMMIT that waits for readers in a rollback journal:
+// the row of a grant comes first, and then the statement may fail and be rolled back.
 func TestSQLite_CommitFails(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// script is a hook of a client that answers pipelines by the functions, in turn, and by the
-// last one from then on.
+// script is a hook of a client that answers pipelines by the functions, in turn, and by
+// the last one from then on.
 type script struct {
 	echo
 	acts []func(cmds []redis.Cmder) error
@@ -30,7 +30,8 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// As TestEachCallGetsItsOwnAnswer, for calls that go by DoAll.
+// TestEachBulkGetsItsOwnAnswers repeats TestEachCallGetsItsOwnAnswer for the calls of a
+// DoAll.
 func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 	t.Parallel()
 	say := func(cmds []redis.Cmder, v any) {
@@ -44,7 +45,7 @@ func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 		"panics":          func([]redis.Cmder) error { panic("a hook") },
 		"answers nothing": func([]redis.Cmder) error { return nil },
 		"answers a part":  func(cmds []redis.Cmder) error { say(cmds[:3], int64(0)); return nil },
-		"does not know the script, and fails": func(cmds []redis.Cmder) error {
+		"fails on unknown script": func(cmds []redis.Cmder) error {
 			for _, cmd := range cmds {
 				cmd.SetErr(unknownScript{})
 			}

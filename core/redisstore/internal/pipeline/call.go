@@ -11,22 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command on one key, which goes out once, alone or among others. A Pipeline
-// makes it. It gets its arguments, at most four texts and five numbers, and is given to
-// Do or DoWait once. It is not the caller's any more then.
+// Call is one command on one key, which is sent once, alone or among others. A Pipeline
+// makes it. It gets its arguments, at most four texts and five numbers, and is passed to
+// Do or DoWait once. After that it does not belong to the caller any more.
 //
-// Its arguments are pointers into itself, which saves an allocation for each, and
-// keeps their values out of the logs of the client's hooks.
+// Its arguments are pointers into itself, which saves an allocation for each, and keeps
+// their values out of the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
-	home     *sync.Pool // where it goes to be used again
-	script   *Script    // whose name it has; nil if it has the text, or is no script
+	home     *sync.Pool // to be used again
+	script   *Script    // nil if the call has its text, or calls no script
 	once     once
 	key      name
 	optional bool          // it is refused while the server is down
 	timed    bool          // its reply is the server's time
-	asking   bool          // its slot is about to be here
-	replicas int           // that a WAIT behind it waits for
+	asking   bool          // its slot is about to move here
+	replicas int           // that the WAIT behind it waits for
 	limit    time.Duration // of the WAIT, 0 for none
 
 	words  []any
@@ -36,7 +36,7 @@ type Call struct {
 	length int    // of its texts
 	value  []byte // of a SET
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the next fields
 	answer   any
 	err      error // the client's, while there is no reply
 	answered bool  // answer is the reply, and err redis.Nil or nil
@@ -73,14 +73,15 @@ func newCall(home *sync.Pool, key []byte) *Call {
 	return c
 }
 
-// Optional has c refused at once while its server is known to be down.
+// Optional makes c fail at once while its server is known to be down.
 func (c *Call) Optional() *Call {
 	c.optional = true
 	return c
 }
 
-// Timed has a reply of "OK" replaced by the server's time, in us, at a moment after c
-// was done, an int64. If that cannot be learned c has a *NoTimeError although it was done.
+// Timed replaces a reply of "OK" by the server's time at a moment after c was done,
+// an int64 in us. If the time is not known, c fails with a *NoTimeError although it was
+// done.
 func (c *Call) Timed() *Call {
 	c.timed = true
 	return c
@@ -103,13 +104,13 @@ func (c *Call) Num(v int64) *Call {
 	return c
 }
 
-// Word adds an argument that is shared by many calls.
+// Word adds an argument that many calls share.
 func (c *Call) Word(v any) *Call {
 	c.words = append(c.words, v)
 	return c
 }
 
-// again returns a call that asks for the same, to be sent after c has come back with
+// again returns a call with the same arguments, to be sent after c has returned with
 // nothing done.
 func (c *Call) again() *Call {
 	n := newCall(c.home, c.key)
@@ -137,8 +138,8 @@ func (c *Call) Clone() redis.Cmder {
 	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 
-// SetErr implements redis.Cmder. It keeps the first reply: go-redis gives the error that
-// ended a pipeline to calls too that were answered.
+// SetErr implements redis.Cmder. It keeps the first reply: go-redis passes the error
+// that ended a pipeline also to calls that were answered.
 func (c *Call) SetErr(err error) {
 	c.Cmd.SetErr(err)
 	v := c.Cmd.Val()
@@ -162,7 +163,7 @@ func (c *Call) result(err error) (any, error) {
 	return c.answer, c.err
 }
 
-// finish gives c its outcome, unless it has one.
+// finish sets the outcome of c, unless it has one.
 func (c *Call) finish(got Replicated, err error) {
 	if c.over.CompareAndSwap(false, true) {
 		c.got, c.fault = got, err

@@ -8,20 +8,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Class is what follows from an error reply. Its zero value is that of an unknown one: the
-// outcome is unknown.
+// Class has the consequences of an error reply. Its zero value is the class of an
+// unknown reply: the outcome is unknown.
 type Class struct {
-	// Unchanged: the server has changed nothing. Inside a script an error of a command comes
-	// up at its first write. The exception is NOPERM: it can come later, and the script then
-	// undoes its writes.
+	// Unchanged is true if the server has changed nothing. Inside a script the error of
+	// a command comes at its first write. The exception is NOPERM: it can come later,
+	// and the script then undoes its writes.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
-	// Hint is what to do about it on a server that is not fit for locks, or "".
+	// Hint is the advice for a server that is not fit for locks, or "".
 	Hint string
-	// displaced: the connection leads to a server that cannot be asked now, and perhaps
-	// another one has its name or its role. The idle connections of a client of one server
-	// are closed, so that later calls dial. All other errors leave them open.
+	// displaced is true if the connection leads to a server that cannot be asked now,
+	// and perhaps another server has its name or its role. The idle connections of a
+	// client of one server are closed, so that later calls dial. All other errors leave
+	// them open.
 	displaced bool
 }
 
@@ -30,7 +31,8 @@ var (
 	displaced = Class{Unchanged: true, displaced: true}
 )
 
-// scriptless is of servers that run no script, or not this one, and look before they begin.
+// scriptless is the class of servers that run no script, or not this one, and check that
+// before they begin.
 var scriptless = Class{Unchanged: true, Hint: "the server does not run the scripts: core/SERVERS.md says which do, and what to set"}
 
 // classes has the class of an error reply by its code.
@@ -55,7 +57,8 @@ var classes = map[string]Class{
 	"WRONGTYPE":   {Unchanged: true, Advice: "another program has a value of its own under this key (use another WithPrefix)"},
 }
 
-// texts has the class of an error reply with the code ERR, or with none, by how it begins.
+// texts has the class of an error reply with the code ERR, or with none, by its first
+// words.
 var texts = map[string]Class{
 	"max number of clients reached":       refusal, // the server closes the connection
 	"unknown command":                     {Unchanged: true, Hint: "the server lacks the command, or has renamed it: undo rename-command"},

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A Timed call is told a time of its server at which it was done.
+// TestTimed shows that a Timed call gets a time of its server at which it was done.
 func TestTimed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -71,10 +71,10 @@ func TestTimed(t *testing.T) {
 			}
 		}
 		if times == 0 || times > n/2 || since != 0 {
-			t.Errorf("%d calls were told %d times, %d of them none", n/2, times, since)
+			t.Errorf("got %d times for %d calls, %d of them without a time", times, n/2, since)
 		}
 	})
-	t.Run("a time that is not told", func(t *testing.T) {
+	t.Run("unknown time", func(t *testing.T) {
 		t.Parallel()
 		for name, action := range map[string]testserver.Action{
 			"refused": testserver.ErrorReply("NOPERM not you"), "lost": testserver.CloseReply, "no time": testserver.ErrorReply("ERR no"),
@@ -95,7 +95,7 @@ func TestTimed(t *testing.T) {
 				t.Errorf("%s: %v reads as a reply to the call", name, err)
 			}
 			if client.Exists(t.Context(), key).Val() == 0 {
-				t.Errorf("%s: vacuous: the call was not done", name)
+				t.Errorf("%s: test setup: the call was not done", name)
 			}
 		}
 	})
@@ -124,7 +124,7 @@ func TestTimed(t *testing.T) {
 			t.Errorf("refused: got %+v and %v", got, err)
 		}
 		for _, command := range []string{"set", "time", "wait"} {
-			proxy := testserver.NewRedisProxy(t, server.Addr) // in another one may be what came behind an earlier fault
+			proxy := testserver.NewRedisProxy(t, server.Addr) // another one may still have the rest of an earlier fault
 			p := newPipeline(t, testclient.Redis(t, proxy.Addr))
 			fault := proxy.Inject(testserver.Match{Command: command}, testserver.CloseReply)
 			got, err := wait(p, newKey())
@@ -134,7 +134,7 @@ func TestTimed(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a client that may have several servers", func(t *testing.T) {
+	t.Run("client of several servers", func(t *testing.T) {
 		t.Parallel()
 		p, key := newPipeline(t, struct{ redis.UniversalClient }{client}), newKey()
 		if _, err := timed(p, key); !errors.Is(err, pipeline.ErrElsewhere) || client.Exists(t.Context(), key).Val() != 0 {
@@ -143,7 +143,7 @@ func TestTimed(t *testing.T) {
 	})
 }
 
-// leaving is a hook that gives up on pipelines of calls while they are under way.
+// leaving is a hook that gives up on pipelines of calls while they are in flight.
 type leaving struct {
 	run  func(n int, cmds []redis.Cmder, next func() error) error // of the nth pipeline
 	n    int
@@ -163,18 +163,19 @@ func (h *leaving) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// done answers the SET, and tells the time.
+// done answers the SET, and the TIME.
 func (*leaving) done(cmd redis.Cmder) {
 	cmd.(*pipeline.Call).SetVal("OK")
 	cmd.SetErr(nil)
 }
 
-func (*leaving) tell(cmd redis.Cmder, second int64) {
+func (*leaving) setTime(cmd redis.Cmder, second int64) {
 	cmd.(interface{ SetVal(time.Time) }).SetVal(time.Unix(second, 0))
 	cmd.SetErr(nil)
 }
 
-// A hook that gives up has not said that the key is taken.
+// TestAHookGivesUpBeforeAWait shows that a hook that gives up does not mean that the key
+// is taken.
 func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
@@ -196,8 +197,8 @@ func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	}
 }
 
-// A time that comes after a hook has given up on its pipeline is for the calls of that
-// pipeline only, and is told to none that has ended.
+// TestALateTime shows that a time that comes after a hook has given up on its pipeline
+// is for the calls of that pipeline only. No finished call gets it.
 func TestALateTime(t *testing.T) {
 	t.Parallel()
 	timed := func(t *testing.T, p *pipeline.Pipeline) (any, error) {
@@ -234,7 +235,7 @@ func TestALateTime(t *testing.T) {
 			t.Errorf("the next one: got %v and %v", got, err)
 		}
 	})
-	t.Run("while the next call waits for its own", func(t *testing.T) {
+	t.Run("while the next call waits", func(t *testing.T) {
 		t.Parallel()
 		h := &leaving{}
 		var late redis.Cmder
@@ -245,9 +246,9 @@ func TestALateTime(t *testing.T) {
 			}
 			h.done(cmds[0])
 			if n == 3 {
-				h.tell(late, 1)
+				h.setTime(late, 1)
 			}
-			h.tell(cmds[1], 9)
+			h.setTime(cmds[1], 9)
 			return nil
 		}
 		p := start(t, "127.0.0.1:1", h)
@@ -258,7 +259,7 @@ func TestALateTime(t *testing.T) {
 		}
 	})
 	for name, late := range map[string]func(h *leaving, cmd redis.Cmder){
-		"while its caller looks":          func(h *leaving, cmd redis.Cmder) { h.tell(cmd, 9) },
+		"while its caller looks":          func(h *leaving, cmd redis.Cmder) { h.setTime(cmd, 9) },
 		"that fails, as its caller looks": func(_ *leaving, cmd redis.Cmder) { cmd.SetErr(context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) { // for the race detector

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverOf returns the way to the master of a key.
+// serverOf returns the server of a key.
 func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	if p.cluster == nil {
 		return p.server, nil
@@ -25,8 +25,9 @@ func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	return to, nil
 }
 
-// masterOf returns the master of a key. The client may first have to ask where the slots are.
-// The caller can leave that, which has Limit: the next call may find them.
+// masterOf returns the master of a key. The client may first have to ask where the slots
+// are. That takes at most Limit, and the caller can leave it: the next call may find
+// them.
 func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	if p.located.Load() {
 		return p.cluster.MasterForKey(ctx, key)
@@ -42,7 +43,7 @@ func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, err
 	})
 }
 
-// wayTo returns the way to a master, and whether there was one already.
+// wayTo returns the server of a master, and whether it was known.
 func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	way, known := p.masters.Load(master)
 	if !known {
@@ -51,8 +52,8 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	return way.(*server), known
 }
 
-// forget drops the ways that are not used, except one: their masters may be gone.
-// Callers that still have one of them may use it.
+// forget removes unused servers, except that of but: their masters may be gone. Callers
+// that still have one of them may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
 		if to := to.(*server); master != but && to.sender.unused() {
@@ -64,13 +65,13 @@ func (p *Pipeline) forget(but *redis.Client) {
 }
 
 // ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
-// since its slot is elsewhere: a TIME names no key, so that only a client of one server
+// because its slot is elsewhere. A TIME names no key, so only a client of one server
 // certainly sends it to the server of the call.
 var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
 
-// follow returns the way to the server that is to be asked for a key after the error reply
-// err, and whether the slot is about to move there. The client asks all servers where the
-// slots are, one of which may be silent, so the caller can leave that.
+// follow returns the server to ask for a key after the error reply err, and whether the
+// slot is about to move there. The client asks all servers where the slots are. One of
+// them may be silent, so the caller can leave that.
 func (p *Pipeline) follow(ctx context.Context, key name, err error) (to *server, asking bool, _ error) {
 	p.cluster.ReloadState(ctx)
 	addr, asking := redis.IsAskError(err)
@@ -105,10 +106,10 @@ func elsewhere(err error) bool {
 // replied reports whether err is an error reply with this code.
 func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// pursue waits until a call that has been sent n times, and was answered each time
-// that its slot is elsewhere, may be sent once more. It is false when it may not.
-// While a slot is handed over its two masters can name each other for a moment,
-// and a slot that moves to and fro can be a step ahead. The waits are half a
+// pursue waits before a call is sent once more that has been sent n times, and was
+// answered each time that its slot is elsewhere. It returns false if the call may not be
+// sent again. While a slot is handed over its two masters can name each other for a
+// moment, and a slot that moves to and fro can be a step ahead. The waits are half a
 // second together.
 func pursue(ctx context.Context, n int) bool {
 	if n > 10 {

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A client that may have few connections refuses one more at once.
+// TestWorkersFitThePool uses a client that may have few connections: it refuses one more
+// at once.
 func TestWorkersFitThePool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// watcher is a hook that keeps the context of so many calls, and waits for its
-// end if it is patient.
+// watcher is a hook that keeps the contexts of so many calls, and waits until they are
+// done if it is patient.
 type watcher struct {
 	echo
 	calls   int
@@ -41,7 +41,8 @@ func (w *watcher) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	return func(ctx context.Context, cmds []redis.Cmder) error { return w.see(ctx, cmds...) }
 }
 
-// What a client has of calls ends with them, or when they have taken too long.
+// TestTheClientsContextEnds shows that the contexts of a client are done when the calls
+// have returned, or have taken too long.
 func TestTheClientsContextEnds(t *testing.T) {
 	t.Parallel()
 	for name, calls := range map[string]int{"alone": 1, "alone, a client that can hang": 1, "together": 5} {

@@ -14,7 +14,7 @@ const Limit = 2 * time.Second
 // ErrNoAnswer is the error of a call that took longer than Limit.
 var ErrNoAnswer = fmt.Errorf("no answer within %v", Limit)
 
-// Bounded gives ctx a deadline of Limit if it has none that is sooner.
+// Bounded gives ctx a deadline of Limit, unless it has an earlier one.
 func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= Limit {
 		return ctx, func() {}
@@ -22,10 +22,10 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, Limit, ErrNoAnswer)
 }
 
-// Detached runs work where its caller can leave it, unless ctx has ended, and returns its
-// outcome, or the cause of ctx's end if that comes first. The client itself may not return
-// then: by default go-redis does not apply a context's deadline to a socket, and never its
-// cancellation.
+// Detached runs work so that its caller can leave it, unless ctx is done. It returns the
+// outcome of work, or the cause of ctx if that is done first. The client itself may not
+// return then: by default go-redis does not apply a context's deadline to a socket, and
+// never its cancellation.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, err error) {
 	if ctx.Err() != nil {
 		return value, context.Cause(ctx)

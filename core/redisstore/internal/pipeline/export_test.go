@@ -8,20 +8,20 @@ import (
 // CallSize is the size of a Call in bytes.
 const CallSize = unsafe.Sizeof(Call{})
 
-// Queued is how many calls wait behind others.
+// Queued returns the number of calls that wait behind others.
 func (p *Pipeline) Queued() int {
 	p.server.sender.mu.Lock()
 	defer p.server.sender.mu.Unlock()
 	return len(p.server.sender.queue)
 }
 
-// Stall sets when a worker no longer holds up the calls behind it. Call it before
-// the Pipeline is used.
+// Stall sets when a worker no longer holds up the calls behind it. Call it before the
+// Pipeline is used.
 func (p *Pipeline) Stall(d time.Duration) { p.server.sender.stall = d }
 
-// Enough sets how many calls have to wait for another worker. Call it before the
+// Enough sets the number of waiting calls that start another worker. Call it before the
 // Pipeline is used.
 func (p *Pipeline) Enough(n int) { p.server.sender.enough = n }
 
-// Unused tells that nothing is under way.
+// Unused reports whether nothing is in flight.
 func (p *Pipeline) Unused() bool { return p.server.sender.unused() }

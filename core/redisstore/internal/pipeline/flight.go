@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flight is some calls that the client sends together, and what goes behind them.
+// flight is some calls that the client sends together, and the commands behind them.
 type flight struct {
 	calls []*Call
 	own   bool // the client is one of go-redis itself
 	time  *clock
 	wait  *redis.Cmd
-	err   error // what the client returned
+	err   error // the client's
 }
 
-// fly sends calls together, and returns when the client has.
+// fly sends calls together, and returns when the client has returned.
 func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
 	f := &flight{calls: make([]*Call, 0, len(calls)), own: s.own}
 	for _, c := range calls {
@@ -33,8 +33,8 @@ func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
 	return f
 }
 
-// land gives each call its outcome, the first one last: who waits for all of them, one after
-// the other, wakes once. A call is not to be touched any more then.
+// land sets the outcome of each call, the first one last: a caller that waits for all of
+// them, one after the other, wakes once. A call must not be touched after that.
 func (f *flight) land() {
 	clean := f.own && f.failed() == nil
 	for _, c := range slices.Backward(f.calls) {
@@ -43,8 +43,9 @@ func (f *flight) land() {
 	}
 }
 
-// commands returns what is sent: the calls, with a TIME behind them if one is Timed, and
-// a WAIT behind that, which can last for longer than what the call has set.
+// commands returns the commands to send: the calls, a TIME behind them if one is Timed,
+// and a WAIT behind that. The WAIT lasts for at most the limit of its call, and at most
+// until the deadline of ctx, and for at least a millisecond.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
 	for _, c := range f.calls {
@@ -72,7 +73,7 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	return cmds
 }
 
-// send has the client send cmds.
+// send sends cmds by the client.
 func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -88,13 +89,14 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 	}
 	for _, c := range f.calls {
 		if f.failed() == nil && c.Cmd.Val() == nil && c.Cmd.Err() == nil {
-			f.err = errNoReply // a hook has given up, and has not said so
+			f.err = errNoReply // a hook has given up without an error
 		}
 	}
 }
 
-// failed returns the error that ended the flight, nil if the client came to its end. A hook
-// may have left a flight that failed under way: then what is not guarded must not be read.
+// failed returns the error that ended the flight, or nil if the client has sent all of
+// it. A hook may have left a failed flight under way: then unguarded fields must not be
+// read.
 func (f *flight) failed() error {
 	if isReply(f.err) {
 		return nil
@@ -149,14 +151,16 @@ var timeWords = []any{"time"}
 // NoRetry implements redis.Cmder.
 func (clock) NoRetry() bool { return true }
 
-// NoTimeError says that a Timed call was done, and that the server's time is not known.
+// NoTimeError is the error of a Timed call that was done without a known time of the
+// server.
 type NoTimeError struct{ cause error }
 
 func (e *NoTimeError) Error() string {
 	return "done, but the server's time is not known: " + e.cause.Error()
 }
 
-// Unwrap returns what became of the TIME, unless that is an error reply: it is none to the call.
+// Unwrap returns the error of the TIME, unless it is an error reply: that is not a reply
+// to the call.
 func (e *NoTimeError) Unwrap() error {
 	if e.Refused() {
 		return nil

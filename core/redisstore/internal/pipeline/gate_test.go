@@ -12,15 +12,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// gate is a hook of a client that holds up the first call, and counts what
-// is sent.
+// gate is a hook of a client that holds up the first call, and counts the calls.
 type gate struct {
 	open chan struct{}
 	once sync.Once
 	took chan struct{} // closed when the first call is held up
 
 	mu    sync.Mutex
-	sizes []int // of pipelines, 1 for what goes alone
+	sizes []int // of pipelines, 1 for a call alone
 	fail  func()
 
 	before func()   // it opens
@@ -33,7 +32,7 @@ func newGate() *gate {
 	return g
 }
 
-// close has the next call held up.
+// close makes the gate hold up the next call.
 func (g *gate) close() {
 	g.open, g.took, g.once = make(chan struct{}), make(chan struct{}), sync.Once{}
 }
@@ -81,8 +80,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crowd has many callers take keys of their own at once, behind one that is held up
-// at the gate until all of them wait. It returns the answers.
+// crowd makes many callers take keys of their own at once, behind one that is held up at
+// the gate until all of them wait. It returns the answers.
 func crowd(t *testing.T, p *pipeline.Pipeline, g *gate, all []string, ctxs ...context.Context) (errs []error) {
 	t.Helper()
 	errs = make([]error, len(all))

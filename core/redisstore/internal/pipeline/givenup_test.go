@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// impatient is a hook that gives up on calls at once, and leaves them under way:
-// they go on when they are let.
+// impatient is a hook that gives up on calls at once, and leaves them in flight: they go
+// on when they are let.
 type impatient struct {
 	let  chan struct{}
 	left sync.WaitGroup
@@ -49,8 +49,8 @@ func (h *impatient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// What a hook gave up on before it was written changes nothing, as its caller is
-// told, and also later.
+// TestNothingIsSentAfterAHookGaveUp shows that a call on which a hook gave up before it
+// was written changes nothing, even later. Its caller gets that as an error.
 func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error{
@@ -96,14 +96,14 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 			close(h.let)
 			h.left.Wait()
 			if n := proxy.Count(testserver.Match{Command: "evalsha"}); n != 0 {
-				t.Errorf("%d calls were sent after the callers were told that nothing had changed", n)
+				t.Errorf("got %d calls that were sent after their callers had learned that nothing had changed, want none", n)
 			}
 		})
 	}
 }
 
-// The commands of a pipeline that failed may be under way, so that none of them
-// is used again, even if it was answered.
+// TestNothingOfAFailedPipelineIsUsedAgain shows that no command of a failed pipeline is
+// used again, even if it was answered: it may be in flight.
 func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
 	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
 	t.Cleanup(func() { client.Close() })

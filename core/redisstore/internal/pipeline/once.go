@@ -5,24 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// once hands out the bytes of a call to its writer, one time. The bytes are to
-// be had nowhere else. So a call whose bytes nobody asked for was not sent, whenever the
-// client asks, and a call that was written cannot be written again. It is safe for
-// concurrent use. It is an argument of the call.
+// once hands out the bytes of a call to its writer, one time. There is no other way to
+// the bytes. So a call whose bytes were never asked for was not sent, whenever the
+// client asks, and a call that was written cannot be written again. It is an argument of
+// the call, and safe for concurrent use.
 type once struct {
 	bytes []byte
 	state atomic.Int32
 }
 
 const (
-	fresh   int32 = iota // nobody asked for the bytes
+	fresh   int32 = iota // the bytes were not asked for
 	joined               // the same, among others: to refuse them now would fail those
-	written              // they were handed out
+	written              // the bytes were handed out
 	revoked              // they never were and never will be
 )
 
-// board says that the call goes to the client now, alone or among others. It is false if
-// the caller has left.
+// board records that the call goes to the client now, alone or among others. It returns
+// false if the caller has left.
 func (o *once) board(alone bool) bool {
 	if alone {
 		return o.state.Load() == fresh
@@ -30,22 +30,22 @@ func (o *once) board(alone bool) bool {
 	return o.state.CompareAndSwap(fresh, joined)
 }
 
-// leave says that the caller leaves, and reports whether the call is revoked.
+// leave records that the caller leaves, and reports whether the call is revoked.
 func (o *once) leave() bool {
 	return o.state.CompareAndSwap(fresh, revoked) || o.state.Load() == revoked
 }
 
-// end says that the client has returned, and reports whether the call is revoked. A hook
-// that gave up on the call may have left it under way.
+// end records that the client has returned, and reports whether the call is revoked. A
+// hook that gave up on the call may have left it in flight.
 func (o *once) end() bool { return o.leave() || o.state.CompareAndSwap(joined, revoked) }
 
-// unsentError is the error of a call of which the server has nothing.
+// unsentError is the error of a call that never reaches the server.
 type unsentError struct{ error }
 
 func (e *unsentError) Unwrap() error { return e.error }
 
-// Sent reports whether a call that ended with err may have reached the server. If it is
-// false, the call has not, and never will.
+// Sent reports whether a call that failed with err may have reached the server. If Sent
+// returns false, the call has not, and never will.
 func Sent(err error) bool {
 	return err == nil || !errors.As(err, new(*unsentError))
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// odd is a hook that asks for the bytes of calls, or sets their errors, at other moments
+// odd is a hook that asks for the bytes of calls, or sets their errors, at other times
 // than go-redis.
 type odd struct {
 	before func(cmd redis.Cmder)
 	send   func(ctx context.Context, next func() error, later *sync.WaitGroup) error
-	later  *sync.WaitGroup // what goes on after it has returned
+	later  *sync.WaitGroup // the calls that go on after it has returned
 }
 
 func (h odd) run(ctx context.Context, cmds []redis.Cmder, next func() error) error {
@@ -61,8 +61,8 @@ func ask(cmd redis.Cmder) {
 	}
 }
 
-// Whenever the client asks for the bytes of a call, and whenever it sets an error, the call
-// is sent at most once, and counts as not sent only if it was not and never will be.
+// TestOnce shows that a call is sent at most once, whenever the client asks for its
+// bytes or sets an error. It counts as not sent only if it was not and never will be.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -100,7 +100,7 @@ func TestOnce(t *testing.T) {
 		"sets an early error":        {before: func(cmd redis.Cmder) { cmd.SetErr(errImpatient) }},
 		"sets an early unknown name": {before: func(cmd redis.Cmder) { cmd.SetErr(unknownScript{}) }},
 		"sets an early success":      {before: func(cmd redis.Cmder) { cmd.SetErr(nil) }},
-		"claims that the name is unknown, and sends later": {send: func(ctx context.Context, next func() error, later *sync.WaitGroup) error {
+		"claims unknown name, sends later": {send: func(ctx context.Context, next func() error, later *sync.WaitGroup) error {
 			later.Go(func() {
 				<-ctx.Done()
 				_ = next()
@@ -136,7 +136,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A reply stays although its pipeline fails later, and go-redis reports that to all its calls.
+// TestReplyIsKept shows that a reply stays although its pipeline fails later, and
+// go-redis reports that to all its calls.
 func TestReplyIsKept(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })

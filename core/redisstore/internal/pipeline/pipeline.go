@@ -16,12 +16,13 @@ type Pipeline struct {
 	server *server   // nil in a cluster
 
 	cluster *redis.ClusterClient // nil if it is none
-	located atomic.Bool          // the client knows where the slots are
+	located atomic.Bool          // the client knows the slots of the masters
 	masters sync.Map             // *redis.Client to *server
 	closed  atomic.Bool
 }
 
-// New returns a Pipeline that sends by client, which the caller closes after it.
+// New returns a Pipeline that sends by client. The caller closes client after the
+// Pipeline.
 func New(client redis.UniversalClient) *Pipeline {
 	p := &Pipeline{}
 	if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -33,7 +34,7 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, which is copied, with word as the first
+// Eval returns a call of a script on a key, which it copies, with word as the first
 // argument.
 func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	c := newCall(&p.calls, key)
@@ -42,7 +43,8 @@ func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	return c
 }
 
-// EvalTwo is Eval on two keys. In a Cluster both have to be in one slot.
+// EvalTwo returns a call like Eval's on two keys. In a Cluster both have to be in one
+// slot.
 func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha
@@ -50,7 +52,8 @@ func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call
 	return c
 }
 
-// SetNX returns SET key value NX PX ms. Its reply is "OK", or nil if the key exists.
+// SetNX returns a call of SET key value NX PX ms. Its reply is "OK", or nil if the key
+// exists.
 func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	c := newCall(&p.calls, key)
 	c.value = append(c.value, value...)
@@ -62,29 +65,29 @@ func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 // Replicated is the outcome of a call and of the WAIT behind it.
 type Replicated struct {
 	Reply    any
-	Replicas int64 // that have the write; not known if Err is not nil
+	Replicas int64 // with the write; not known if Err is not nil
 	Err      error // of the WAIT
 }
 
-// Do sends c, and once more if the server does not know the script, and returns the
-// reply. It waits until ctx ends, or for Limit. In a Cluster, a call whose slot has moved
-// follows it, for Limit once more, unless it is Timed: then it ends with ErrElsewhere. An
-// error reply is a redis.Error. Sent says of another error whether c may have reached the
-// server.
+// Do sends c and returns the reply. It sends c once more if the server does not know the
+// script. It waits until ctx is done, or for Limit. In a Cluster, a call whose slot has
+// moved follows it, for Limit once more, unless it is Timed: then Do fails with
+// ErrElsewhere. An error reply is a redis.Error. For another error, Sent reports whether
+// c may have reached the server.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	got, err := p.do(ctx, c)
 	return got.Reply, err
 }
 
-// DoWait is Do with a WAIT for as many replicas behind c, which lasts for limit at most. It
-// takes as long as ctx, which has to be Bounded. WAIT counts the replicas that have the
-// writes of its own connection, so both go in one pipeline.
+// DoWait sends c like Do, with a WAIT for as many replicas behind c, which lasts for at
+// most limit. It takes as long as ctx, which has to be Bounded. WAIT counts the replicas
+// that have the writes of its own connection, so both go in one pipeline.
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	c.replicas, c.limit = replicas, limit
 	return p.do(ctx, c)
 }
 
-// do sends c until it is where its key is, and the server knows its script.
+// do sends c until it reaches the server of its key, and that knows its script.
 func (p *Pipeline) do(ctx context.Context, c *Call) (Replicated, error) {
 	bound := func() (cancel context.CancelFunc) {
 		ctx, cancel = Bounded(ctx)
@@ -132,13 +135,13 @@ type Item struct {
 // Result is the outcome of one of many calls.
 type Result struct {
 	Reply any
-	Err   error // Sent says whether the call may have reached the server
+	Err   error // Sent reports whether the call may have reached the server
 }
 
-// DoAll sends a call of a script for each item, with word, its text and its number as
-// arguments. Those that go to one server go together, and servers are asked side by
-// side, so that one that hangs does not delay the replies of the others. It takes as
-// long as ctx, which has to be Bounded: then it returns the replies that have arrived.
+// DoAll sends a call of a script for each item, with word, the item's text and its
+// number as arguments. Calls to one server go together. Servers are asked side by side,
+// so that one that hangs does not delay the replies of the others. DoAll takes as long
+// as ctx, which has to be Bounded: then it returns the replies that have arrived.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
 	results := make([]Result, len(items))
 	groups := make(map[*server][]int)
@@ -166,9 +169,10 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 	return results
 }
 
-// doGroup sends calls of one script together to the server where their keys were last. If it
-// does not know the script, the first call goes again with the text, and then the others go
-// together. Others that have to be sent again go a few at a time, each to where its key is.
+// doGroup sends calls of one script together to the last known server of their keys. If
+// it does not know the script, the first call goes again with the text, and then the
+// others go together. Other calls that have to be sent again go a few at a time, each to
+// the server of its key.
 func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
 	results := to.doAll(ctx, calls)
 	var unknown []int
@@ -209,12 +213,12 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 	return results
 }
 
-// sideBySide is how many calls of a DoAll to a server are sent again at a time. Each has a
-// goroutine, and slots that move may have hundreds go again.
+// sideBySide is the number of calls of a DoAll to a server that are sent again at a
+// time. Each has a goroutine, and moving slots may send hundreds again.
 const sideBySide = 4
 
-// Enter returns nil unless the server is known to be down, then why. In a Cluster it
-// is always nil. It may wait for a moment for a probe that is under way.
+// Enter returns nil unless the server is known to be down, and the reason otherwise. In
+// a Cluster it always returns nil. It may wait a moment for a probe in flight.
 func (p *Pipeline) Enter(ctx context.Context) error {
 	if p.cluster != nil {
 		return nil
@@ -222,8 +226,8 @@ func (p *Pipeline) Enter(ctx context.Context) error {
 	return p.server.gate.Enter(ctx)
 }
 
-// Close ends the background work. It does not close the client. Calls can
-// still be made; no server is known to be down any more.
+// Close ends the background work. It does not close the client. Calls can still be made;
+// no server is known to be down any more.
 func (p *Pipeline) Close() {
 	p.closed.Store(true)
 	if p.server != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few
-// processors.
+// TestMain runs many tests per processor: most wait for time to pass or for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) {
 	if !parallel {
 		_ = flag.Set("test.parallel", "16")
 	}
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable() // clients log every server that a test has stopped
 	goleak.VerifyTestMain(m)
 }
 
@@ -45,7 +44,7 @@ var takeScript = pipeline.NewScript([]byte(`
 
 var errTaken = errors.New("another has the key")
 
-// take takes a key, with further texts behind it that mean nothing, and returns the
+// take takes a key, with further texts behind it that mean nothing. It returns the
 // reply, or errTaken.
 func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string) (any, error) {
 	c := p.Eval(takeScript, []byte(key), "acquire").Text("value of " + key)
@@ -59,7 +58,8 @@ func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string
 	return v, err
 }
 
-// takeAll is take for many keys at once, whose replies are those of the hook or server.
+// takeAll takes many keys at once, and returns the replies of the hook or
+// server.
 func takeAll(ctx context.Context, p *pipeline.Pipeline, all []string) []pipeline.Result {
 	items := make([]pipeline.Item, len(all))
 	for i, key := range all {
@@ -77,8 +77,8 @@ func mustTake(t testing.TB, p *pipeline.Pipeline, key string) {
 	}
 }
 
-// newKey is a key that nobody else uses. Hooks that answer by themselves read the number
-// at its end.
+// newKey returns an unused key. Hooks that answer by themselves read the number at its
+// end.
 func newKey() string { return "{test:" + rand.Text() + "}" }
 
 func newKeys(n int) []string {

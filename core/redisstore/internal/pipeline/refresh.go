@@ -11,30 +11,32 @@ import (
 )
 
 const (
-	// refreshInterval is the minimum time between two refreshes of a client. The PINGs of the
-	// first have mostly returned by then.
+	// refreshInterval is the minimum time between two refreshes of a client. The PINGs
+	// of the first have usually returned by then.
 	refreshInterval = 2 * Limit
-	// dropInterval is the minimum time between two times that idle connections are closed:
-	// the user's own calls connect anew each time.
+	// dropInterval is the minimum time between two closings of idle connections: the
+	// user's own calls connect anew each time.
 	dropInterval = time.Second
 )
 
-// late reports whether a call under ctx failed by its time, and not because its caller left.
+// late reports whether a call under ctx failed by its time, and not because its caller
+// left.
 func late(ctx context.Context, err error) bool {
 	var timeout net.Error
 	ok := errors.As(err, &timeout)
 	return ctx.Err() == context.DeadlineExceeded || errors.Is(err, ErrNoAnswer) || ok && timeout.Timeout()
 }
 
-// refresh sends a PING over each idle connection of the client, and over a new one if none
-// is idle. It follows a late call, for two reasons. A load balancer may have
-// forgotten the connection of that call: then others that were idle as long are silent too.
-// They leave the pool at once, so that later calls dial, and the client closes them when
-// their PINGs time out. Or the call was too short to connect, and the client has closed the
-// connection half made: a PING has Limit, and leaves a connection for later calls.
+// refresh sends a PING over each idle connection of the client, and over a new one if
+// none is idle. It follows a late call, for two reasons. First, a load balancer may have
+// forgotten the connection of that call: then others that were idle as long are silent
+// too. They leave the pool at once, so that later calls dial, and the client closes them
+// when their PINGs time out. Second, the call may have been too short to connect, and
+// the client has closed the connection half made. A PING has Limit, and leaves a
+// connection for later calls.
 //
-// Two connections of a pool are left to calls. A pipeline that finds no connection in the
-// pool for pipelines takes one of the other pool.
+// Two connections of a pool are left to calls. A pipeline that finds no connection in
+// the pool for pipelines takes one of the other pool.
 func (v *server) refresh() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,7 +53,7 @@ func (v *server) refresh() {
 	}
 }
 
-// idle returns how many connections of the client are idle: of the pool, and of the one
+// idle returns the number of idle connections of the client: in the pool, and in the one
 // for pipelines, which newer versions of go-redis have.
 func idle(client *redis.Client) [2]int {
 	stats := client.PoolStats()
@@ -74,8 +76,8 @@ func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any
 	return err
 }
 
-// inBackground starts n goroutines that run ping, or one if n is less. The client's time-outs
-// end them, or its Close.
+// inBackground starts n goroutines that run ping, but at least one. The client's
+// time-outs end them, or its Close.
 func inBackground(n int, ping func(context.Context)) {
 	for range max(n, 1) {
 		go func() {
@@ -87,8 +89,9 @@ func inBackground(n int, ping func(context.Context)) {
 	}
 }
 
-// drop closes the idle connections of the client in the background, within dropInterval. They
-// lead to a server that has lost its role, and new ones perhaps to the server that has it now.
+// drop closes the idle connections of the client in the background, within dropInterval,
+// and at most once in it. They lead to a server that has lost its role, and new ones
+// perhaps to the server that has it now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -106,8 +109,9 @@ func (v *server) drop() {
 	})
 }
 
-// closeIdle has the client write a command that fails over each idle connection. If other
-// calls take the connection first, there may be none left: a command would then dial.
+// closeIdle makes the client write a command that fails over each idle connection. If
+// other calls take the connection first, there may be none left: a command would then
+// dial.
 func closeIdle(ctx context.Context, client *redis.Client) {
 	for pipelined, n := range idle(client) {
 		for range n {

@@ -23,7 +23,7 @@ func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalCli
 	})
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	_, port, _ := strings.Cut(proxy.Addr, ":")
-	server.Restart("--cluster-announce-port", port) // 6.2 does not go by a CONFIG SET of it
+	server.Restart("--cluster-announce-port", port) // 6.2 ignores a CONFIG SET of it
 	testserver.Eventually(t, time.Minute, "all slots are served again", func() bool {
 		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
@@ -37,7 +37,8 @@ func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalCli
 	}
 }
 
-// A load balancer forgets idle connections without a word. One call finds that out.
+// TestRefresh_SilentIdleConnections makes a load balancer forget idle connections. One
+// call notices that.
 func TestRefresh_SilentIdleConnections(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {
@@ -88,7 +89,8 @@ func TestRefresh_SilentIdleConnections(t *testing.T) {
 	}
 }
 
-// To connect takes longer than any of the calls lasts. A connection is made nevertheless.
+// TestRefresh_SlowDial connects for longer than any of the calls lasts. A connection is
+// made nevertheless.
 func TestRefresh_SlowDial(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {
@@ -96,7 +98,7 @@ func TestRefresh_SlowDial(t *testing.T) {
 			t.Parallel()
 			proxy, clients := behindProxy(t)
 			p := newPipeline(t, clients[name])
-			// A call takes two trips at most, and a new connection three more.
+			// A call takes at most two trips, and a new connection three more.
 			const trip = 200 * time.Millisecond
 			proxy.Delay(trip / 2)
 			testserver.Eventually(t, time.Minute, "a call is answered", func() bool {

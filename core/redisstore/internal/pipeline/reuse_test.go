@@ -17,18 +17,17 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// echo is a hook of a client that needs no server: the answer to each call has
-// its key in it, and so has the error of one that is not answered. Now and then a
-// pipeline breaks, and tells that to calls that were answered long ago too, as
-// go-redis does.
+// echo is a hook of a client that needs no server: the answer to each call has its key
+// in it, and so has the error of one that is not answered. Now and then a pipeline
+// breaks, and reports that even to calls that were answered long ago, as go-redis does.
 type echo struct {
 	mu    sync.Mutex
-	alone []frame       // of calls that went alone
+	alone []frame       // of calls alone
 	given []redis.Cmder // of pipelines that were given up
 	late  atomic.Int64
 }
 
-// frame is a context that a client may go on to use, and what it said.
+// frame is a context that a client may go on to use, and its value and error.
 type frame struct {
 	ctx   context.Context
 	until time.Time
@@ -38,14 +37,14 @@ type frame struct {
 
 type ofCall struct{}
 
-// same tells that the context says the same as before.
+// same reports whether the context still has them.
 func (f *frame) same() (same bool) {
-	defer func() { _ = recover() }() // of one that is nothing any more
+	defer func() { _ = recover() }() // of a context that is not valid any more
 	until, _ := f.ctx.Deadline()
 	return until.Equal(f.until) && f.ctx.Value(ofCall{}) == f.key
 }
 
-// read is the key of a call.
+// read returns the key of a call.
 func read(cmd redis.Cmder) string { return fmt.Sprint(cmd.Args()[3]) }
 
 // answer answers with the number that the key ends with.
@@ -106,12 +105,12 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	}
 }
 
-// callers have 64 goroutines call p, some of which leave, and
-// return what went wrong first.
+// callers runs 64 goroutines that call p, some of which leave. It returns the first
+// fault.
 func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	var answered, failed, left atomic.Int64
 	first := make(chan string, 1)
-	tell := func(format string, args ...any) {
+	fault := func(format string, args ...any) {
 		select {
 		case first <- fmt.Sprintf(format, args...):
 		default:
@@ -133,13 +132,13 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 				case err == nil && got == int64(n):
 					answered.Add(1)
 				case err == nil:
-					tell("call %d was told the answer to call %v", n, got)
+					fault("call %d got the answer to call %v", n, got)
 				case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 					left.Add(1)
 				case strings.Contains(err.Error(), c):
 					failed.Add(1)
 				default:
-					tell("call %d failed with what is not about it: %v", n, err)
+					fault("call %d failed with another call's error: %v", n, err)
 				}
 				end()
 			}
@@ -162,13 +161,13 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	default:
 	}
 	if answered.Load() < 5000 || failed.Load() < 50 || left.Load() < 50 {
-		t.Errorf("vacuous: %d answered, %d failed, %d left", answered.Load(), failed.Load(), left.Load())
+		t.Errorf("test setup: %d answered, %d failed, %d left", answered.Load(), failed.Load(), left.Load())
 	}
 	return wrong
 }
 
-// Commands are used again. Whatever becomes of a pipeline, each caller hears of its
-// own call.
+// TestEachCallGetsItsOwnAnswer uses commands again. Whatever happens to a pipeline, each
+// caller gets the answer to its own call.
 func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*redis.Options){
@@ -185,7 +184,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 			if wrong := callers(t, p); wrong != "" {
 				t.Fatal(wrong) // such a Pipeline may never close
 			}
-			// Pipelines that were given up are answered now, all with one token.
+			// Abandoned pipelines are answered now, all with one token.
 			given, stop := h.given, make(chan struct{})
 			var late sync.WaitGroup
 			late.Go(func() {
@@ -221,13 +220,14 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 				ends[f.end] = true
 			}
 			if len(h.alone) == 0 || len(given) == 0 || h.late.Load() < 50 {
-				t.Errorf("vacuous: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
+				t.Errorf("test setup: %d calls alone, %d given up, %d errors came late", len(h.alone), len(given), h.late.Load())
 			}
 		})
 	}
 }
 
-// Calls that go together leave little behind, and no commands.
+// TestCommandsAreUsedAgain shows that calls that go together leave little behind, and no
+// commands.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
@@ -260,10 +260,9 @@ func TestCommandsAreUsedAgain(t *testing.T) {
 		least = min(least, round())
 	}
 	t.Logf("%d bytes a call", least)
-	// A call that makes a command leaves more than its size. The race
-	// detector has a sync.Pool lose every fourth thing that is put into it,
-	// and the bytes of the caller come on top: half the size is what a Pipeline
-	// that uses each again leaves then.
+	// A call that makes a command leaves more than its size. The race detector makes a
+	// sync.Pool lose every fourth value, and the bytes of the caller come on top. Then a
+	// Pipeline that uses each again leaves half the size.
 	if size := uint64(pipeline.CallSize); least >= size {
 		t.Errorf("%d bytes a call, a command has %d", least, size)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Script is a Lua program. A server is sent its name, and its text if the server does
-// not know that.
+// not know the name.
 type Script struct {
 	source []byte
 	sha    []byte // the name under which servers cache it, in hex
@@ -15,7 +15,7 @@ type Script struct {
 // NewScript returns the script with this text, which must not change any more.
 func NewScript(source []byte) *Script {
 	var sum [sha1.Size]byte
-	// SHA-1 is what Redis names a script by, and secures nothing.
+	// Redis names a script by its SHA-1, which secures nothing.
 	unenforced(func() { sum = sha1.Sum(source) })
 	return &Script{source: source, sha: []byte(hex.EncodeToString(sum[:]))}
 }

@@ -12,40 +12,41 @@ import (
 )
 
 const (
-	// stallAfter is how long calls wait for those that are under way before they go
-	// on another connection: that one may have gone silent.
+	// stallAfter is the time after which calls do not wait any more for those in flight,
+	// but go on another connection: that one may have gone silent.
 	stallAfter = 5 * time.Millisecond
-	// enough is how many calls have to wait to go beside those that are under way:
-	// with several pipelines the client works while the server does.
+	// enough is the number of waiting calls that go beside those in flight: with several
+	// pipelines the client works while the server does.
 	enough = 16
-	// maxBeside is how many pipelines are under way at most, if none has stalled.
+	// maxBeside is the maximum number of pipelines in flight, if none has stalled.
 	maxBeside = 4
-	// maxWorkers bounds the connections that workers use up. One that hangs for
-	// longer than forgetAfter does not count any more: without time-outs of the
-	// client's own it may do so for ever, and the pool is then the bound.
+	// maxWorkers bounds the connections that workers use up. One that hangs for longer
+	// than forgetAfter does not count any more: without time-outs of the client's own it
+	// may do so for ever, and the pool is then the bound.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// distrustFor is how long no caller sends by itself after one was held for longer than
-	// forgetAfter: a hook or a dialer of the client does not heed the end of a call.
+	// distrustFor is how long no caller sends by itself after one was held for longer
+	// than forgetAfter: a hook or a dialer of the client does not heed the deadline of a
+	// call.
 	distrustFor = time.Minute
-	// idleFor is how long a worker is idle before it ends.
+	// idleFor is how long a worker is idle before it returns.
 	idleFor = 50 * time.Millisecond
-	// maxBatch is how many calls go in one pipeline.
+	// maxBatch is the maximum number of calls in one pipeline.
 	maxBatch = 128
-	// maxBytes is how much text goes in one pipeline.
+	// maxBytes is the maximum length of text in one pipeline.
 	maxBytes = 64 << 10
 )
 
-// sender sends calls to one server. A call that finds no other under way goes at once
-// and alone; those that come while one is under way go together, in one pipeline,
-// when that has come back, or when they are many.
+// sender sends calls to one server. A call that finds no other in flight goes at once
+// and alone. Calls that come while one is in flight go together, in one pipeline, when
+// that has returned, or when they are many.
 type sender struct {
 	client redis.UniversalClient
-	own    bool          // it is one of go-redis itself
+	own    bool          // the client is one of go-redis itself
 	brief  bool          // the client ends a call at its deadline
 	stall  time.Duration // when a worker no longer holds up the calls behind it
 	enough int           // calls that wait for another worker
-	beside int           // how many workers there are at most, if none has stalled
+	beside int           // maximum number of workers, if none has stalled
 
 	mu      sync.Mutex
 	queue   []*Call
@@ -56,12 +57,12 @@ type sender struct {
 	closed  bool      // no worker is idle
 }
 
-// worker is a goroutine that sends the calls that wait, one batch after the other, until
-// none is left. Then it is idle for a moment: to wake it costs less than a new one with
+// worker is a goroutine that sends the waiting calls, one batch after the other, until
+// none is left. Then it is idle for a moment: waking it costs less than a new one with
 // its stack.
 type worker struct {
-	more  chan struct{} // receives when it goes on, closed when it ends
-	since time.Time     // when the batch under way began, or the last one ended
+	more  chan struct{} // receives when it goes on, closed when it returns
+	since time.Time     // when the batch in flight began, or the last one returned
 	batch []*Call
 }
 
@@ -69,15 +70,15 @@ func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
-		// Time-outs of the socket would not do, however short: they are for one
-		// reading or writing each, and a new connection takes several.
+		// Time-outs of the socket would not do, however short: each is for one read or
+		// write, and a new connection takes several.
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
 }
 
-// poolSize returns how many connections a client may have. Some clients refuse one more
-// instead of waiting.
+// poolSize returns the maximum number of connections of a client. Some clients refuse
+// one more instead of waiting.
 func poolSize(o *redis.Options) int {
 	if o.MaxActiveConns > 0 {
 		return min(o.PoolSize, o.MaxActiveConns)
@@ -85,7 +86,7 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-// do sends c once and returns its outcome. It waits for that until ctx ends or for Limit.
+// do sends c once and returns its outcome. It waits until ctx is done or for Limit.
 func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -98,7 +99,8 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return c.await(ctx)
 }
 
-// doAll sends calls in one pipeline. It waits until ctx ends, and returns what has arrived.
+// doAll sends calls in one pipeline. It waits until ctx is done, and returns the results
+// that have arrived.
 func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	go func() { s.fly(ctx, calls).land() }()
 	results := make([]Result, len(calls))
@@ -109,14 +111,14 @@ func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// await waits for the outcome of c until ctx ends. The error says whether c was sent.
+// await waits for the outcome of c until ctx is done. The error says whether c was sent.
 func (c *Call) await(ctx context.Context) (Replicated, error) {
 	got, err, back := c.outcome(ctx)
 	if err == nil || errors.As(err, new(*NoTimeError)) {
 		if back && c.clean {
 			c.home.Put(c)
 		}
-		return got, err // a call that was done was sent, whatever a hook made of that
+		return got, err // a call that was done was sent, whatever error a hook has set
 	}
 	if c.once.leave() || back && c.once.end() {
 		err = &unsentError{err}
@@ -144,10 +146,11 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 	return got, context.Cause(ctx), false
 }
 
-// send has a worker send c. A caller that cannot leave need not be able to: if nothing else
-// is under way it sends c by itself, which spares two switches of goroutines. A hook or a
-// dialer that does not heed the end of the call can then hold the caller beyond Limit, but only
-// this one: the others go by workers meanwhile, and for distrustFor after that.
+// send makes a worker send c. For a caller that cannot leave there is a shorter way: if
+// nothing else is in flight it sends c by itself, which saves two switches of
+// goroutines. A hook or a dialer that does not heed the deadline of the call can then
+// hold the caller beyond Limit, but only this one: meanwhile the others go by workers,
+// and for distrustFor after that.
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(Limit)
@@ -169,13 +172,12 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	s.mu.Unlock()
 }
 
-// dismiss says that w is not at work any more.
+// dismiss removes w from the working ones.
 func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// engage starts a worker if none is at work but such as have stalled, or if enough calls
-// wait.
+// engage starts a worker if all that are working have stalled, or if enough calls wait.
 func (s *sender) engage(now time.Time) {
 	prompt, under := 0, 0
 	for _, w := range s.working {
@@ -202,7 +204,7 @@ func (s *sender) engage(now time.Time) {
 	w.more <- struct{}{}
 }
 
-// work sends batches while there are calls. Where calls went together their callers have
+// work sends batches while there are calls. If calls went together, their callers have
 // just been woken: they run first, so that their next calls go together too.
 func (s *sender) work(w *worker) {
 	for range w.more {
@@ -214,7 +216,7 @@ func (s *sender) work(w *worker) {
 	}
 }
 
-// carry sends the batch of w, and returns how many calls went.
+// carry sends the batch of w, and returns the number of its calls.
 func (s *sender) carry(w *worker) int {
 	ctx := w.batch[0].ctx
 	if len(w.batch) > 1 {
@@ -230,8 +232,8 @@ func (s *sender) carry(w *worker) int {
 	return len(f.calls)
 }
 
-// take gives w the calls that wait, or some of them. If there are none, w is idle. A long
-// value goes alone, so as not to hold up others.
+// take moves waiting calls to the batch of w. If there are none, w is idle. A long value
+// goes alone, so that it does not hold up others.
 func (s *sender) take(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,14 +252,14 @@ func (s *sender) take(w *worker) bool {
 	return n > 0
 }
 
-// unused reports whether nothing is under way.
+// unused reports whether nothing is in flight.
 func (s *sender) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.working)+len(s.idle) == 0
 }
 
-// watch has check called soon, unless it will be.
+// watch schedules a check, unless one is scheduled.
 func (s *sender) watch() {
 	if !s.watched {
 		s.watched = true

@@ -31,7 +31,7 @@ func TestCallsGoTogether(t *testing.T) {
 		p.Enough(math.MaxInt)
 		return p, g
 	}
-	t.Run("those that come while one is under way go in one pipeline, each with its own answer", func(t *testing.T) {
+	t.Run("one pipeline, own answers", func(t *testing.T) {
 		t.Parallel()
 		p, g := setup(t, server.Addr)
 		all := newKeys(40)
@@ -49,7 +49,7 @@ func TestCallsGoTogether(t *testing.T) {
 			t.Errorf("calls went as %s, want the first one alone and then all others", got)
 		}
 	})
-	t.Run("a crowd behind one that is under way goes on a second one beside it", func(t *testing.T) {
+	t.Run("crowd on a second connection", func(t *testing.T) {
 		t.Parallel()
 		client, g := testclient.Redis(t, server.Addr), newGate()
 		client.AddHook(g)
@@ -79,7 +79,7 @@ func TestCallsGoTogether(t *testing.T) {
 			t.Errorf("calls went as %s, want the first one alone and sixteen together", got)
 		}
 	})
-	t.Run("more than a pipeline takes go in several", func(t *testing.T) {
+	t.Run("several pipelines", func(t *testing.T) {
 		t.Parallel()
 		p, g := setup(t, server.Addr)
 		for i, err := range crowd(t, p, g, newKeys(600)) {
@@ -109,7 +109,7 @@ func TestCallsGoTogether(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a caller that leaves before the others go is not taken along, and is told so", func(t *testing.T) {
+	t.Run("caller that leaves early", func(t *testing.T) {
 		t.Parallel()
 		p, g := setup(t, server.Addr)
 		all := newKeys(3)
@@ -124,7 +124,7 @@ func TestCallsGoTogether(t *testing.T) {
 			t.Error("its call was sent")
 		}
 	})
-	t.Run("a server that has forgotten its scripts gets them again", func(t *testing.T) {
+	t.Run("forgotten scripts", func(t *testing.T) {
 		t.Parallel()
 		forgetful := testserver.StartRedis(t)
 		p, g := setup(t, forgetful.Addr)
@@ -134,7 +134,7 @@ func TestCallsGoTogether(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a connection that breaks leaves no call without an answer, and none is taken for granted", func(t *testing.T) {
+	t.Run("broken connection", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		p, g := setup(t, proxy.Addr)
@@ -149,7 +149,7 @@ func TestCallsGoTogether(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a client that panics tells each caller", func(t *testing.T) {
+	t.Run("panicking client", func(t *testing.T) {
 		t.Parallel()
 		p, g := setup(t, server.Addr)
 		g.fail = func() { panic("a hook") }
@@ -159,7 +159,7 @@ func TestCallsGoTogether(t *testing.T) {
 			}
 		}
 	})
-	t.Run("those behind one whose reply is lost are held up for a moment only", func(t *testing.T) {
+	t.Run("lost reply holds up briefly", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		p := newPipeline(t, testclient.Redis(t, proxy.Addr))
@@ -173,7 +173,7 @@ func TestCallsGoTogether(t *testing.T) {
 		_, err := take(ctx, p, all[0]) // the first, and alone
 		unknown(t, "the call whose reply was lost", err)
 		fault.Await(t)
-		// A machine may stand still until the lost one is given up.
+		// A machine may stand still until the client has given up on the lost call.
 		for tries := 1; ; tries++ {
 			all := newKeys(10)
 			hang := proxy.Inject(testserver.Match{Arg: all[0]}, testserver.DropReply)

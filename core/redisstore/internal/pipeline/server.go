@@ -14,23 +14,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// server is the way to one server, with its state, and another way to it. A pool
-// of go-redis that could not connect a number of times fails for up to a second more
-// without trying, so for that time there is a client of the Pipeline's own.
+// server sends to one server, has its state, and has another way to it. A pool of
+// go-redis that could not connect a number of times fails for up to a second more
+// without trying. For that time there is a client of the Pipeline's own.
 type server struct {
 	sender *sender
 	gate   outage.Gate
-	client *redis.Client // nil if it cannot be probed, or no more
+	client *redis.Client // nil if it cannot be probed, or is closed
 	named  bool          // its address may lead to another server later; in a Cluster the client looks for that
 
 	mu        sync.Mutex
-	spare     *sender   // on the connections of the probe that ended an outage; nil mostly
+	spare     *sender   // on the connections of the probe that ended an outage; usually nil
 	refreshed time.Time // when the last refresh began
 	dropped   time.Time // when idle connections were closed last
 	dropping  bool      // they are about to be closed
 }
 
-// newServer returns the way by client. It is not probed if the Pipeline is closed.
+// newServer returns the server of client. It is not probed if the Pipeline is closed.
 func newServer(client redis.UniversalClient, closed bool) *server {
 	v := &server{sender: newSender(client)}
 	v.sender.closed = closed
@@ -41,8 +41,8 @@ func newServer(client redis.UniversalClient, closed bool) *server {
 	return v
 }
 
-// do sends c once and returns its outcome. It refuses c if c is optional and the server is
-// known to be down.
+// do sends c once and returns its outcome. It refuses c if c is optional and the server
+// is known to be down.
 func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 	if c.optional {
 		if err := v.gate.Enter(ctx); err != nil {
@@ -77,7 +77,7 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// judge notes the outcome of a call, and returns its error. It adds the error of the
+// judge records the outcome of a call, and returns its error. It adds the error of the
 // connection if the client's has none: the client dials for longer than some calls last.
 func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
 	switch {
@@ -99,13 +99,17 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	return err
 }
 
-// probe asks the server for nothing, on a connection of its own.
+// probe sends a PING, on a connection of its own.
 func (v *server) probe(ctx context.Context) error {
 	o := *v.client.Options()
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 dials on by itself
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
-	// The client writes to its own one while it connects, and to close a client waits for that.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// The client writes to its own configuration while it connects, and closing a client
+	// waits for that. A new client would look up the server's name to learn its kind of
+	// endpoint, for up to two seconds.
+	o.MaintNotificationsConfig = &maintnotifications.Config{
+		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
+	}
 	o.PushNotificationProcessor = nil
 	client := redis.NewClient(&o)
 	client.AddHook(greeting{})
@@ -124,8 +128,8 @@ func (v *server) probe(ctx context.Context) error {
 }
 
 // greeting is a hook that ends a connection to a server that has too many clients, with
-// what it said. go-redis takes that for an old server that does not know HELLO, and goes on
-// with a connection that the server has closed.
+// the server's error. go-redis takes that for an old server that does not know HELLO,
+// and goes on with a connection that the server has closed.
 type greeting struct{}
 
 func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -144,7 +148,7 @@ func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// lend has calls go by a sender for a time, if they find no other connection.
+// lend lets calls that find no other connection go by spare for a time.
 func (v *server) lend(spare *sender, most time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -156,12 +160,12 @@ func (v *server) lend(spare *sender, most time.Duration) {
 			v.spare = nil
 		}
 		spare.close()
-		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() }) // calls have ended by then
+		time.AfterFunc(forgetAfter, func() { _ = spare.client.Close() }) // calls have returned by then
 	})
 }
 
-// other returns the sender on the Pipeline's own connections for a call that was not sent,
-// since no connection could be made, or nil.
+// other returns the sender on the Pipeline's own connections for a call that was not
+// sent because no connection could be made, or nil.
 func (v *server) other(err error) *sender {
 	if dialed(err) == nil || Sent(err) {
 		return nil
@@ -171,13 +175,13 @@ func (v *server) other(err error) *sender {
 	return v.spare
 }
 
-// close ends idle workers, the probe that is under way, and the Pipeline's own connections.
+// close ends idle workers, the probe in flight, and the Pipeline's own connections.
 func (v *server) close() {
 	v.sender.close()
 	v.gate.Close()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.client = nil // no probe is under way any more
+	v.client = nil // no probe is in flight any more
 	if v.spare != nil {
 		v.spare.close()
 		_ = v.spare.client.Close()
@@ -185,7 +189,7 @@ func (v *server) close() {
 	}
 }
 
-// answers reports whether a server has answered, whatever it was.
+// answers reports whether a server has answered, with any reply.
 func answers(err error) bool {
 	if err == nil || isReply(err) {
 		return true
@@ -194,7 +198,7 @@ func answers(err error) bool {
 	return errors.As(err, &noTime) && noTime.Refused()
 }
 
-// isReply reports whether err is a server's reply. Most replies are wrapped by nothing, and
+// isReply reports whether err is a server's reply. Most replies are not wrapped, and
 // errors.As would allocate.
 func isReply(err error) bool {
 	if _, is := err.(redis.Error); is {
@@ -203,8 +207,8 @@ func isReply(err error) bool {
 	return err != nil && errors.As(err, new(redis.Error))
 }
 
-// dialed returns the error of a connection that could not be made, nil if err is
-// another one.
+// dialed returns the error of a connection that could not be made, or nil for another
+// error.
 func dialed(err error) *net.OpError {
 	if err == nil {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// sleeper is a hook that does not heed the context of a call, which takes as long as it says.
+// sleeper is a hook that does not heed the context of a call, and takes as long as it is
+// set to.
 type sleeper struct {
 	echo
 	takes time.Duration

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// class is what follows from an error of a database for the statement that it answers.
+// class is the consequence of an error of a database for the statement that it answers.
 type class int
 
 const (
@@ -23,8 +23,8 @@ const (
 // errPresent is an error of class present.
 var errPresent = errors.New("the row is there already")
 
-// classify returns err so that it matches store.ErrUnavailable if nothing was changed, and
-// casstore.ErrConflict or errPresent too if that is the reason.
+// classify returns err so that it matches store.ErrUnavailable if nothing was changed,
+// and casstore.ErrConflict or errPresent too if that is the reason.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -40,9 +40,9 @@ func classify(err error) error {
 	return err
 }
 
-// classOf knows errors by the fields and methods that those of the drivers have, whatever
-// dialect was chosen. What it does not know is of class unknown: a proxy has errors of its own,
-// in the numbers of none or of the wrong one.
+// classOf knows the errors of drivers by their fields and methods, for any dialect.
+// Errors that it does not know have the class unknown: a proxy has errors of its own, in
+// the numbers of no database or of another one.
 func classOf(err error) class {
 	if state := stateOf(err); state != "" {
 		return classOfState(state)
@@ -66,8 +66,9 @@ func stateOf(err error) string {
 	return ""
 }
 
-// classOfState is for PostgreSQL. An error there ends the transaction, which is that of the
-// statement, unless the session ends too: its COMMIT may be under way then.
+// classOfState reads the SQLSTATE of an error of PostgreSQL. An error there ends the
+// transaction, which is that of the statement, unless the session ends too: then its
+// COMMIT may be in flight.
 //
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
@@ -76,7 +77,7 @@ func classOfState(state string) class {
 		return conflict
 	case "40003": // statement completion unknown
 		return unknown
-	case "57014", "57P03", "57P05": // cancelled; not ready for sessions; ended as it was idle
+	case "57014", "57P03", "57P05": // canceled; not ready for sessions; ended because it was idle
 		return unchanged
 	}
 	switch state[:2] {
@@ -91,10 +92,10 @@ func classOfState(state string) class {
 	return unknown // also 08 connections, 57 operators, 58 system, XX internal
 }
 
-// classOfNumber is for the field Number, which an error of go-sql-driver/mysql has. An error
-// that the server finds in a statement rolls it back, or the transaction too. Numbers of 2000
-// to 2999 are a client's, a proxy's for one. 1105 is any error, and one during a COMMIT
-// or of a session that ends leaves open what was committed.
+// classOfNumber reads the field Number of an error of go-sql-driver/mysql. An error
+// that the server finds in a statement rolls back the statement, or the transaction too.
+// Numbers of 2000 to 2999 are those of a client, such as a proxy. 1105 is any error. One
+// during a COMMIT, or of a session that ends, leaves open what was committed.
 //
 // https://dev.mysql.com/doc/refman/8.4/en/innodb-error-handling.html
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
@@ -107,7 +108,7 @@ func classOfNumber(n uint64) class {
 		return present
 	case 1044, 1045, 1142, 1143, 1227, 1370, 1820, // rights and passwords
 		1046, 1049, 1054, 1109, 1128, 1136, 1146, 1193, 1305, 1630, // names
-		1064, 1149, 1235, // a statement that is none, or not supported
+		1064, 1149, 1235, // an invalid statement, or one that is not supported
 		1048, 1231, 1264, 1292, 1364, 1366, 1406, 1690, // values
 		1040, 1203, 1226, 1461, // a limit of connections, of a user, of prepared statements
 		1114, 1118, 1153, // no room in the table, the row or the packet
@@ -117,9 +118,9 @@ func classOfNumber(n uint64) class {
 	return unknown
 }
 
-// classOfCode is for SQLite's code, the method Code of modernc.org/sqlite and the field of
-// mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back, unless the
-// disk has failed or the file is damaged.
+// classOfCode reads SQLite's code, the method Code of modernc.org/sqlite and the field
+// of mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back,
+// unless the disk has failed or the file is damaged.
 //
 // https://sqlite.org/rescode.html
 func classOfCode(code uint64) class {
@@ -133,7 +134,7 @@ func classOfCode(code uint64) class {
 	return unknown
 }
 
-// advice is what to do about err, or "".
+// advice returns what to do about err, or "".
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
 	case isMissing(err):
@@ -146,14 +147,14 @@ func advice(err error) string {
 	return ""
 }
 
-// isMissing reports whether err says that there is no table.
+// isMissing reports whether err is the error of a missing table.
 func isMissing(err error) bool {
 	state := stateOf(err)
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
 }
 
-// field returns the number in a field of err, or of an error that it wraps, 0 if there is none.
-// So the package knows the errors of drivers that it does not import.
+// field returns the number in a field of err, or of an error that it wraps, or 0. So the
+// package knows the errors of drivers that it does not import.
 func field(err error, name string) uint64 {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))
@@ -170,8 +171,8 @@ func field(err error, name string) uint64 {
 	return 0
 }
 
-// isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent, as
-// database/sql/driver demands. lib/pq returns it for a reply that was cut too.
+// isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,
+// as database/sql/driver demands. lib/pq also returns it for a reply that was cut.
 func isCareful(driver any) bool {
 	t := reflect.TypeOf(driver)
 	if t.Kind() == reflect.Pointer {

@@ -33,9 +33,9 @@ func (e coded) Code() int { return int(e) }
 
 func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
 
-// What an error says of the statement that it answers. The meanings are those of the servers'
-// documents: MySQL's and MariaDB's error references with "InnoDB Error Handling",
-// PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
+// TestClasses shows the class of each error for its statement. The meanings are those of
+// the servers' documents: MySQL's and MariaDB's error references with "InnoDB Error
+// Handling", PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -142,8 +142,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// A driver that returns driver.ErrBadConn for a lost reply leaves the outcome unknown, unless a
-// later try is answered.
+// TestBadConnection shows that a driver that returns driver.ErrBadConn for a lost reply
+// leaves the outcome unknown, unless a later try is answered.
 func TestBadConnection(t *testing.T) {
 	t.Parallel()
 	const key = "key"
@@ -192,7 +192,8 @@ func TestBadConnection(t *testing.T) {
 	}
 }
 
-// PostgreSQL and SQLite return the row of a grant before its COMMIT, which can fail.
+// TestTake_CommitFails shows that PostgreSQL and SQLite return the row of a grant before
+// its COMMIT, which can fail.
 func TestTake_CommitFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

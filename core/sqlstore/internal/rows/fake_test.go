@@ -12,26 +12,26 @@ import (
 	"github.com/lockkit/lockkit/core/internal/dialect"
 )
 
-// answer is what a fake database answers to a statement.
+// answer is the answer of a fake database to a statement.
 type answer struct {
-	err  error // instead of anything else; errDial: there is no connection from now on
+	err  error // instead of a result; errDial: there is no connection from now on
 	rows int64 // changed
-	// tuple is a row that is returned, and end what follows it instead of the end.
+	// tuple is a row that is returned, and end follows it instead of the end.
 	tuple []driver.Value
 	end   error
 }
 
 var errDial = errors.New("connection refused")
 
-// fake is a driver without a database: it gives its answers in turn, and the last one again and
-// again. It keeps what it was sent. No transaction is open in its sessions.
+// fake is a driver without a database: it returns its answers in turn, and the last one
+// again and again. It keeps the statements. No transaction is open in its sessions.
 type fake struct {
 	mu      sync.Mutex
 	answers []answer
 	sent    []string
 }
 
-// newFake returns a Place of PostgreSQL's dialect that is answered so.
+// newFake returns a Place of PostgreSQL's dialect with these answers.
 func newFake(t *testing.T, answers ...answer) *Place {
 	t.Helper()
 	db := sql.OpenDB(&fake{answers: answers})
@@ -84,7 +84,7 @@ func (c connection) QueryContext(_ context.Context, text string, _ []driver.Name
 	return &result{a, len(a.tuple)}, err
 }
 
-// result is a row, or none, and how the result ends.
+// result is a row, or none, and the end of the result.
 type result struct {
 	answer
 	columns int

@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/table"
 )
 
-// Inside returns the Place in the transaction that is open in q. It fails with
-// store.ErrInvalid if none is open, and with store.ErrUnsupported if the transaction is in
-// another database, or one cannot save an answer at its isolation level. It writes nothing.
+// Inside returns the Place in the transaction that is open in q. It writes nothing. It
+// fails with store.ErrInvalid if none is open, and with store.ErrUnsupported if the
+// transaction is in another database, or cannot save an answer at its isolation level.
 func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	if err := InTransaction(ctx, q, p.Dialect); err != nil {
 		return nil, err

@@ -35,7 +35,8 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 	return nil
 }
 
-// A transaction that is over without its caller's knowledge is not written to.
+// TestInside_NoTransaction shows that a transaction that is done without its caller's
+// knowledge is not written to.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
 	p := New(nil, dialect.MySQL{})

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// connectTimeout is how long a call waits for a connection. It is less than a call may
-	// take, so that the error says what is missing.
+	// connectTimeout bounds how long a call waits for a connection. It is less than the
+	// time of a call, so that the error names the missing connection.
 	connectTimeout = 1500 * time.Millisecond
-	// maxTogether is how many holds one statement extends.
+	// maxTogether is the maximum number of holds that one statement extends.
 	maxTogether = 64
-	// maxConnections is how many connections a call tries that turn out to be broken.
+	// maxConnections is the maximum number of broken connections that a call tries.
 	maxConnections = 3
 )
 
@@ -29,7 +29,7 @@ const (
 type Place struct {
 	table.Place
 	DB    *sql.DB
-	looks atomic.Bool // the statements find out by themselves whether a transaction is open
+	looks atomic.Bool // the statements check by themselves whether a transaction is open
 }
 
 // New returns a Place in db.
@@ -97,9 +97,9 @@ func (p *Place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 	})
 }
 
-// call runs work on a connection, and classifies its error. A connection that turns out to be
-// broken is replaced. If the statement may have been sent by then, it is sent twice, which
-// changes nothing, and the outcome is unknown unless it is answered.
+// call runs work on a connection, and classifies its error. A broken connection is
+// replaced. If the statement may have been sent by then, it is sent twice, which changes
+// nothing. The outcome is then unknown unless the second one is answered.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
@@ -120,7 +120,7 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	}
 }
 
-// try runs work on a connection without a transaction, and reports whether it came to that.
+// try runs work on a connection without a transaction, and reports whether it was run.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
 	c, err := p.connect(ctx)
 	if err != nil {

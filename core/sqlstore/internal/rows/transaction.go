@@ -14,19 +14,19 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Querier is what a caller has a transaction in.
+// Querier sends statements in a transaction of a caller.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// InTransaction proves that what q sends is in a transaction of the caller, and not committed
-// by itself. It fails with store.ErrInvalid if that is not so, and with the database's error if
-// it cannot say.
+// InTransaction proves that the statements of q are in a transaction of the caller, and
+// not committed one by one. Otherwise it fails with store.ErrInvalid, or with the
+// database's error if the database cannot show it.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 	ok, err := table.Prove(ctx, caller{q}, d.Proof())
 	if errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("the transaction is over: %w: %w", store.ErrInvalid, err)
+		return fmt.Errorf("the transaction is done: %w: %w", store.ErrInvalid, err)
 	}
 	if err != nil || ok {
 		return err
@@ -35,8 +35,9 @@ func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
 }
 
-// idle fails with table.ErrOpen if c has a transaction open, where the statements themselves do not
-// look for one. The driver is asked first, as the database takes two round trips.
+// idle fails with table.ErrOpen if c has a transaction open, unless the statements
+// themselves check that. The driver is asked first, because the database takes two round
+// trips.
 func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	proof := p.Dialect.Idle()
 	if proof.Succeed == nil || p.looks.Load() {
@@ -62,9 +63,9 @@ func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	return nil
 }
 
-// isIdle reports what pgx, or go-sql-driver/mysql, knows of c: whether no transaction is open.
-// Another driver is not known. Nor is a transaction of the latter, which an error may have
-// rolled back.
+// isIdle reports whether pgx, or go-sql-driver/mysql, knows that c has no open
+// transaction. Of another driver the state is not known. A transaction of
+// go-sql-driver/mysql is not known either, because an error may have rolled it back.
 func isIdle(c *sql.Conn) (idle, known bool) {
 	_ = c.Raw(func(conn any) error {
 		v := reflect.ValueOf(conn)
@@ -95,7 +96,8 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 // inTransaction is a bit of the status in MySQL's protocol.
 const inTransaction = 1
 
-// isWrongState reports whether a statement has failed as there is a transaction, or none.
+// isWrongState reports whether a statement has failed because there is a transaction, or
+// none.
 func isWrongState(err error) bool {
 	return err != nil && (stateOf(err) == "25P01" || slices.Contains([]uint64{1305, 1568}, field(err, "Number")) ||
 		strings.Contains(err.Error(), "within a transaction")) // of SQLite

@@ -28,10 +28,10 @@ func newLocks(t *testing.T, store store.Store) *core.Locker {
 	return locks
 }
 
-// A grant that too few replicas have is given back. That release can be late,
-// and must not end what the same claim is granted when it is asked again
-// (hazards 13 and 18).
-func TestLateGiveBack(t *testing.T) {
+// TestLateReleaseOfUnseenGrant releases a grant that too few replicas have. That release
+// can be late, and must not end the grant of the same claim when it asks again (hazards
+// 13 and 18).
+func TestLateReleaseOfUnseenGrant(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
 	replica := replicaOf(t, master)
