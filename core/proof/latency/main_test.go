@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 	logging.Disable() // clients log each connection that breaks
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers each loss
+	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 
