@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most runs wait for a message, and so many fit on two processors.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
-		_ = flag.Set("test.parallel", "10")
+		_ = flag.Set("test.parallel", "16")
 	}
 	logging.Disable() // clients log each connection that breaks
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))

@@ -36,7 +36,7 @@ var tables = []struct {
 	{"answered within, p50 / p99 in ms", func(v view) string {
 		return fmt.Sprintf("%d / %d", v.P50.Milliseconds(), v.P99.Milliseconds())
 	}},
-	{"409 / 503, in % of the answers", func(v view) string {
+	{"409 and 503, in % of the answers", func(v view) string {
 		return fmt.Sprintf("%.0f / %.1f", v.share(v.Refused), v.share(v.Failed))
 	}},
 }
