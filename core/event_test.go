@@ -107,7 +107,7 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	},
 	core.NodeOut:  nil, // redlock notifies of it: TestRestartedNodeIsNotBackBeforeItCounts
 	core.NodeBack: nil,
-	core.Revoked:  nil, // inspect notifies of it: TestRevokedIsTold
+	core.Revoked:  nil, // inspect notifies of it: TestRevokedIsNotified
 }
 
 // calls makes one call n times.

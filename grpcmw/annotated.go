@@ -20,20 +20,19 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// AnnotatedOption is a setting of Annotated. Those that are given a bad value
-// panic.
+// AnnotatedOption is a setting of Annotated. An option with a bad value panics.
 type AnnotatedOption func(*annotations)
 
-// annotations is what the options of Annotated add up to.
+// annotations holds the options of Annotated.
 type annotations struct {
 	locker      *core.Locker
-	once        *once.Once // nil if there is none
+	once        *once.Once // or nil
 	scope       KeyFunc
 	locks, runs []Option
 }
 
-// Runs sets the Once that keeps the answers of methods annotated as idempotent, and the
-// scope of their keys: see Idempotent, whose options opts are. It panics as Idempotent
+// Runs sets the Once that stores the responses of methods annotated as idempotent, and
+// the scope of their keys; opts are options of Idempotent. It panics as Idempotent
 // does.
 func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
@@ -42,16 +41,16 @@ func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 }
 
 // Locks sets options of every Lock that an annotation names, such as TakeOwner or
-// Render. What an annotation says wins over them. It panics if one is nil or not of
-// Lock.
+// Render. The settings of the annotation win over them. It panics if an option is nil
+// or not for Lock.
 func Locks(opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
 	configure("Locks", forLock, opts)
 	return func(a *annotations) { a.locks = opts }
 }
 
-// Annotated makes rules of what the .proto files of all services that are linked
-// into the program say in the option (lockkit.v1.guard), see lockkitpb:
+// Annotated returns the rules that the .proto files of all services in the program set
+// by the option (lockkit.v1.guard); see lockkitpb:
 //
 //	rpc Pay(PayRequest) returns (Receipt) {
 //	  option (lockkit.v1.guard) = {
@@ -63,15 +62,15 @@ func Locks(opts ...Option) AnnotatedOption {
 // The scope of idempotency keys is given in Go, by Runs. Rules in Go win:
 //
 //	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
-//	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of what its .proto says
+//	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of those in its .proto
 //
-// Methods that say none, and those that say nothing, have no rules; Audit tells
-// them apart.
+// Methods with the option none, and those without an option, have no rules; Audit
+// distinguishes them.
 //
-// It fails with core.ErrInvalid and names each method and what is wrong with its
-// guard: a name, a path, a duration or a combination that is not allowed, an
-// idempotent stream or one without Runs; a guard that says nothing, or was made with
-// a later version of the option than this program knows. It fails with
+// Annotated fails with core.ErrInvalid and names each method whose guard is wrong, with
+// the reason: a name, a path, a duration or a combination that is not allowed; an
+// idempotent stream; an idempotent method without Runs; an empty guard, or one of a
+// later version of the option than this program knows. It fails with
 // core.ErrUnsupported if the store of l does not serve such locks.
 func Annotated(l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
 	return annotatedIn(protoregistry.GlobalFiles, l, opts)
@@ -115,7 +114,7 @@ func annotatedIn(files *protoregistry.Files, l *core.Locker, opts []AnnotatedOpt
 	return rules, nil
 }
 
-// rules are those of a method's guard.
+// rules returns the rules of a method's guard.
 func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (rules []Rule, err error) {
 	guard := m.guard
 	switch {
@@ -124,7 +123,7 @@ func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (ru
 	case isLater(guard):
 		return nil, errLater
 	case guard.GetNone() == (guard.GetIdempotent() != nil || len(guard.GetLock()) > 0):
-		return nil, errors.New("the guard says either none, or names lock or idempotent")
+		return nil, errors.New("the guard needs either none, or lock or idempotent")
 	}
 	if i := guard.GetIdempotent(); i != nil {
 		rule, err := a.idempotent(m, input, i)
@@ -143,14 +142,14 @@ func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (ru
 	return rules, nil
 }
 
-// errLater is why a guard is not applied in part.
+// errLater is the reason for not applying a guard in part.
 var errLater = errors.New("it has a field that this version of the kit does not know")
 
 func isLater(m proto.Message) bool {
 	return len(m.ProtoReflect().GetUnknown()) > 0
 }
 
-// lock is the rule for l.
+// lock returns the rule for l.
 func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lock) (Rule, error) {
 	switch bad := keys.CheckName(l.GetName()); {
 	case isLater(l):
@@ -182,7 +181,7 @@ func (a *annotations) lock(input protoreflect.MessageDescriptor, l *lockkitpb.Lo
 	return Lock(a.locker, l.GetName(), key[0], opts...), nil
 }
 
-// acquire is how the lock l is acquired.
+// acquire returns the acquire options of the lock l.
 func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, err error) {
 	type setting struct {
 		field string
@@ -211,15 +210,15 @@ func (a *annotations) acquire(l *lockkitpb.Lock) (acquire []core.AcquireOption, 
 	return acquire, nil
 }
 
-// idempotent is the rule for i.
+// idempotent returns the rule for i.
 func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor, i *lockkitpb.Idempotent) (Rule, error) {
 	switch {
 	case isLater(i):
 		return nil, errLater
 	case m.stream:
-		return nil, errors.New("a stream has no answer that could be kept")
+		return nil, errors.New("a stream has no response that could be stored")
 	case a.once == nil:
-		return nil, errors.New("no Once keeps answers, see Runs")
+		return nil, errors.New("no Once stores responses, see Runs")
 	}
 	opts, policy := a.runs, []once.Option(nil)
 	if path := i.GetField(); path != "" {
@@ -245,7 +244,7 @@ func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor
 	return Idempotent(o, a.scope, opts...), nil
 }
 
-// fieldsOf are paths of the message that is named what.
+// fieldsOf returns the KeyFuncs of paths in the message; what names them in errors.
 func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (fields []KeyFunc, err error) {
 	for _, path := range paths {
 		f := &field{Source: keys.Source{Adapter: "grpcmw", Kind: "field", Name: path}, names: strings.Split(path, ".")}
@@ -257,10 +256,10 @@ func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string)
 	return fields, nil
 }
 
-// declared is a rule of a .proto file, whose method's name is no typo.
+// declared is a rule of a .proto file, so the name of its method is no typo.
 type declared struct{ Rule }
 
-// isWritten tells whether a rule was written in Go.
+// isWritten reports whether a rule was written in Go.
 func isWritten(r Rule) bool {
 	_, ok := r.(declared)
 	return !ok

@@ -29,56 +29,56 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// tills is the annotated service, which answers with the handlers of a shop.
+// tills is the annotated service, which responds with the handlers of a shop.
 type tills struct {
 	UnimplementedTillsServer
 	*handlers
 }
 
-func (s *tills) Pay(ctx context.Context, o *Order) (*Receipt, error)      { return s.pay(ctx, o) }
-func (s *tills) Transfer(ctx context.Context, o *Order) (*Receipt, error) { return s.pay(ctx, o) }
-func (s *tills) Settle(ctx context.Context, o *Order) (*Receipt, error)   { return s.pay(ctx, o) }
-func (s *tills) Ping(ctx context.Context, o *Order) (*Receipt, error)     { return s.pay(ctx, o) }
-func (s *tills) Peek(ctx context.Context, o *Order) (*Receipt, error)     { return s.show(ctx, o) }
-func (s *tills) Void(ctx context.Context, o *Order) (*Receipt, error)     { return s.pay(ctx, o) }
-func (s *tills) Show(ctx context.Context, o *Order) (*Receipt, error)     { return s.show(ctx, o) }
+func (s *tills) Pay(ctx context.Context, o *Order) (*Receipt, error)      { return s.OnPay(ctx, o) }
+func (s *tills) Transfer(ctx context.Context, o *Order) (*Receipt, error) { return s.OnPay(ctx, o) }
+func (s *tills) Settle(ctx context.Context, o *Order) (*Receipt, error)   { return s.OnPay(ctx, o) }
+func (s *tills) Ping(ctx context.Context, o *Order) (*Receipt, error)     { return s.OnPay(ctx, o) }
+func (s *tills) Peek(ctx context.Context, o *Order) (*Receipt, error)     { return s.OnShow(ctx, o) }
+func (s *tills) Void(ctx context.Context, o *Order) (*Receipt, error)     { return s.OnPay(ctx, o) }
+func (s *tills) Show(ctx context.Context, o *Order) (*Receipt, error)     { return s.OnShow(ctx, o) }
 func (s *tills) Watch(o *Order, ss grpc.ServerStreamingServer[Receipt]) error {
-	return s.watch(o, ss)
+	return s.OnWatch(o, ss)
 }
 
-// annotated are rules of what orders.proto says.
+// annotated returns the rules of orders.proto.
 func (s *shop) annotated(opts ...grpcmw.AnnotatedOption) grpcmw.Rules {
-	s.t.Helper()
-	rules, err := grpcmw.Annotated(s.locker, append([]grpcmw.AnnotatedOption{grpcmw.Runs(s.runs(), grpcmw.AnyCaller())}, opts...)...)
+	s.T.Helper()
+	rules, err := grpcmw.Annotated(s.Locker, append([]grpcmw.AnnotatedOption{grpcmw.Runs(s.Runs(), grpcmw.AnyCaller())}, opts...)...)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return rules
 }
 
-// openTills begins to serve the annotated service.
+// openTills starts serving the annotated service.
 func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
-	s.t.Helper()
+	s.T.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	server := grpc.NewServer(grpcmw.ServerOptions(rules)...)
-	RegisterTillsServer(server, &tills{handlers: &s.handlers})
+	RegisterTillsServer(server, &tills{handlers: &s.Handlers})
 	if err := grpcmw.Check(server, rules); err != nil {
-		s.t.Error(err)
+		s.T.Error(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
 		if err := <-done; err != nil {
-			s.t.Error(err)
+			s.T.Error(err)
 		}
 	})
 	return NewTillsClient(conn)
@@ -87,10 +87,10 @@ func (s *shop) openTills(rules grpcmw.Rules) TillsClient {
 func TestAnnotated(t *testing.T) {
 	t.Parallel()
 
-	t.Run("locks are taken in their order, with their fields and settings", func(t *testing.T) {
+	t.Run("locks", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			inner, _ := core.LeaseFromContext(ctx)
 			if left := time.Until(inner.Deadline()); inner.Key() != "till:7:s" || left > 7*time.Second || left < 0 || s.isFree("order:5") {
 				t.Errorf("%s lasts for %v, order is free: %v", inner.Key(), left, s.isFree("order:5"))
@@ -99,37 +99,37 @@ func TestAnnotated(t *testing.T) {
 		}
 		client, answer := s.openTills(s.annotated()), make(chan reply, 1)
 		o := &Order{Id: "5", Kind: Kind_KIND_CARD, Item: &Item{Sku: "s"}}
-		ask(t.Context(), client.Pay, o, key, "a").is(t, "till:7:s")
-		release := s.hold("till:7:s")
-		before := s.store.attempts.Load()
+		ask(t.Context(), client.Pay, o, key, "a").Is(t, "till:7:s")
+		release := s.Hold("till:7:s")
+		before := s.Store.Attempts.Load()
 		go func() { answer <- ask(t.Context(), client.Pay, o, key, "b") }()
-		eventually(t, "the call waits for the inner lock", func() bool { return s.store.attempts.Load() > before+3 })
-		ask(t.Context(), client.Pay, o, key, "c").refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer one
+		eventually(t, "the call waits for the inner lock", func() bool { return s.Store.Attempts.Load() > before+3 })
+		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer one
 		release()
-		within(t, "the call is answered", answer).is(t, "till:7:s")
+		within(t, "the call is answered", answer).Is(t, "till:7:s")
 	})
-	t.Run("a shared lock is shared, on all of its keys", func(t *testing.T) {
+	t.Run("shared lock", func(t *testing.T) {
 		t.Parallel()
 		s, other := newShop(t), "b"
 		client := s.openTills(s.annotated())
 		for _, k := range []string{"account:a", "account:b"} {
-			shared, err := s.locker.Acquire(t.Context(), k, core.Shared())
+			shared, err := s.Locker.Acquire(t.Context(), k, core.Shared())
 			if err != nil {
 				t.Fatal(err)
 			}
-			ask(t.Context(), client.Transfer, &Order{Id: "a", Coupon: &other}).is(t, "account:a")
+			ask(t.Context(), client.Transfer, &Order{Id: "a", Coupon: &other}).Is(t, "account:a")
 			if err := shared.Release(t.Context()); err != nil {
 				t.Error(err)
 			}
-			release := s.hold(k)
-			ask(t.Context(), client.Transfer, &Order{Id: "a", Coupon: &other}).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			release := s.Hold(k)
+			ask(t.Context(), client.Transfer, &Order{Id: "a", Coupon: &other}).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			release()
 		}
 	})
-	t.Run("idempotent calls get one answer, by metadata or a field", func(t *testing.T) {
+	t.Run("idempotent calls", func(t *testing.T) {
 		t.Parallel()
 		s, n := newShop(t), 0
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			n++
 			if o.GetFlag() {
 				panic("the process dies")
@@ -143,21 +143,21 @@ func TestAnnotated(t *testing.T) {
 		}
 		client := s.openTills(rules)
 		o := &Order{Id: "5", Item: &Item{Sku: "s"}}
-		ask(t.Context(), client.Pay, o, key, "a").is(t, "run 1")
-		release := s.hold("order:5") // which a repetition does not need
-		if r := ask(t.Context(), client.Pay, o, key, "a"); !r.replayed() || r.GetText() != "run 1" {
+		ask(t.Context(), client.Pay, o, key, "a").Is(t, "run 1")
+		release := s.Hold("order:5") // which a repetition does not need
+		if r := ask(t.Context(), client.Pay, o, key, "a"); !r.Replayed() || r.GetText() != "run 1" {
 			t.Errorf("got %v", r)
 		}
 		release()
-		ask(t.Context(), client.Pay, o).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		ask(t.Context(), client.Settle, &Order{Id: "b"}).is(t, "run 2")
-		ask(t.Context(), client.Settle, &Order{Id: "b"}).is(t, "run 2")
+		ask(t.Context(), client.Pay, o).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
+		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
 		// One that died midway is not run again.
 		i := grpcmw.UnaryServerInterceptor(rules)
 		call := func() error {
 			_, err := dies(grpc.NewContextWithServerTransportStream(t.Context(), transport{}), &Order{Id: "c", Flag: true}, nil, func(ctx context.Context, req any) (any, error) {
 				return i(ctx, req, &grpc.UnaryServerInfo{FullMethod: Tills_Settle_FullMethodName}, func(ctx context.Context, req any) (any, error) {
-					return s.pay(ctx, req.(*Order))
+					return s.OnPay(ctx, req.(*Order))
 				})
 			})
 			return err
@@ -167,17 +167,17 @@ func TestAnnotated(t *testing.T) {
 		}
 		refusal(t, call(), codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
 	})
-	t.Run("a stream has its lock, and a method without side effects the one that it asks for", func(t *testing.T) {
+	t.Run("stream and method without effects", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			r, err := ok(out.Context(), &Order{})
 			return errors.Join(err, out.Send(r))
 		}
 		client := s.openTills(s.annotated())
-		ask(t.Context(), client.Peek, &Order{Id: "5"}).is(t, "order:5")
-		ask(t.Context(), client.Show, &Order{Id: "5"}).is(t, "no lease")
-		ask(t.Context(), client.Ping, &Order{Id: "5"}).is(t, "no lease")
+		ask(t.Context(), client.Peek, &Order{Id: "5"}).Is(t, "order:5")
+		ask(t.Context(), client.Show, &Order{Id: "5"}).Is(t, "no lease")
+		ask(t.Context(), client.Ping, &Order{Id: "5"}).Is(t, "no lease")
 		watch := func() (*Receipt, error) {
 			in, err := client.Watch(t.Context(), &Order{Id: "5"})
 			if err != nil {
@@ -189,14 +189,14 @@ func TestAnnotated(t *testing.T) {
 			t.Errorf("got %v, %v", r, err)
 		}
 		eventually(t, "the stream has ended", func() bool { return s.isFree("order:5") })
-		s.hold("order:5")
+		s.Hold("order:5")
 		_, err := watch()
 		refusal(t, err, codes.Aborted, grpcmw.ReasonBusy)
 	})
-	t.Run("options of all locks and runs are set in Go, and a rule in Go wins", func(t *testing.T) {
+	t.Run("options and rules in Go", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			inner, _ := core.LeaseFromContext(ctx)
 			if left := time.Until(inner.Deadline()); left < 8*time.Second && inner.Key() == "account:5" || left > 7*time.Second && inner.Key() == "till:0:s" {
 				t.Errorf("%s lasts for %v", inner.Key(), left)
@@ -205,14 +205,14 @@ func TestAnnotated(t *testing.T) {
 		}
 		rules := s.annotated(
 			grpcmw.Locks(grpcmw.Acquire(core.TTL(time.Minute))),
-			grpcmw.Runs(s.runs(), grpcmw.AnyCaller(), grpcmw.Key(grpcmw.Field("id"))),
+			grpcmw.Runs(s.Runs(), grpcmw.AnyCaller(), grpcmw.Key(grpcmw.Field("id"))),
 		)
 		maps.Copy(rules, grpcmw.Rules{Tills_Watch_FullMethodName: {grpcmw.None()}})
 		client, other := s.openTills(rules), "6"
-		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error { return out.Send(&Receipt{Text: "ran"}) }
-		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).is(t, "till:0:s") // its key is in the field
-		ask(t.Context(), client.Transfer, &Order{Id: "5", Coupon: &other}).is(t, "account:5")
-		s.hold("order:5")
+		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error { return out.Send(&Receipt{Text: "ran"}) }
+		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).Is(t, "till:0:s") // its key is in the field
+		ask(t.Context(), client.Transfer, &Order{Id: "5", Coupon: &other}).Is(t, "account:5")
+		s.Hold("order:5")
 		in, err := client.Watch(t.Context(), &Order{Id: "5"})
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestAnnotated(t *testing.T) {
 			t.Errorf("got %v, %v", r, err)
 		}
 	})
-	t.Run("methods that say none, or nothing, have no rules", func(t *testing.T) {
+	t.Run("methods without rules", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		got := slices.Sorted(maps.Keys(s.annotated()))
@@ -234,7 +234,7 @@ func TestAnnotated(t *testing.T) {
 	})
 }
 
-// guardOf is a file with a method that has the guard.
+// guardOf returns a file with a method that has the guard.
 func guardOf(t *testing.T, stream bool, guard *lockkitpb.Guard) *protoregistry.Files {
 	t.Helper()
 	options := new(descriptorpb.MethodOptions)
@@ -290,9 +290,9 @@ func TestBadAnnotations(t *testing.T) {
 	later(laterIdempotent.Idempotent)
 
 	for want, g := range map[string]*guard{
-		"the guard says either none":                   {},
-		"none, or names lock":                          {None: true, Lock: []*lock{{Name: "order", Field: id}}},
-		"none, or names lock or idempotent":            {None: true, Idempotent: &idempotent{}},
+		"the guard needs either none":                  {},
+		"none, or lock":                                {None: true, Lock: []*lock{{Name: "order", Field: id}}},
+		"none, or lock or idempotent":                  {None: true, Idempotent: &idempotent{}},
 		"C: it has a field that this version":          laterGuard,
 		"lock[1]: it has a field that this":            laterLock,
 		"idempotent: it has a field that this":         laterIdempotent,
@@ -323,9 +323,9 @@ func TestBadAnnotations(t *testing.T) {
 		}
 	}
 	_, err = grpcmw.AnnotatedIn(guardOf(t, true, &guard{Idempotent: &idempotent{}}), locks, grpcmw.Runs(runs, grpcmw.AnyCaller()))
-	wants(err, core.ErrInvalid, "/a.B/C: idempotent: a stream has no answer")
+	wants(err, core.ErrInvalid, "/a.B/C: idempotent: a stream has no response")
 	_, err = grpcmw.AnnotatedIn(guardOf(t, false, &guard{Idempotent: &idempotent{}}), locks)
-	wants(err, core.ErrInvalid, "/a.B/C: idempotent: no Once keeps answers, see Runs")
+	wants(err, core.ErrInvalid, "/a.B/C: idempotent: no Once stores responses, see Runs")
 	_, err = grpcmw.Annotated(nil)
 	wants(err, core.ErrInvalid, "nil")
 	_, err = grpcmw.Annotated(locks, nil)

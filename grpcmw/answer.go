@@ -13,15 +13,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// The first byte of an answer that is kept is its version. The rest is a
-// google.rpc.Status. An error is that as it is, and a reply is the one detail of
-// OK. An answer with metadata has that before it, with its length.
+// The first byte of a stored response is its version. The rest is a google.rpc.Status.
+// An error is stored as it is, and a reply is the one detail of OK. Metadata of a
+// response stands before it, with its length.
 const (
 	answerVersion   = 1
 	metadataVersion = 2
 )
 
-// headOf is the beginning of an answer with this metadata.
+// headOf returns the beginning of a stored response with this metadata.
 func headOf(block []byte) []byte {
 	if len(block) == 0 {
 		return []byte{answerVersion}
@@ -29,21 +29,20 @@ func headOf(block []byte) []byte {
 	return protowire.AppendBytes([]byte{metadataVersion}, block)
 }
 
-// urlPrefix is what names of messages in an Any begin with.
+// urlPrefix begins the names of messages in an Any.
 const urlPrefix = "type.googleapis.com/"
 
-// The fields of an answer that is a reply: of the Status, and of the Any in it.
+// The fields of a stored reply: of the Status, and of the Any in it.
 const (
 	detailsField = 3
 	urlField     = 1
 	valueField   = 2
 )
 
-// encodeReply puts the reply behind head. It fails if the reply could not be made
-// again, or not be kept in limit bytes, of which metadata takes none. A handler's nil is
-// sent as an empty message, and kept as one. The Status and the Any around the message
-// are put there by hand: a message may be large, and is not copied into one after the
-// other.
+// encodeReply appends the reply to head. It fails if the reply cannot be made again, or
+// needs more than limit bytes without the metadata. A handler's nil is sent and stored
+// as an empty message. The Status and the Any around the message are written by hand: a
+// message may be large, and is not copied into one after the other.
 func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 	m, ok := reply.(proto.Message)
 	if !ok {
@@ -75,16 +74,16 @@ func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// errTooLarge says that an answer is larger than AnswerLimit.
-var errTooLarge = errors.New("grpcmw: the answer is too large to be kept")
+// errTooLarge reports that a response is larger than AnswerLimit.
+var errTooLarge = errors.New("grpcmw: the response is too large to be stored")
 
-// encodeFailure makes the message one that can be encoded, as gRPC does when it
-// sends it.
+// encodeFailure appends s to head. It makes the message one that can be encoded, as
+// gRPC does when it sends it.
 func encodeFailure(head []byte, s *status.Status, limit int) ([]byte, error) {
 	s.Message = string([]rune(s.GetMessage()))
 	data, err := proto.MarshalOptions{}.MarshalAppend(head, s)
 	if err != nil {
-		return nil, fmt.Errorf("grpcmw: the answer: %w", err)
+		return nil, fmt.Errorf("grpcmw: the response: %w", err)
 	}
 	if len(data)-len(head)+1 > limit {
 		return nil, errTooLarge
@@ -92,17 +91,17 @@ func encodeFailure(head []byte, s *status.Status, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// errAnswer says that what is kept was not written by this package.
-var errAnswer = errors.New("grpcmw: the answer that is kept cannot be read")
+// errAnswer reports that a stored response was not written by this package.
+var errAnswer = errors.New("grpcmw: the stored response cannot be read")
 
-// answer is what a call was answered with: a reply or an error, and metadata.
+// answer is the response to a call: a reply or an error, and metadata.
 type answer struct {
 	reply           proto.Message
 	failure         *grpcstatus.Status
 	header, trailer metadata.MD
 }
 
-// decodeAnswer reads what is kept.
+// decodeAnswer reads a stored response.
 func decodeAnswer(data []byte) (a answer, err error) {
 	version := byte(0)
 	if len(data) > 0 {
@@ -137,7 +136,7 @@ func decodeAnswer(data []byte) (a answer, err error) {
 	return a, nil
 }
 
-// decodeReply is the message in an encoded Any.
+// decodeReply returns the message in an encoded Any.
 func decodeReply(packed []byte) (proto.Message, error) {
 	url, rest, _ := take(packed, urlField)
 	kind, err := protoregistry.GlobalTypes.FindMessageByURL(string(url))
@@ -155,7 +154,7 @@ func decodeReply(packed []byte) (proto.Message, error) {
 	return reply, nil
 }
 
-// take takes the field with which data begins, if it is this one.
+// take returns the value of the field with which data begins, if it is this field.
 func take(data []byte, field protowire.Number) (value, rest []byte, ok bool) {
 	number, kind, tag := protowire.ConsumeTag(data)
 	if tag < 0 || number != field || kind != protowire.BytesType {

@@ -22,7 +22,7 @@ import (
 func TestKeptAnswers(t *testing.T) {
 	t.Parallel()
 
-	t.Run("fingerprints stay what they are, or replicas of two versions would refuse each other's calls", func(t *testing.T) {
+	t.Run("fingerprints do not change", func(t *testing.T) {
 		t.Parallel()
 		o := &Order{Id: "5", I64: -1, Tags: []string{"a"}, Amounts: map[string]int64{"x": 1, "y": 2}, Item: &Item{Sku: strings.Repeat("s", 3000)}, Raw: make([]byte, 3000)}
 		const want = "8de8ae27f1e0bb9a28d0dc8a878749eee3744cb01c38ba4e49ec11fc2e4591eb"
@@ -31,7 +31,7 @@ func TestKeptAnswers(t *testing.T) {
 		}
 	})
 
-	t.Run("an answer that cannot be read is INTERNAL, and nothing runs", func(t *testing.T) {
+	t.Run("unreadable response is INTERNAL", func(t *testing.T) {
 		t.Parallel()
 		packed := func(s *status.Status) []byte {
 			data, err := proto.Marshal(s)
@@ -53,21 +53,21 @@ func TestKeptAnswers(t *testing.T) {
 			"a damaged reply":          packed(&status.Status{Details: []*anypb.Any{{TypeUrl: "x/lockkit.grpcmw.test.Receipt", Value: []byte{0xff}}}}),
 		} {
 			s := newShop(t)
-			s.pay = mustNotRun(t)
-			o := s.runs()
+			s.OnPay = mustNotRun(t)
+			o := s.Runs()
 			s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 			c := once.Call{Name: "grpc", Scope: "any", Key: "k", Fingerprint: grpcmw.FingerprintOf(Orders_Pay_FullMethodName, &Order{Id: "5"})}
 			if _, err := o.Do(t.Context(), c, func(context.Context) (once.Answer, error) { return once.Answer{Value: value}, nil }); err != nil {
 				t.Fatal(err)
 			}
-			r := s.call("5", key, "k")
-			if r.refused(t, codes.Internal, grpcmw.ReasonFailed); r.replayed() || !strings.Contains(r.err.Error(), "cannot be read") {
-				t.Errorf("%s: got %v, %v", name, r.err, r.trailer)
+			r := s.Call("5", key, "k")
+			if r.Refused(t, codes.Internal, grpcmw.ReasonFailed); r.Replayed() || !strings.Contains(r.Err.Error(), "cannot be read") {
+				t.Errorf("%s: got %v, %v", name, r.Err, r.Trailer)
 			}
 		}
 	})
 
-	t.Run("a reply is kept, as the Status that it is, up to the limit and not beyond", func(t *testing.T) {
+	t.Run("reply at the limit", func(t *testing.T) {
 		t.Parallel()
 		for _, size := range []int{1, 100, 120, 16_300, 300_000} {
 			r := &Receipt{Blob: make([]byte, size)}
@@ -78,22 +78,22 @@ func TestKeptAnswers(t *testing.T) {
 			limit := 1 + proto.Size(&status.Status{Details: []*anypb.Any{packed}})
 			for _, room := range []int{-1, 0, 1} {
 				s := newShop(t)
-				s.pay = func(context.Context, *Order) (*Receipt, error) { return r, nil }
-				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(limit+room))))
-				first, second := s.call("5", key, "k"), s.call("5", key, "k")
+				s.OnPay = func(context.Context, *Order) (*Receipt, error) { return r, nil }
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(limit+room))))
+				first, second := s.Call("5", key, "k"), s.Call("5", key, "k")
 				switch {
-				case first.err != nil:
-					t.Errorf("%d bytes: got %v", size, first.err)
+				case first.Err != nil:
+					t.Errorf("%d bytes: got %v", size, first.Err)
 				case room < 0:
-					second.refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
-				case second.err != nil || !second.replayed() || !proto.Equal(second.Receipt, r):
-					t.Errorf("%d bytes: got %v, %v", size, second.err, second.trailer)
+					second.Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+				case second.Err != nil || !second.Replayed() || !proto.Equal(second.Receipt, r):
+					t.Errorf("%d bytes: got %v, %v", size, second.Err, second.Trailer)
 				}
 			}
 		}
 	})
 
-	t.Run("a reply of a type that is not registered is given once", func(t *testing.T) {
+	t.Run("reply of an unregistered type", func(t *testing.T) {
 		t.Parallel()
 		file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
 			Name: proto.String("made.proto"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Made")}},
@@ -103,16 +103,16 @@ func TestKeptAnswers(t *testing.T) {
 		}
 		s := newShop(t)
 		s.open(nil, grpc.ChainUnaryInterceptor(
-			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))),
+			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()))),
 			func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
 				return dynamicpb.NewMessage(file.Messages().Get(0)), nil
 			}))
-		s.call("5", key, "k").is(t, "")
-		s.call("5", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+		s.Call("5", key, "k").Is(t, "")
+		s.Call("5", key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
 	})
 }
 
-// What is kept is read without a panic, and as what was written.
+// FuzzAnswer: a stored value is read without a panic, and as it was written.
 func FuzzAnswer(f *testing.F) {
 	for _, r := range []proto.Message{&Receipt{}, &Receipt{Id: "5", Blob: make([]byte, 200)}, &Order{Id: "5"}} {
 		data, err := grpcmw.EncodeReply(r)

@@ -22,11 +22,11 @@ func TestAudit(t *testing.T) {
 	const service = "/lockkit.grpcmw.test.Tills/"
 	s := newShop(t)
 	server := grpc.NewServer()
-	RegisterTillsServer(server, &tills{handlers: &s.handlers})
+	RegisterTillsServer(server, &tills{handlers: &s.Handlers})
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 
-	// audit checks that exactly these methods are complained of, so.
+	// audit checks that exactly these methods are reported, with these words.
 	audit := func(t *testing.T, rules grpcmw.Rules, want map[string]string) {
 		t.Helper()
 		err := grpcmw.Audit(server, rules)
@@ -57,30 +57,30 @@ func TestAudit(t *testing.T) {
 	}
 	const forgotten, ignored = "may have side effects and has no rule", "its .proto has a guard, and there is no rule"
 
-	t.Run("a method without a rule is named, and no other", func(t *testing.T) {
+	t.Run("method without a rule", func(t *testing.T) {
 		t.Parallel()
 		audit(t, s.annotated(), map[string]string{service + "Void": forgotten, service + "Scan": forgotten})
 	})
-	t.Run("rules in Go count, and so does None", func(t *testing.T) {
+	t.Run("rules in Go and None", func(t *testing.T) {
 		t.Parallel()
 		rules := s.annotated()
 		maps.Copy(rules, grpcmw.Rules{
-			Tills_Void_FullMethodName: {s.lock()}, Tills_Scan_FullMethodName: {grpcmw.None()}, Tills_Pay_FullMethodName: {grpcmw.None()},
+			Tills_Void_FullMethodName: {s.Lock()}, Tills_Scan_FullMethodName: {grpcmw.None()}, Tills_Pay_FullMethodName: {grpcmw.None()},
 		})
 		audit(t, rules, nil)
 	})
-	t.Run("a guard of the .proto that no rule applies is named, also of a method without side effects", func(t *testing.T) {
+	t.Run("guard without a rule", func(t *testing.T) {
 		t.Parallel()
 		audit(t, nil, map[string]string{
 			service + "Pay": ignored, service + "Transfer": ignored, service + "Settle": ignored, service + "Watch": ignored, service + "Peek": ignored,
 			service + "Void": forgotten, service + "Scan": forgotten,
 		})
 	})
-	t.Run("a method or a service that the server does not have is named, with those that it has", func(t *testing.T) {
+	t.Run("unknown method or service", func(t *testing.T) {
 		t.Parallel()
 		rules := s.annotated()
 		maps.Copy(rules, grpcmw.Rules{
-			service + "Payy": {s.lock()}, Orders_Pay_FullMethodName: {s.lock()},
+			service + "Payy": {s.Lock()}, Orders_Pay_FullMethodName: {s.Lock()},
 			Tills_Void_FullMethodName: {grpcmw.None()}, Tills_Scan_FullMethodName: {grpcmw.None()},
 		})
 		audit(t, rules, map[string]string{
@@ -88,28 +88,28 @@ func TestAudit(t *testing.T) {
 			Orders_Pay_FullMethodName: "no such service, it has: grpc.health.v1.Health, grpc.reflection.v1.ServerReflection, grpc.reflection.v1alpha.ServerReflection, lockkit.grpcmw.test.Tills",
 		})
 	})
-	t.Run("rules of a .proto whose service the program only calls are left out", func(t *testing.T) {
+	t.Run("rules of a called service", func(t *testing.T) {
 		t.Parallel()
 		caller := grpc.NewServer()
-		RegisterOrdersServer(caller, &s.handlers)
+		RegisterOrdersServer(caller, &s.Handlers)
 		rules := s.annotated()
 		for _, method := range []string{
 			Orders_Pay_FullMethodName, Orders_Refund_FullMethodName, Orders_Watch_FullMethodName, Orders_Upload_FullMethodName, Orders_Chat_FullMethodName,
 		} {
-			rules[method] = []grpcmw.Rule{s.lock()}
+			rules[method] = []grpcmw.Rule{s.Lock()}
 		}
 		if err := grpcmw.Audit(caller, rules); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("a service without a .proto is asked for its rules", func(t *testing.T) {
+	t.Run("service without a .proto", func(t *testing.T) {
 		t.Parallel()
 		plain := grpc.NewServer()
 		plain.RegisterService(&grpc.ServiceDesc{ServiceName: "a.B", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "C"}}}, s)
 		if err := grpcmw.Audit(plain, nil); err == nil || !strings.Contains(err.Error(), "/a.B/C: it may have side effects") {
 			t.Errorf("got %v", err)
 		}
-		if err := grpcmw.Audit(plain, on("/a.B/C", s.lock())); err != nil {
+		if err := grpcmw.Audit(plain, on("/a.B/C", s.Lock())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -121,7 +121,7 @@ func TestAudit(t *testing.T) {
 func TestServerOptions(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
+	s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
 		t.Error("the stream ran")
 		return nil
 	}
@@ -130,14 +130,14 @@ func TestServerOptions(t *testing.T) {
 		authenticated <- s.isFree("order:6")
 		return next(ctx, req)
 	})
-	s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {s.lock()}, Orders_Watch_FullMethodName: {s.lock()}}, first)
-	s.call("6").is(t, "order:6")
+	s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {s.Lock()}, Orders_Watch_FullMethodName: {s.Lock()}}, first)
+	s.Call("6").Is(t, "order:6")
 	if !within(t, "the first interceptor has run", authenticated) {
 		t.Error("the lock was taken before the interceptor of an earlier option ran")
 	}
-	s.hold("order:5")
-	s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
-	in, err := s.client.Watch(t.Context(), &Order{Id: "5"})
+	s.Hold("order:5")
+	s.Call("5").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+	in, err := s.Client.Watch(t.Context(), &Order{Id: "5"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,12 +17,13 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// A call that ends at any moment: either its handler does not run and it can be
-// made again, or the handler is not told.
+// TestDetachedFromTheBeginning: a call is canceled at any moment. Either its handler
+// does not run and the call can be made again, or the handler's context is not
+// canceled.
 func TestDetachedFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int32{}
-	rule := grpcmw.Idempotent(s.runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.Detached())
+	rule := grpcmw.Idempotent(s.Runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.Detached())
 	intercept := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, rule))
 	info := &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}
 	handler := func(ctx context.Context, _ any) (any, error) {
@@ -32,7 +33,7 @@ func TestDetachedFromTheBeginning(t *testing.T) {
 		}
 		for range 5 {
 			if err := ctx.Err(); err != nil {
-				t.Errorf("the handler's context has ended: %v", err)
+				t.Errorf("the handler's context is done: %v", err)
 			}
 			runtime.Gosched()
 		}

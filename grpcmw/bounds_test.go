@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// allocated is how many bytes f allocates. No test may run beside it.
+// allocated returns how many bytes f allocates. No test may run beside it.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,8 +26,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// What a stranger sends is looked through at a cost that does not grow with it,
-// or by a factor only.
+// TestWhatACallCosts: the cost of looking through a request does not grow with it, or
+// by a factor only.
 func TestWhatACallCosts(t *testing.T) {
 	const length = 4 << 20 // as much as gRPC takes of a message
 	long := strings.Repeat("x", length)
@@ -90,20 +90,20 @@ func TestWhatACallCosts(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	t.Run("a request that finds a full queue is told busy at once", func(t *testing.T) {
+	t.Run("full queue is busy at once", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, core.WithMaxWaiting(1, 0))
-		s.pay = ok
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(2*soon)))))
-		release := s.hold("order:5")
+		s.OnPay = ok
+		s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Wait(2*soon)))))
+		release := s.Hold("order:5")
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
 		answers := make(chan codes.Code, 10)
 		for range cap(answers) {
-			go func() { answers <- status.Code(ask(ctx, s.client.Pay, &Order{Id: "5"}).err) }()
+			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is behind it
-			if code := within(t, "the others are told", answers); code != codes.Aborted {
+		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+			if code := within(t, "the others are refused", answers); code != codes.Aborted {
 				t.Errorf("got %v", code)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 func TestCallName(t *testing.T) {
 	t.Parallel()
 
-	t.Run("checkout and refund have names of their own in events, errors and answers", func(t *testing.T) {
+	t.Run("names in events, errors and statuses", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)
@@ -27,14 +27,14 @@ func TestCallName(t *testing.T) {
 			events[e.Name]++
 		})))
 		broken := func(context.Context, *Order) (*Receipt, error) { return nil, once.ErrIndeterminate }
-		s.pay, s.refund = broken, broken
-		o, outside := s.runs(once.AtMostOnce()), reasons{}
+		s.OnPay, s.OnRefund = broken, broken
+		o, outside := s.Runs(once.AtMostOnce()), reasons{}
 		clear(events) // it has asked whether records are kept
 		s.open(grpcmw.Rules{
 			Orders_Pay_FullMethodName:    {grpcmw.Idempotent(o, grpcmw.AnyCaller(), grpcmw.CallName("checkout"))},
 			Orders_Refund_FullMethodName: {grpcmw.Idempotent(o, grpcmw.AnyCaller())},
-		}, outside.option())
-		for name, method := range map[string]unary{"checkout": s.client.Pay, "grpc": s.client.Refund} {
+		}, watched(&outside))
+		for name, method := range map[string]unary{"checkout": s.Client.Pay, "grpc": s.Client.Refund} {
 			for _, call := range []struct {
 				md     []string
 				code   codes.Code
@@ -48,11 +48,11 @@ func TestCallName(t *testing.T) {
 				if call.reason == "" {
 					continue
 				}
-				if info := r.refused(t, call.code, call.reason); info.GetMetadata()["lock"] != name {
+				if info := r.Refused(t, call.code, call.reason); info.GetMetadata()["lock"] != name {
 					t.Errorf("%s: the answer has %v", name, info.GetMetadata())
 				}
 			}
-			if reason := errors.Unwrap(outside.last()); reason == nil || !strings.Contains(reason.Error(), "once "+name+": ") {
+			if reason := errors.Unwrap(outside.Last()); reason == nil || !strings.Contains(reason.Error(), "once "+name+": ") {
 				t.Errorf("%s: the reason is %v", name, reason)
 			}
 			mu.Lock()
@@ -67,27 +67,27 @@ func TestCallName(t *testing.T) {
 		}
 	})
 
-	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
+	t.Run("responses under a new name", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.refund = mustNotRun(t)
-		before, o := grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()), s.runs()
+		s.OnRefund = mustNotRun(t)
+		before, o := grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()), s.Runs()
 		s.open(on(Orders_Pay_FullMethodName, before))
-		s.call("5", key, "k").is(t, "no lease")
+		s.Call("5", key, "k").Is(t, "no lease")
 		rule := grpcmw.Idempotent(o, grpcmw.AnyCaller(), grpcmw.CallName("orders"))
 		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {rule}, Orders_Refund_FullMethodName: {rule}})
-		if r := s.call("5", key, "k"); r.err != nil || !r.replayed() {
-			t.Errorf("under a new name: got %v, %v", r.err, r.trailer)
+		if r := s.Call("5", key, "k"); r.Err != nil || !r.Replayed() {
+			t.Errorf("under a new name: got %v, %v", r.Err, r.Trailer)
 		}
-		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		ask(t.Context(), s.Client.Refund, &Order{Id: "5"}, key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
 	})
 
-	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
+	t.Run("bad name or Lock panics", func(t *testing.T) {
 		t.Parallel()
 		panics(t, "CallName", func() { grpcmw.CallName("") })
 		panics(t, "CallName", func() { grpcmw.CallName("a b") })
 		panics(t, "CallName", func() { grpcmw.CallName(strings.Repeat("n", 65)) })
-		panics(t, "CallName", func() { newShop(t).lock(grpcmw.CallName("checkout")) })
+		panics(t, "CallName", func() { newShop(t).Lock(grpcmw.CallName("checkout")) })
 		grpcmw.CallName(strings.Repeat("n", 64))
 	})
 }

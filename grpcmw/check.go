@@ -14,23 +14,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Services is a server whose methods Check and Audit compare with the rules. *grpc.Server is
-// one; connectmw.Services makes one of services of connect.
+// Services is a server whose methods Check and Audit compare with the rules.
+// *grpc.Server is one; connectmw.Services makes one of services of connect.
 type Services interface {
 	// GetServiceInfo returns the services by their full names.
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// Check tells whether r fits the services that are registered with s; call it
-// before Serve. It fails with core.ErrInvalid, and names all that is wrong: a
-// method that no service has, which a typo would leave unguarded; a path of
-// Field that the request does not have, or that is a message, a list or a map;
-// Idempotent on a stream; a method without rules. Rules that Annotated made for
-// services that s does not have are left out: the program calls those, say.
+// Check reports whether r fits the services that are registered with s. Call it before
+// Serve. It fails with core.ErrInvalid, and names every mistake: a method that no
+// service has, which a typo would leave unguarded; a path of Field that the request
+// does not have, or that is a message, a list or a map; Idempotent on a stream; a
+// method without rules. Rules that Annotated made for services that s does not have are
+// left out, because the program may be their client.
 //
-// It calls the KeyFuncs of r with an empty request, to have them name their
-// paths. It cannot see whether s has the interceptors that apply r, which are
-// ServerOptions.
+// Check calls the KeyFuncs of r with an empty request, so that they name their paths.
+// It cannot see whether s has the interceptors that apply r, which are ServerOptions.
 func Check(s Services, r Rules) error {
 	if isNil(s) {
 		return fmt.Errorf("grpcmw: check: the server is nil: %w", core.ErrInvalid)
@@ -45,12 +44,12 @@ func Check(s Services, r Rules) error {
 	return errors.Join(problems...)
 }
 
-// Audit is Check, and tells which methods of s were forgotten. Call it before Serve, or
-// in a test. It fails with core.ErrInvalid and names each method
-// that has no rule in r, unless its .proto says idempotency_level =
-// NO_SIDE_EFFECTS, or that it needs no guard: (lockkit.v1.guard).none. In Go, None
-// says so. A method whose .proto names a guard needs a rule in any case. gRPC's own
-// services for health, reflection and channelz are left out.
+// Audit is Check, and also reports the methods of s that were forgotten. Call it before
+// Serve, or in a test. It fails with core.ErrInvalid and names each method that has no
+// rule in r. A method is exempt if its .proto says idempotency_level = NO_SIDE_EFFECTS,
+// or (lockkit.v1.guard).none, which says that it needs no guard. In Go, None says so. A
+// method whose .proto names a guard always needs a rule. gRPC's own services for
+// health, reflection and channelz are left out.
 func Audit(s Services, r Rules) error {
 	problems := []error{Check(s, r)}
 	if isNil(s) {
@@ -73,13 +72,13 @@ func isNil(s Services) bool {
 	return s == nil || ok && server == nil
 }
 
-// looking are the services of gRPC itself that only look.
+// looking has the services of gRPC itself that only read.
 var looking = []string{
 	"grpc.health.v1.Health", "grpc.channelz.v1.Channelz",
 	"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
 }
 
-// auditMethod says what is wrong with a method without rules.
+// auditMethod returns the problem of a method without rules, or "".
 func auditMethod(m *method) string {
 	switch {
 	case m.guard.GetNone():
@@ -92,7 +91,7 @@ func auditMethod(m *method) string {
 	return "it may have side effects and has no rule; if it needs none, say so with None, or in its .proto"
 }
 
-// methodsOf are the names of a service's methods, sorted.
+// methodsOf returns the names of a service's methods, sorted.
 func methodsOf(info grpc.ServiceInfo) []string {
 	var names []string
 	for _, m := range info.Methods {
@@ -136,7 +135,7 @@ func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule
 	return problems
 }
 
-// bare is a problem without the prefix that is there already.
+// bare returns a problem without the prefix that its report has already.
 func bare(problem error) error {
 	var own setupError
 	if errors.As(problem, &own) {
@@ -145,21 +144,21 @@ func bare(problem error) error {
 	return problem
 }
 
-// probe is the context under which KeyFuncs are asked what they would look for.
+// probe is the context under which KeyFuncs name the fields that they would look for.
 type probe struct {
 	context.Context
 	problems []error
 }
 
-// try asks keys with an empty request, and returns what is wrong with them.
+// try calls keys with an empty request, and returns their problems.
 func (m *method) try(keys ...KeyFunc) []error {
 	if m.input == nil {
-		return nil // of another encoding, perhaps
+		return nil // possibly of another encoding
 	}
 	p := &probe{Context: context.Background()}
 	for _, f := range keys {
 		func() {
-			// A function of the user's does not have to bear an empty request.
+			// A function of the user's may not tolerate an empty request.
 			defer func() { _ = recover() }()
 			_, _ = f(p, m.name, m.input.New().Interface())
 		}()
@@ -167,7 +166,7 @@ func (m *method) try(keys ...KeyFunc) []error {
 	return p.problems
 }
 
-// field notes what is wrong with f.
+// field records the problem of f.
 func (p *probe) field(f *field, req any) (string, error) {
 	if m, ok := req.(proto.Message); ok {
 		if _, err := f.resolve(m.ProtoReflect().Descriptor()); err != nil {

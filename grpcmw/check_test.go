@@ -34,7 +34,7 @@ func TestCheck(t *testing.T) {
 		return "x", nil
 	}
 
-	t.Run("rules that fit have no complaint", func(t *testing.T) {
+	t.Run("rules that fit", func(t *testing.T) {
 		t.Parallel()
 		err := grpcmw.Check(server, grpcmw.Rules{
 			Orders_Pay_FullMethodName: {
@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 		})
 	}
 
-	t.Run("all that is wrong is named", func(t *testing.T) {
+	t.Run("all mistakes are named", func(t *testing.T) {
 		t.Parallel()
 		err := grpcmw.Check(server, grpcmw.Rules{
 			"/a.B/C": {field}, "/a.B/D": {field}, Orders_Pay_FullMethodName: {lock(grpcmw.Field("a")), lock(grpcmw.Field("b"))},
@@ -130,7 +130,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		"Key: the key is nil":             func() { grpcmw.Key(nil) },
 		"KeepIf: the function is nil":     func() { grpcmw.KeepIf(nil) },
 		"Fingerprint: the function":       func() { grpcmw.Fingerprint(nil) },
-		"AnswerLimit is 0":                func() { grpcmw.AnswerLimit(0) },
+		"AnswerLimit: 0 is out of range":  func() { grpcmw.AnswerLimit(0) },
 		"the Once is nil":                 func() { grpcmw.Idempotent(nil, any) },
 		"the scope is nil":                func() { grpcmw.Idempotent(runs, nil) },
 		"Acquire is an option of Lock":    func() { grpcmw.Idempotent(runs, any, grpcmw.Acquire()) },

@@ -18,27 +18,25 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// ClientOption is a setting of a client interceptor. Those that are given a bad
-// value panic.
+// ClientOption is a setting of a client interceptor. An option with a bad value panics.
 type ClientOption func(*client)
 
-// client is what the options of one client interceptor add up to.
+// client holds the options of one client interceptor.
 type client struct {
 	policy  retry.Policy
 	codes   []codes.Code
 	methods map[string]bool // nil: all
 	timeout time.Duration   // of one try; 0: none
-	owner   bool            // is sent
+	owner   bool            // whether it is sent
 	unary   []string        // the options that only unary calls take
 }
 
-// defaultRetry goes on for about ten seconds.
+// defaultRetry tries for about ten seconds.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
-// Retry sets how often a call is tried and the pauses in between; by default 8
-// times within about ten seconds. A pause is never shorter than the server's
-// hint. retry.None gives every call its key and one try. It panics if p is not
-// valid.
+// Retry sets how often a call is tried and the pauses in between. The default is 8
+// times within about ten seconds. A pause is never shorter than the server's hint.
+// retry.None gives every call its key and one try. It panics if p is not valid.
 func Retry(p retry.Policy) ClientOption {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("grpcmw: Retry: %v", err))
@@ -46,17 +44,16 @@ func Retry(p retry.Policy) ClientOption {
 	return func(g *client) { g.policy, g.unary = p, append(g.unary, "Retry") }
 }
 
-// RetryCodes sets after which errors a call is tried again, from any source;
-// UNAVAILABLE by default. An answer of this package's rules that has a hint is tried
-// again in any case.
+// RetryCodes sets after which errors a call is tried again, from any source. The
+// default is UNAVAILABLE. A refusal of this package's rules that has a hint is always
+// tried again.
 func RetryCodes(c ...codes.Code) ClientOption {
 	c = slices.Clone(c)
 	return func(g *client) { g.codes, g.unary = c, append(g.unary, "RetryCodes") }
 }
 
-// Methods limits the interceptor to these methods, by their full names; others
-// are passed by. Several add up. It panics if a name is not of the form
-// "/package.Service/Method".
+// Methods limits the interceptor to these methods, by their full names; others pass.
+// Several add up. It panics if a name is not of the form "/package.Service/Method".
 func Methods(fullMethods ...string) ClientOption {
 	fullMethods = slices.Clone(fullMethods)
 	for _, m := range fullMethods {
@@ -74,46 +71,44 @@ func Methods(fullMethods ...string) ClientOption {
 	}
 }
 
-// TryTimeout bounds each try by d, apart from the call's own deadline: a try
-// that is not answered in time is given up, and the call is tried again. It
-// panics if d is not positive.
+// TryTimeout limits each try to d, apart from the call's own deadline. By default a try
+// has no limit of its own. A try without a response in time is abandoned, and the call
+// is tried again. It panics if d is not positive.
 func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
-		panic(fmt.Sprintf("grpcmw: TryTimeout is %v, it must be positive", d))
+		panic(fmt.Sprintf("grpcmw: TryTimeout: %v is out of range (more than 0)", d))
 	}
 	return func(g *client) { g.timeout, g.unary = d, append(g.unary, "TryTimeout") }
 }
 
-// UnaryClientInterceptor gives each call one idempotency key, the same for all
-// its tries, and tries again after a busy lock, a store that was down, and an
-// UNAVAILABLE of the connection. A key that the caller has set is kept:
+// UnaryClientInterceptor gives each call one idempotency key, the same for all its
+// tries. It tries again after a busy lock, a store that was down, and an UNAVAILABLE of
+// the connection. A key that the caller has set stays:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
-// So is one that grpc-gateway has put under "grpcgateway-idempotency-key". It is
-// sent under "idempotency-key" too.
+// So does one that grpc-gateway has put under "grpcgateway-idempotency-key". It is sent
+// under "idempotency-key" too.
 //
-// It waits as long as the server says, in the trailer "grpc-retry-pushback-ms"
-// or in a RetryInfo, and at least as the policy says. It stops where the server
-// says that trying again is of no use, when the policy's attempts are used up,
-// and at once where the next try would come after the call's deadline. The call
-// then ends with the last try's error; or with DEADLINE_EXCEEDED or CANCELLED
-// if the call was over while it waited.
+// It waits as long as the server says, in the trailer "grpc-retry-pushback-ms" or in a
+// RetryInfo, and at least as long as the policy says. It stops if the server says that
+// trying again is of no use, if the policy's attempts are used up, and at once if the
+// next try would come after the call's deadline. The call then returns the last try's
+// error, or DEADLINE_EXCEEDED or CANCELLED if the call was done while it waited.
 //
-// After an UNAVAILABLE it is not known whether the server has done the work. So
-// mount it where methods are guarded by Idempotent, or name those with Methods;
-// others could be done twice. Mount it outside of interceptors for a single
-// try, and do not have grpc-go's own retry policy for the same methods: their
-// attempts multiply.
+// After an UNAVAILABLE it is not known whether the server has done the work. So mount
+// the interceptor where methods are guarded by Idempotent, or name those with Methods;
+// others could be done twice. Mount it outside of interceptors for a single try, and do
+// not set grpc-go's own retry policy for the same methods: their attempts multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return newClient("UnaryClientInterceptor", opts).call
 }
 
-// StreamClientInterceptor is for SendOwner, and Methods beside it: streams are made
-// under the caller's lease as unary calls are, so that a stream whose Lock has
-// TakeOwner joins it for as long as it lasts. It does nothing else: a stream has no
-// idempotency key, and is not tried again. It panics for an option that is nil or is
-// about trying again.
+// StreamClientInterceptor opens streams under the caller's lease, as unary calls are,
+// so that a stream whose Lock has TakeOwner joins the lease for as long as the stream
+// lasts. It is for SendOwner, with or without Methods, and does nothing else: a stream
+// has no idempotency key, and is not tried again. It panics for an option that is nil
+// or is about trying again.
 func StreamClientInterceptor(opts ...ClientOption) grpc.StreamClientInterceptor {
 	g := newClient("StreamClientInterceptor", opts)
 	if len(g.unary) > 0 {
@@ -127,7 +122,7 @@ func StreamClientInterceptor(opts ...ClientOption) grpc.StreamClientInterceptor 
 	}
 }
 
-// newClient adds up the options of an interceptor.
+// newClient applies the options of an interceptor.
 func newClient(interceptor string, opts []ClientOption) *client {
 	g := &client{policy: defaultRetry, codes: []codes.Code{codes.Unavailable}}
 	for _, o := range opts {
@@ -139,7 +134,7 @@ func newClient(interceptor string, opts []ClientOption) *client {
 	return g
 }
 
-// covers tells whether the interceptor is for this method.
+// covers reports whether the interceptor is for this method.
 func (g *client) covers(method string) bool { return g.methods == nil || g.methods[method] }
 
 func (g *client) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -173,12 +168,12 @@ func (g *client) call(ctx context.Context, method string, req, reply any, cc *gr
 	return last
 }
 
-// withKey is ctx with an idempotency key in its outgoing metadata.
+// withKey returns ctx with an idempotency key in its outgoing metadata.
 func withKey(ctx context.Context) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	outside := md.Get(gatewayMetadata)
 	switch {
-	case len(md.Get(keyMetadata)) > 0, len(outside) > 1: // several are for the server to refuse
+	case len(md.Get(keyMetadata)) > 0, len(outside) > 1: // the server refuses several
 		return ctx
 	case len(outside) == 1:
 		return metadata.AppendToOutgoingContext(ctx, keyMetadata, outside[0])
@@ -186,7 +181,7 @@ func withKey(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, keyMetadata, rand.Text())
 }
 
-// try makes the call once. It is late if the try's own time was up.
+// try makes the call once. late reports that the try's own time-out passed.
 func (g *client) try(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (late bool, err error) {
 	if g.timeout == 0 {
 		return false, invoker(ctx, method, req, reply, cc, opts...)
@@ -201,7 +196,7 @@ func (g *client) try(ctx context.Context, method string, req, reply any, cc *grp
 	return bounded.Err() != nil && ctx.Err() == nil, err
 }
 
-// judge tells whether to try again after err, and when at the earliest.
+// judge reports whether to try again after err, and the least pause before that.
 func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Duration, again bool) {
 	s := status.Convert(err)
 	ours := false
@@ -219,7 +214,7 @@ func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Du
 	case 1:
 		ms, err := strconv.ParseUint(hints[0], 10, 31)
 		pause, again = time.Duration(ms)*time.Millisecond, again && err == nil
-	default: // as A6 has it
+	default: // as proposal A6 of gRPC says
 		again = false
 	}
 	return pause, again

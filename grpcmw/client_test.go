@@ -20,15 +20,15 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// answer is what a server in memory says to one try.
+// answer is the response of a server in memory to one try.
 type answer struct {
 	err      error
 	pushback []string
-	hang     bool // until the try's context ends
+	hang     bool // until the try's context is done
 }
 
-// peer is such a server: it gives its answers one after the other, and the last
-// one again and again.
+// peer is such a server: it gives its responses one after the other, and the last one
+// again and again.
 type peer struct {
 	answers []answer
 	keys    []string
@@ -59,7 +59,7 @@ func (p *peer) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 	return a.err
 }
 
-// refusing is what a rule answers, with a hint if that is positive.
+// refusing returns the error of a rule, with a hint if that is positive.
 func refusing(code codes.Code, domain string, hint time.Duration) error {
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: domain, Reason: "R"}}
 	if hint > 0 {
@@ -86,27 +86,27 @@ func TestClientTries(t *testing.T) {
 		gap      time.Duration // the least between tries
 		took     time.Duration // the whole, at most
 	}{
-		"a reply ends it": {answers: []answer{{}}, tries: 1},
-		"a busy lock is asked again as RetryInfo says":  {answers: []answer{busy, busy, {}}, tries: 3, gap: second},
-		"the trailer is obeyed, without RetryInfo too":  {answers: []answer{{err: refusing(codes.Unavailable, "", 0), pushback: []string{"700"}}, {}}, tries: 2, gap: 700 * time.Millisecond},
-		"-1 in the trailer ends it":                     {answers: []answer{{err: busy.err, pushback: []string{"-1"}}}, tries: 1, code: codes.Aborted},
-		"two values in the trailer end it":              {answers: []answer{{err: busy.err, pushback: []string{"1", "2"}}}, tries: 1, code: codes.Aborted},
-		"what is no number in the trailer ends it":      {answers: []answer{{err: busy.err, pushback: []string{"soon"}}}, tries: 1, code: codes.Aborted},
-		"UNAVAILABLE is tried again":                    {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, tries: 2},
-		"an ABORTED of another service is not":          {answers: []answer{{err: refusing(codes.Aborted, "other.example", second)}}, tries: 1, code: codes.Aborted},
-		"nor an ABORTED without a hint":                 {answers: []answer{{err: refusing(codes.Aborted, grpcmw.Domain, 0)}}, tries: 1, code: codes.Aborted},
-		"RetryCodes adds ABORTED":                       {answers: []answer{{err: refusing(codes.Aborted, "other.example", 0)}, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes(codes.Aborted)}, tries: 2},
-		"RetryCodes leaves UNAVAILABLE out":             {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 1, code: codes.Unavailable},
-		"without codes a refusal with a hint counts":    {answers: []answer{busy, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 2, gap: second},
-		"other errors end it":                           {answers: []answer{{err: status.Error(codes.InvalidArgument, "")}}, tries: 1, code: codes.InvalidArgument},
-		"the policy's attempts end it":                  {answers: []answer{busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Aborted, gap: second},
-		"retry.None is one try":                         {answers: []answer{busy}, opts: []grpcmw.ClientOption{grpcmw.Retry(retry.None)}, tries: 1, code: codes.Aborted},
-		"no pause goes beyond the deadline":             {answers: []answer{busy}, deadline: 2500 * time.Millisecond, opts: []grpcmw.ClientOption{quick}, tries: 3, code: codes.Aborted, took: 2 * second},
-		"a try that hangs ends with the deadline":       {answers: []answer{{hang: true}}, deadline: second, tries: 1, code: codes.DeadlineExceeded, took: second},
-		"with TryTimeout it is given up and made again": {answers: []answer{{hang: true}, {}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, deadline: time.Minute, tries: 2, gap: second},
-		"DEADLINE_EXCEEDED of the server ends it":       {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
-		"the other methods are passed by":               {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b")}, tries: 1, code: codes.Unavailable},
-		"the named methods are not":                     {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b"), grpcmw.Methods(Orders_Pay_FullMethodName)}, tries: 2},
+		"a reply ends it":                    {answers: []answer{{}}, tries: 1},
+		"busy lock, as RetryInfo says":       {answers: []answer{busy, busy, {}}, tries: 3, gap: second},
+		"trailer without RetryInfo":          {answers: []answer{{err: refusing(codes.Unavailable, "", 0), pushback: []string{"700"}}, {}}, tries: 2, gap: 700 * time.Millisecond},
+		"-1 in the trailer ends it":          {answers: []answer{{err: busy.err, pushback: []string{"-1"}}}, tries: 1, code: codes.Aborted},
+		"two values in the trailer end it":   {answers: []answer{{err: busy.err, pushback: []string{"1", "2"}}}, tries: 1, code: codes.Aborted},
+		"no number in the trailer ends it":   {answers: []answer{{err: busy.err, pushback: []string{"soon"}}}, tries: 1, code: codes.Aborted},
+		"UNAVAILABLE is tried again":         {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, tries: 2},
+		"ABORTED of another service ends it": {answers: []answer{{err: refusing(codes.Aborted, "other.example", second)}}, tries: 1, code: codes.Aborted},
+		"ABORTED without a hint ends it":     {answers: []answer{{err: refusing(codes.Aborted, grpcmw.Domain, 0)}}, tries: 1, code: codes.Aborted},
+		"RetryCodes adds ABORTED":            {answers: []answer{{err: refusing(codes.Aborted, "other.example", 0)}, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes(codes.Aborted)}, tries: 2},
+		"RetryCodes leaves UNAVAILABLE out":  {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 1, code: codes.Unavailable},
+		"refusal with a hint, no codes":      {answers: []answer{busy, {}}, opts: []grpcmw.ClientOption{grpcmw.RetryCodes()}, tries: 2, gap: second},
+		"other errors end it":                {answers: []answer{{err: status.Error(codes.InvalidArgument, "")}}, tries: 1, code: codes.InvalidArgument},
+		"the policy's attempts end it":       {answers: []answer{busy}, opts: []grpcmw.ClientOption{quick}, tries: 4, code: codes.Aborted, gap: second},
+		"retry.None is one try":              {answers: []answer{busy}, opts: []grpcmw.ClientOption{grpcmw.Retry(retry.None)}, tries: 1, code: codes.Aborted},
+		"no pause goes beyond the deadline":  {answers: []answer{busy}, deadline: 2500 * time.Millisecond, opts: []grpcmw.ClientOption{quick}, tries: 3, code: codes.Aborted, took: 2 * second},
+		"hung try ends with the deadline":    {answers: []answer{{hang: true}}, deadline: second, tries: 1, code: codes.DeadlineExceeded, took: second},
+		"hung try with TryTimeout":           {answers: []answer{{hang: true}, {}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, deadline: time.Minute, tries: 2, gap: second},
+		"server's DEADLINE_EXCEEDED ends it": {answers: []answer{{err: status.Error(codes.DeadlineExceeded, "")}}, opts: []grpcmw.ClientOption{grpcmw.TryTimeout(second)}, tries: 1, code: codes.DeadlineExceeded},
+		"other methods pass":                 {answers: []answer{{err: status.Error(codes.Unavailable, "")}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b")}, tries: 1, code: codes.Unavailable},
+		"named methods are tried again":      {answers: []answer{{err: status.Error(codes.Unavailable, "")}, {}}, opts: []grpcmw.ClientOption{grpcmw.Methods("/a/b"), grpcmw.Methods(Orders_Pay_FullMethodName)}, tries: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +137,7 @@ func TestClientTries(t *testing.T) {
 		})
 	}
 
-	t.Run("a call that is cancelled between tries ends as CANCELLED, one that was over before makes none", func(t *testing.T) {
+	t.Run("canceled between tries and before", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +156,7 @@ func TestClientTries(t *testing.T) {
 func TestClientKey(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each call has a key of its own, unless the caller has set one", func(t *testing.T) {
+	t.Run("key of each call", func(t *testing.T) {
 		t.Parallel()
 		intercept, p := grpcmw.UnaryClientInterceptor(), peer{answers: []answer{{}}}
 		for _, ctx := range []context.Context{
@@ -173,7 +173,7 @@ func TestClientKey(t *testing.T) {
 		}
 	})
 
-	t.Run("the caller's own trailer option works", func(t *testing.T) {
+	t.Run("caller's own trailer option", func(t *testing.T) {
 		t.Parallel()
 		p, trailer := peer{answers: []answer{{pushback: []string{"7"}}}}, metadata.MD{}
 		err := grpcmw.UnaryClientInterceptor()(t.Context(), "/a/b", nil, new(Receipt), nil, p.invoke, grpc.Trailer(&trailer))
@@ -182,7 +182,7 @@ func TestClientKey(t *testing.T) {
 		}
 	})
 
-	t.Run("an error that is no status is given as it is", func(t *testing.T) {
+	t.Run("error that is no status", func(t *testing.T) {
 		t.Parallel()
 		own := errors.New("own")
 		p := peer{answers: []answer{{err: own}}}

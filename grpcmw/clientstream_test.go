@@ -21,7 +21,7 @@ import (
 func TestClientStreams(t *testing.T) {
 	t.Parallel()
 
-	// echo answers each message, and tells of its lease.
+	// echo responds to each message, with its lease.
 	echo := func(s *shop) func(grpc.BidiStreamingServer[Order, Receipt]) error {
 		return func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			lease, _ := core.LeaseFromContext(both.Context()) // before the first message
@@ -40,12 +40,12 @@ func TestClientStreams(t *testing.T) {
 		}
 	}
 
-	t.Run("the lock of the first message is held from before the handler until the end", func(t *testing.T) {
+	t.Run("lock of the first message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.chat = echo(s)
-		s.open(on(Orders_Chat_FullMethodName, s.lock()))
-		both, err := s.client.Chat(t.Context())
+		s.OnChat = echo(s)
+		s.open(on(Orders_Chat_FullMethodName, s.Lock()))
+		both, err := s.Client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,10 +69,10 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a client stream's handler receives every message", func(t *testing.T) {
+	t.Run("client stream gets every message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.upload = func(in grpc.ClientStreamingServer[Order, Receipt]) error {
+		s.OnUpload = func(in grpc.ClientStreamingServer[Order, Receipt]) error {
 			lease, _ := core.LeaseFromContext(in.Context())
 			text := lease.Key()
 			for {
@@ -87,8 +87,8 @@ func TestClientStreams(t *testing.T) {
 				text += " " + o.GetId()
 			}
 		}
-		s.open(on(Orders_Upload_FullMethodName, s.lock()))
-		out, err := s.client.Upload(t.Context())
+		s.open(on(Orders_Upload_FullMethodName, s.Lock()))
+		out, err := s.Client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,10 +102,10 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a key in the metadata needs no message: the server may speak first", func(t *testing.T) {
+	t.Run("key in the metadata", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+		s.OnChat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			lease, _ := core.LeaseFromContext(both.Context())
 			if err := both.Send(&Receipt{Text: lease.Key()}); err != nil {
 				return err
@@ -113,8 +113,8 @@ func TestClientStreams(t *testing.T) {
 			_, err := both.Recv()
 			return err
 		}
-		s.open(on(Orders_Chat_FullMethodName, grpcmw.Lock(s.locker, "room", grpcmw.Metadata("room"))))
-		both, err := s.client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
+		s.open(on(Orders_Chat_FullMethodName, grpcmw.Lock(s.Locker, "room", grpcmw.Metadata("room"))))
+		both, err := s.Client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,17 +123,17 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a KeyFunc that answers nothing is asked again with the first message, also within Join", func(t *testing.T) {
+	t.Run("KeyFunc called again", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.chat = echo(s)
+		s.OnChat = echo(s)
 		custom := func(_ context.Context, _ string, req any) (string, error) {
 			o, _ := req.(*Order)
 			return o.GetId(), nil
 		}
 		s.open(on(Orders_Chat_FullMethodName,
-			grpcmw.Lock(s.locker, "outer", grpcmw.Join(grpcmw.Metadata("room"), custom)), grpcmw.Lock(s.locker, "own", custom)))
-		both, err := s.client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
+			grpcmw.Lock(s.Locker, "outer", grpcmw.Join(grpcmw.Metadata("room"), custom)), grpcmw.Lock(s.Locker, "own", custom)))
+		both, err := s.Client.Chat(metadata.AppendToOutgoingContext(t.Context(), "room", "9"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,12 +145,12 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a stream without a message has no key", func(t *testing.T) {
+	t.Run("stream without a message", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.upload = func(grpc.ClientStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
-		s.open(on(Orders_Upload_FullMethodName, s.lock()))
-		out, err := s.client.Upload(t.Context())
+		s.OnUpload = func(grpc.ClientStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
+		s.open(on(Orders_Upload_FullMethodName, s.Lock()))
+		out, err := s.Client.Upload(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,17 +158,17 @@ func TestClientStreams(t *testing.T) {
 		refusal(t, err, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("clients that go away free the keys, while the server waits for the first message or the next", func(t *testing.T) { // hazard 47
+	t.Run("clients leave", func(t *testing.T) { // hazard 47
 		t.Parallel()
 		s := newShop(t)
-		s.chat = echo(s)
-		s.open(on(Orders_Chat_FullMethodName, s.lock()))
+		s.OnChat = echo(s)
+		s.open(on(Orders_Chat_FullMethodName, s.Lock()))
 		ctx, leave := context.WithCancel(t.Context())
-		if _, err := s.client.Chat(ctx); err != nil { // and never says a word
+		if _, err := s.Client.Chat(ctx); err != nil { // and never says a word
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			both, err := s.client.Chat(ctx)
+			both, err := s.Client.Chat(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,16 +185,16 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a panic frees the key", func(t *testing.T) { // hazard 50
+	t.Run("panic frees the key", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		s := newShop(t)
-		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { panic("card reader on fire") }
-		s.open(on(Orders_Chat_FullMethodName, s.lock()), grpc.ChainStreamInterceptor(
+		s.OnChat = func(grpc.BidiStreamingServer[Order, Receipt]) error { panic("card reader on fire") }
+		s.open(on(Orders_Chat_FullMethodName, s.Lock()), grpc.ChainStreamInterceptor(
 			func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 				defer func() { err = status.Errorf(codes.Internal, "%v", recover()) }()
 				return next(srv, ss)
 			}))
-		both, err := s.client.Chat(t.Context())
+		both, err := s.Client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,14 +206,14 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("after the lease was lost no further message is worked on, and what the handler says stands", func(t *testing.T) {
+	t.Run("lost lease, no further message", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
-		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+		s.OnChat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			if _, err := both.Recv(); err != nil {
 				t.Error(err)
 			}
-			s.store.extend.Store(&gone)
+			s.Store.ExtendFails.Store(&gone)
 			<-both.Context().Done()
 			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
@@ -224,8 +224,8 @@ func TestClientStreams(t *testing.T) {
 			}
 			return both.Send(&Receipt{Text: "stands"})
 		}
-		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
-		both, err := s.client.Chat(t.Context())
+		s.open(on(Orders_Chat_FullMethodName, s.Lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
+		both, err := s.Client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,23 +240,23 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("a message that comes after the loss is not worked on either", func(t *testing.T) {
+	t.Run("message after the loss", func(t *testing.T) {
 		t.Parallel()
 		s, gone, lost := newShop(t), core.ErrLost, make(chan struct{})
-		s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
+		s.OnChat = func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			context.AfterFunc(both.Context(), func() { close(lost) })
 			if _, err := both.Recv(); err != nil {
 				t.Error(err)
 			}
-			s.store.extend.Store(&gone)
+			s.Store.ExtendFails.Store(&gone)
 			o, err := both.Recv() // begins before the loss
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("got %v, %v", o, err)
 			}
 			return err
 		}
-		s.open(on(Orders_Chat_FullMethodName, s.lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
-		both, err := s.client.Chat(t.Context())
+		s.open(on(Orders_Chat_FullMethodName, s.Lock(grpcmw.Acquire(core.TTL(2*time.Second)))))
+		both, err := s.Client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,13 +273,13 @@ func TestClientStreams(t *testing.T) {
 		}
 	})
 
-	t.Run("Idempotent answers a stream with INTERNAL, and nothing runs", func(t *testing.T) {
+	t.Run("Idempotent on a stream", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.chat = func(grpc.BidiStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
-		rules := on(Orders_Chat_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()))
+		s.OnChat = func(grpc.BidiStreamingServer[Order, Receipt]) error { t.Error("the handler ran"); return nil }
+		rules := on(Orders_Chat_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()))
 		s.open(nil, grpcmw.ServerOptions(rules)...)
-		both, err := s.client.Chat(t.Context())
+		both, err := s.Client.Chat(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

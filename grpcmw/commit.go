@@ -12,20 +12,21 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// executionKey is where a handler's context has the execution of the innermost Idempotent.
+// executionKey is the context key of the execution of the innermost Idempotent.
 type executionKey struct{}
 
-// Commit saves reply as the answer of the call of ctx, in the caller's own transaction tx, as
-// once.Commit does: its effect and its answer are committed together, or neither is. The
-// handler makes its reply, sets the metadata that KeepMetadata names, calls Commit as the last
-// statement of the transaction, commits that, and returns the reply. What is sent is what
-// was committed, whatever the handler returns.
+// Commit stores reply as the response to the call of ctx, in the caller's own
+// transaction tx, as once.Commit does. The handler's effect and its response are
+// committed together, or neither is. The handler makes its reply, sets the metadata
+// that KeepMetadata names, calls Commit as the last statement of the transaction,
+// commits that, and returns the reply. The committed reply is sent, whatever the
+// handler returns.
 //
-// It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
-// there is no Idempotent around the handler, and if the reply is one that would not be kept:
-// larger than AnswerLimit, of a type that the program has not registered, or not to be kept
-// by KeepIf. The ctx is not that of a once.Do in the handler: Commit would save the reply as the
-// answer of that run.
+// Commit fails as once.Commit does. Before anything is sent it also fails with
+// core.ErrInvalid if there is no Idempotent around the handler, or if the reply is one
+// that would not be stored: larger than AnswerLimit, of a type that the program has not
+// registered, or refused by KeepIf. Do not pass the ctx of a once.Do in the handler:
+// Commit would store the reply as the response of that run.
 func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
@@ -43,7 +44,8 @@ func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	return once.Commit(ctx, tx, once.Answer{Value: value})
 }
 
-// uncommitted is the answer to a call whose reply was not committed, as far as is known.
+// uncommitted returns the refusal of a call whose reply was not committed, as far as is
+// known.
 func uncommitted(c *call, lock string, err error) Refusal {
 	return Refusal{
 		Code: codes.Unavailable, Reason: ReasonUnavailable, Method: c.name, Lock: lock, RetryAfter: pause(0), Err: err,

@@ -1,5 +1,4 @@
-// Package grpcmw puts gRPC methods under distributed locks, and makes them
-// idempotent.
+// Package grpcmw runs gRPC methods under distributed locks, and makes them idempotent.
 //
 //	rules := grpcmw.Rules{
 //		pb.Orders_Pay_FullMethodName:    {grpcmw.Lock(locks, "order", grpcmw.Field("order.id"))},
@@ -10,25 +9,25 @@
 //	pb.RegisterOrdersServer(server, orders)
 //	err := grpcmw.Audit(server, rules) // before Serve
 //
-// [Audit] fails if a method that may have side effects has no rule, and if a rule
-// is for a method that does not exist: a typo would leave it unguarded. [Check]
-// does the latter alone.
+// [Audit] fails if a method that may have side effects has no rule, and if a rule is for a
+// method that does not exist: a typo would leave it unguarded. [Check] does the latter
+// alone.
 //
-// Calls to pay order 42 now run one at a time, on whichever replica they arrive.
-// The handler finds its lease, and the fencing token, by
-// core.LeaseFromContext(ctx); ctx ends when the lease is lost. The client still gets
-// what the handler returns then, even OK: check ctx before you commit. Code outside
-// of gRPC locks the same thing with core.Key("order", "42").
+// Calls to pay order 42 now run one at a time, on whichever replica they arrive. The
+// handler finds its lease, and the fencing token, by core.LeaseFromContext(ctx); ctx is
+// canceled when the lease is lost. Even then the client gets what the handler returns,
+// including OK: check ctx before you commit. Code outside of gRPC locks the same thing
+// with core.Key("order", "42").
 //
-// A charge that is asked for again with the same idempotency key is answered
-// with the first one's reply. Both rules on one method work together, in either
-// order; with Idempotent first, a repetition does not wait for the lock, and a
-// call that the lock refuses is no attempt.
+// A repeated charge with the same idempotency key gets the first charge's reply. Both
+// rules on one method work together, in either order. With Idempotent first, a
+// repetition does not wait for the lock, and a call that the lock refuses is no
+// attempt.
 //
 // # Rules in the .proto
 //
-// A method's .proto can say what guards it; [Annotated] makes rules of that, and
-// package lockkitpb tells how protoc finds the option:
+// A method's .proto can name its guard. [Annotated] makes rules of that, and package
+// lockkitpb says how protoc finds the option:
 //
 //	import "lockkit/v1/guard.proto";
 //
@@ -36,61 +35,58 @@
 //	  option (lockkit.v1.guard) = { idempotent {} lock { name: "account" field: "account" } };
 //	}
 //	rpc Ping(PingRequest) returns (PingReply) {
-//	  option (lockkit.v1.guard).none = true; // looked at, and needs no guard
+//	  option (lockkit.v1.guard).none = true; // reviewed, and needs no guard
 //	}
 //
 // The option is experimental: its number will change once.
 //
 // # Keys
 //
-// [Field] takes the key from the request, by its descriptor; [Metadata] from
-// the call's metadata; [Join] makes a key of several values. All take a value
-// exactly as it was sent: "42" and "042" are two keys. Where the handler takes
-// several spellings for the same thing, write a [KeyFunc] that brings them to
-// one.
+// [Field] takes the key from the request, by its descriptor; [Metadata] from the call's
+// metadata; [Join] makes a key of several values. All take a value exactly as it was
+// sent: "42" and "042" are two keys. Where the handler takes several spellings for the
+// same thing, write a [KeyFunc] that brings them to one.
 //
-// # Answers
+// # Responses
 //
-// A call that may not run is answered with a status:
+// A call that may not run gets a status:
 //
 //	ABORTED              LOCK_BUSY                  another call holds the lock
-//	ABORTED              IDEMPOTENCY_IN_PROGRESS    the first call with this key is being worked on
+//	ABORTED              IDEMPOTENCY_IN_PROGRESS    the first call with this key is in progress
 //	INVALID_ARGUMENT     KEY_INVALID                the key is missing, ambiguous or not allowed
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
 //	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
-//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not kept
+//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not stored
 //	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down (see [FailOpen]), the Locker closed, or an outer lock was lost
-//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call's time was up before the work could begin; or CANCELLED
+//	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call timed out before the work could begin; or CANCELLED
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
 // The word is the reason of a google.rpc.ErrorInfo in the domain [Domain], with
-// "method", and "lock", the rule's static name, in its metadata. No answer has a
-// key, an owner or a token in it. A KeyFunc that fails with a status, such as
-// UNAUTHENTICATED, answers with that. [Render] replaces how answers look.
-// Interceptors further out can look at the error for its reason:
-// errors.Is(err, core.ErrBusy).
+// "method", and "lock", the rule's static name, in its metadata. No refusal contains a
+// key, an owner or a token. A KeyFunc that fails with a status, such as
+// UNAUTHENTICATED, refuses with that. [Render] replaces the form of refusals. Outer
+// interceptors can check the error for its reason: errors.Is(err, core.ErrBusy).
 //
 // # Trying again
 //
 // ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
-// "grpc-retry-pushback-ms", of a second at most and spread at random. Where
-// trying again is of no use, the trailer is -1. No header is sent, so that the
-// retry policy of grpc-go's service config works: it obeys the trailer, and
-// tries only what was answered without a header. An interceptor further out that
-// sets a header ends that.
+// "grpc-retry-pushback-ms", of at most a second and spread at random. If trying again
+// is of no use, the trailer is -1. No header is sent, so that the retry policy of
+// grpc-go's service config works: it obeys the trailer, and repeats only calls that got
+// no header. An outer interceptor that sets a header prevents that.
 //
-// [UnaryClientInterceptor] gives each call one idempotency key over all its
-// tries, and tries again when the server says.
+// [UnaryClientInterceptor] gives each call one idempotency key over all its tries, and tries
+// again when the server says so.
 //
-// # A lock that goes along
+// # Passing a lock on with a call
 //
-// A handler that calls another service while it has a lock, which that service
-// takes as well, would find it busy. Where the client has [SendOwner] and the other
-// service's Lock has [TakeOwner], the call joins its caller's hold instead. Streams do so
-// by [StreamClientInterceptor].
+// A handler that has a lock, and calls another service that locks the same key, would
+// find it busy. If the client has [SendOwner] and the other service's Lock has
+// [TakeOwner], the call joins its caller's hold instead. Streams do so by
+// [StreamClientInterceptor].
 //
 // # Streams
 //
-// A stream holds its lock from before the handler begins until it has returned.
-// See [StreamServerInterceptor].
+// A stream holds its lock from before the handler begins until it has returned. See
+// [StreamServerInterceptor].
 package grpcmw

@@ -10,29 +10,29 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Runs that go on after Locker.Close. hazard 58
+// TestLateAnswer is about runs that go on after Locker.Close. hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
-		t.Run("the reply of a call that goes on after Close is given again"+policy, func(t *testing.T) {
+		t.Run("replay of a run after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			first, next := newReplica(t, server.Addr), newReplica(t, server.Addr)
 			for _, s := range []*shop{first, next} {
-				s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+				s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 					end, cancel := context.WithCancel(ctx)
 					cancel()
-					if err := s.locker.Close(end); err == nil {
+					if err := s.Locker.Close(end); err == nil {
 						t.Error("it was closed while a run goes on")
 					}
 					return attemptOf(ctx, o)
 				}
-				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
+				s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())))
 			}
 			for i, s := range []*shop{first, next} {
-				r := s.call("5", key, fmt.Sprint("late-", len(opts)))
-				if r.is(t, "attempt 1"); r.replayed() != (i > 0) {
-					t.Errorf("call %d: replayed is %v", i+1, r.replayed())
+				r := s.Call("5", key, fmt.Sprint("late-", len(opts)))
+				if r.Is(t, "attempt 1"); r.Replayed() != (i > 0) {
+					t.Errorf("call %d: replayed is %v", i+1, r.Replayed())
 				}
 			}
 		})

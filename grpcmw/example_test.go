@@ -19,7 +19,7 @@ import (
 
 func ExampleLock() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
-	orders := &handlers{pay: func(ctx context.Context, _ *Order) (*Receipt, error) {
+	orders := &handlers{OnPay: func(ctx context.Context, _ *Order) (*Receipt, error) {
 		lease, _ := core.LeaseFromContext(ctx) // ctx ends when the client goes away or the lock is lost
 		return &Receipt{Text: fmt.Sprintf("charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)}, nil
 	}}
@@ -43,11 +43,11 @@ func ExampleIdempotent() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)
 	charged := 0
-	orders := &handlers{pay: func(context.Context, *Order) (*Receipt, error) {
+	orders := &handlers{OnPay: func(context.Context, *Order) (*Receipt, error) {
 		charged++
 		return &Receipt{Text: fmt.Sprintf("charge %d", charged)}, nil
 	}}
-	// The caller, as authentication found it.
+	// The caller, set by your authentication.
 	caller := func(context.Context, string, any) (string, error) { return "acme", nil }
 	client, stop := serve(orders, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Idempotent(runs, caller)}})
 	defer stop()
@@ -68,7 +68,7 @@ func ExampleIdempotent() {
 // deadlock.
 func ExampleAlso() {
 	locks, _ := core.New(memstore.New())
-	orders := &handlers{pay: func(ctx context.Context, _ *Order) (*Receipt, error) {
+	orders := &handlers{OnPay: func(ctx context.Context, _ *Order) (*Receipt, error) {
 		_, from := core.LeaseOf(ctx, core.Key("account", "a"))
 		_, to := core.LeaseOf(ctx, core.Key("account", "b"))
 		return &Receipt{Text: fmt.Sprintf("locked: %v and %v", from, to)}, nil
@@ -93,7 +93,7 @@ func ExampleKeyFunc() {
 		}
 		return address, nil
 	}
-	client, stop := serve(&handlers{pay: ok}, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Lock(locks, "signup", email)}})
+	client, stop := serve(&handlers{OnPay: ok}, grpcmw.Rules{Orders_Pay_FullMethodName: {grpcmw.Lock(locks, "signup", email)}})
 	defer stop()
 
 	show(client.Pay(context.Background(), &Order{Id: "Ann@Example.com"}))
@@ -104,10 +104,10 @@ func ExampleKeyFunc() {
 }
 
 // A stream is locked by its first message or, as here, by metadata, until its handler
-// returns. The answers of streams are not kept, so Idempotent is for unary calls.
+// returns. The responses of streams are not stored, so Idempotent is for unary calls.
 func ExampleMetadata() {
 	locks, _ := core.New(memstore.New())
-	orders := &handlers{watch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
+	orders := &handlers{OnWatch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
 		lease, _ := core.LeaseFromContext(stream.Context()) // ends when the lock is lost
 		return stream.Send(&Receipt{Text: "watching under " + lease.Key()})
 	}}
@@ -143,7 +143,7 @@ func ExampleCheck() {
 func ExampleUnaryClientInterceptor() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)
-	client, stop := serve(&handlers{pay: ok}, grpcmw.Rules{
+	client, stop := serve(&handlers{OnPay: ok}, grpcmw.Rules{
 		Orders_Pay_FullMethodName: {grpcmw.Idempotent(runs, grpcmw.AnyCaller()), grpcmw.Lock(locks, "order", grpcmw.Field("id"))},
 	}, grpc.WithUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
 	defer stop()
@@ -153,7 +153,7 @@ func ExampleUnaryClientInterceptor() {
 	// order:42
 }
 
-// serve is a server with rules, and a client of it.
+// serve returns a client of a server with rules.
 func serve(orders *handlers, rules grpcmw.Rules, opts ...grpc.DialOption) (OrdersClient, func()) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

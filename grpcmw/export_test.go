@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// FingerprintOf is what Idempotent keeps of a request.
+// FingerprintOf returns the fingerprint that Idempotent stores of a request.
 func FingerprintOf(fullMethod string, m proto.Message) []byte {
 	sum, err := fingerprintOf(context.Background(), &call{method: &method{name: fullMethod}, req: m}, nil)
 	if err != nil {
@@ -19,8 +19,8 @@ func FingerprintOf(fullMethod string, m proto.Message) []byte {
 	return sum
 }
 
-// DecodeAnswer is what Idempotent reads in an answer that is kept, and
-// EncodeReply what it keeps of a reply.
+// DecodeAnswer decodes a stored response as Idempotent does, and EncodeReply encodes a
+// reply.
 func DecodeAnswer(data []byte) (proto.Message, error) {
 	a, err := decodeAnswer(data)
 	if a.failure != nil {

@@ -27,27 +27,27 @@ func (o *opened) Observe(_ context.Context, e core.Event) {
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	down := fmt.Errorf("dial: %w", core.ErrUnavailable)
-	// unlocked is a handler that tells whether it runs without its lock.
+	// unlocked is a handler that reports whether it runs without its lock.
 	unlocked := func(ctx context.Context, o *Order) (*Receipt, error) {
 		r, err := ok(ctx, o)
 		r.Text = fmt.Sprint(r.GetText(), ", unlocked: ", core.Unlocked(ctx))
 		return r, err
 	}
 
-	t.Run("while the store is down calls and streams run without the lock, know it and are counted", func(t *testing.T) {
+	t.Run("store down runs unlocked", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s := newShop(t, core.WithObserver(&n))
-		s.pay = unlocked
-		s.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		s.OnPay = unlocked
+		s.OnWatch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			r, err := unlocked(out.Context(), o)
 			return errors.Join(err, out.Send(r))
 		}
-		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {s.lock(grpcmw.FailOpen())}, Orders_Watch_FullMethodName: {s.lock(grpcmw.FailOpen())}})
-		s.call("5").is(t, "order:5, unlocked: false")
-		s.storeFails(down)
-		s.call("5").is(t, "no lease, unlocked: true")
-		in, err := s.client.Watch(t.Context(), &Order{Id: "5"})
+		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {s.Lock(grpcmw.FailOpen())}, Orders_Watch_FullMethodName: {s.Lock(grpcmw.FailOpen())}})
+		s.Call("5").Is(t, "order:5, unlocked: false")
+		s.StoreFails(down)
+		s.Call("5").Is(t, "no lease, unlocked: true")
+		in, err := s.Client.Watch(t.Context(), &Order{Id: "5"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,36 +57,36 @@ func TestFailOpen(t *testing.T) {
 		if n.Load() != 2 {
 			t.Errorf("%d are counted", n.Load())
 		}
-		s.store.acquire.Store(nil)
-		s.call("5").is(t, "order:5, unlocked: false")
+		s.Store.AcquireFails.Store(nil)
+		s.Call("5").Is(t, "order:5, unlocked: false")
 	})
-	t.Run("a busy lock refuses, and so do a lost one, a closed locker and a store that cannot serve it", func(t *testing.T) {
+	t.Run("other failures refuse", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s := newShop(t, core.WithObserver(&n))
-		s.pay = mustNotRun(t)
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.FailOpen())))
-		release := s.hold("order:5")
-		s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		s.OnPay = mustNotRun(t)
+		s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.FailOpen())))
+		release := s.Hold("order:5")
+		s.Call("5").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
-		s.storeFails(core.ErrUnsupported)
-		s.call("5").refused(t, codes.Internal, grpcmw.ReasonFailed)
-		if err := s.locker.Close(t.Context()); err != nil {
+		s.StoreFails(core.ErrUnsupported)
+		s.Call("5").Refused(t, codes.Internal, grpcmw.ReasonFailed)
+		if err := s.Locker.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 		if n.Load() != 0 {
 			t.Errorf("%d are counted", n.Load())
 		}
 	})
-	t.Run("an outer lock of the same key that is lost refuses", func(t *testing.T) {
+	t.Run("lost outer lock refuses", func(t *testing.T) {
 		t.Parallel()
 		s, gone := newShop(t), core.ErrLost
-		outer := grpcmw.Lock(s.locker, "order", grpcmw.Field("id"))
-		s.pay = mustNotRun(t)
+		outer := grpcmw.Lock(s.Locker, "order", grpcmw.Field("id"))
+		s.OnPay = mustNotRun(t)
 		loses := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			lease, _ := core.LeaseFromContext(ctx)
-			s.store.extend.Store(&gone)
+			s.Store.ExtendFails.Store(&gone)
 			if err := lease.Extend(ctx, time.Minute); !errors.Is(err, core.ErrLost) {
 				t.Errorf("got %v", err)
 			}
@@ -94,30 +94,30 @@ func TestFailOpen(t *testing.T) {
 		}
 		s.open(nil, grpc.ChainUnaryInterceptor(
 			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, outer)), loses,
-			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, s.lock(grpcmw.FailOpen()))),
+			grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.FailOpen()))),
 		))
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 	})
-	t.Run("a grant whose answer was lost is given back", func(t *testing.T) {
+	t.Run("lost grant is released", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.pay = unlocked
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.FailOpen())))
-		s.store.unheard.Store(true)
-		s.call("5").is(t, "no lease, unlocked: true")
-		s.store.unheard.Store(false)
+		s.OnPay = unlocked
+		s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.FailOpen())))
+		s.Store.Unheard.Store(true)
+		s.Call("5").Is(t, "no lease, unlocked: true")
+		s.Store.Unheard.Store(false)
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
-		if s.store.releases.Load() == 0 {
+		if s.Store.Releases.Load() == 0 {
 			t.Error("nothing was given back")
 		}
 	})
-	t.Run("without the option nothing runs without its lock, and Idempotent refuses it", func(t *testing.T) {
+	t.Run("without the option", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.pay = mustNotRun(t)
-		s.open(on(Orders_Pay_FullMethodName, s.lock()))
-		s.storeFails(down)
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
-		panics(t, "FailOpen is an option of Lock", func() { grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.FailOpen()) })
+		s.OnPay = mustNotRun(t)
+		s.open(on(Orders_Pay_FullMethodName, s.Lock()))
+		s.StoreFails(down)
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		panics(t, "FailOpen is an option of Lock", func() { grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.FailOpen()) })
 	})
 }

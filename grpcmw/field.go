@@ -16,29 +16,27 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// errNoMessage is what Field answers on a stream whose first message did not
-// arrive yet.
+// errNoMessage is the error of Field on a stream whose first message did not arrive
+// yet.
 var errNoMessage = errors.New("grpcmw: the key is in a message, and there is none yet")
 
-// Field takes the key from a field of the request, named as in its .proto file;
-// dots go into nested messages: "order.id", as in a google.protobuf.FieldMask.
+// Field takes the key from a field of the request, named as in its .proto file. Dots go
+// into nested messages: "order.id", as in a google.protobuf.FieldMask.
 //
-// The field can be of any type but a message, a list or a map. A string is taken
-// as it is, a number in decimal, an enum by its number, a bool as true or false,
-// bytes in hexadecimal. Integers of 64 bits are exact. A float is written with
-// the fewest digits that tell it from every other, without an exponent; -0 is 0
-// and NaN is refused.
+// The field can be of any type except a message, a list or a map. A string is taken as
+// it is, a number in decimal, an enum by its number, a bool as true or false, bytes in
+// hexadecimal. Integers of 64 bits are exact. A float is written with the fewest digits
+// that distinguish it from every other, without an exponent; -0 is 0 and NaN is
+// refused.
 //
-// A field that is not set is refused, like an empty string or empty bytes.
-// Where a field has no presence, as without "optional" in proto3, 0 and false
-// cannot be told from fields that are not set, and are taken as values: the
-// handler cannot tell either.
+// A field that is not set is refused, like an empty string or empty bytes. If a field
+// has no presence, as without "optional" in proto3, 0 and false cannot be distinguished
+// from a field that is not set, by the handler either. They are taken as values.
 //
-// On a stream of many messages from the client, the first is looked into.
+// On a stream of many messages from the client, the first one is used.
 //
-// It panics if path is not names with dots between them. Whether the messages of
-// a method have such a field is found out by Check; without it, calls are
-// answered with INTERNAL.
+// Field panics if path is not names with dots between them. Check finds out whether the
+// messages of a method have such a field; if they do not, calls get INTERNAL.
 func Field(path string) KeyFunc {
 	f := &field{Source: keys.NewSource("grpcmw", "field", path), names: strings.Split(path, ".")}
 	if slices.Contains(f.names, "") {
@@ -54,7 +52,7 @@ type field struct {
 	last  atomic.Pointer[resolved] // most fields serve one type of message
 }
 
-// resolved is what a path names in one type of message.
+// resolved has the fields that a path names in one type of message.
 type resolved struct {
 	message protoreflect.MessageDescriptor
 	fields  []protoreflect.FieldDescriptor
@@ -93,7 +91,7 @@ func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
 	return f.Part(value)
 }
 
-// resolve finds the fields that the path leads through. Only the last answer is
+// resolve finds the fields that the path leads through. Only the last result is
 // remembered: types made at run time would add up.
 func (f *field) resolve(d protoreflect.MessageDescriptor) ([]protoreflect.FieldDescriptor, error) {
 	if r := f.last.Load(); r != nil && r.message == d {
@@ -122,12 +120,12 @@ func (f *field) resolve(d protoreflect.MessageDescriptor) ([]protoreflect.FieldD
 	return r.fields, nil
 }
 
-// wrong says what is wrong with the path's name at i.
+// wrong returns the error for the path's name at i.
 func (f *field) wrong(i int, fault string) error {
 	return setupError(fmt.Sprintf("field %q: %s %s", f.Name, f.names[i], fault))
 }
 
-// text is a scalar in words.
+// text returns the text of a scalar.
 func (f *field) text(kind protoreflect.Kind, v protoreflect.Value) (string, error) {
 	switch kind {
 	case protoreflect.StringKind:
@@ -156,8 +154,8 @@ func (f *field) float(v float64, bits int) (string, error) {
 	return strconv.FormatFloat(v+0, 'f', -1, bits), nil // -0 + 0 is 0
 }
 
-// setupError is a mistake in the rules, not in a call: it is answered with
-// INTERNAL. Its words name what is in the code, so they may go into the answer.
+// setupError is a mistake in the rules, not in a call: the call gets INTERNAL. Its text
+// names things of the code, so it may be part of the response.
 type setupError string
 
 func (e setupError) Error() string { return "grpcmw: " + string(e) }

@@ -22,7 +22,7 @@ import (
 func TestField(t *testing.T) {
 	t.Parallel()
 
-	t.Run("every scalar has its own text", func(t *testing.T) {
+	t.Run("scalars", func(t *testing.T) {
 		t.Parallel()
 		o := &Order{
 			Id: "a:b c", Item: &Item{Part: &Item{Sku: "deep", Digest: []byte{0, 0xff}}}, Coupon: proto.String("x"),
@@ -46,7 +46,7 @@ func TestField(t *testing.T) {
 		}
 	})
 
-	t.Run("0 and false are values where a field has no presence", func(t *testing.T) {
+	t.Run("0 and false without presence", func(t *testing.T) {
 		t.Parallel()
 		for path, want := range map[string]string{"flag": "false", "kind": "0", "i64": "0", "u32": "0", "float": "0"} {
 			if got, err := grpcmw.Field(path)(t.Context(), "/a/b", &Order{}); got != want || err != nil {
@@ -55,7 +55,7 @@ func TestField(t *testing.T) {
 		}
 	})
 
-	t.Run("what is not set or empty is the client's fault", func(t *testing.T) {
+	t.Run("not set or empty", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			path, want string
@@ -85,7 +85,7 @@ func TestField(t *testing.T) {
 		}
 	})
 
-	t.Run("a path that the message does not have is not the client's fault", func(t *testing.T) {
+	t.Run("unknown path", func(t *testing.T) {
 		t.Parallel()
 		for path, want := range map[string]string{
 			"idd": "idd is no field", "Id": "Id is no field", "item": "item is a message", "item.sku.x": "sku is not a message",
@@ -102,7 +102,7 @@ func TestField(t *testing.T) {
 		}
 	})
 
-	t.Run("one Field serves messages of several types, made at run time too", func(t *testing.T) {
+	t.Run("messages of several types", func(t *testing.T) {
 		t.Parallel()
 		f := grpcmw.Field("id")
 		again, err := protodesc.NewFile(protodesc.ToFileDescriptorProto(File_orders_proto), protoregistry.GlobalFiles)
@@ -120,7 +120,7 @@ func TestField(t *testing.T) {
 		}
 	})
 
-	t.Run("a path is names with dots between them", func(t *testing.T) {
+	t.Run("paths that panic", func(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"", ".", "a.", ".a", "a..b"} {
 			panics(t, "grpcmw: ", func() { grpcmw.Field(path) })

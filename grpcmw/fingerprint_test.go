@@ -15,25 +15,25 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestFingerprint asks by the wire which requests count as the same.
+// TestFingerprint finds out by requests which ones count as the same.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int64{}
-	s.pay = counting(&runs)
-	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	s.OnPay = counting(&runs)
+	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 	same := func(t *testing.T, a, b *Order) bool {
 		t.Helper()
 		name := rand.Text()
-		first := ask(t.Context(), s.client.Pay, a, key, name)
-		if first.err != nil {
-			t.Fatal(first.err)
+		first := ask(t.Context(), s.Client.Pay, a, key, name)
+		if first.Err != nil {
+			t.Fatal(first.Err)
 		}
-		second := ask(t.Context(), s.client.Pay, b, key, name)
-		if second.err == nil {
-			second.is(t, first.GetText())
+		second := ask(t.Context(), s.Client.Pay, b, key, name)
+		if second.Err == nil {
+			second.Is(t, first.GetText())
 			return true
 		}
-		second.refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		second.Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
 		return false
 	}
 	packed := func(m proto.Message) *anypb.Any {
@@ -58,14 +58,14 @@ func TestFingerprint(t *testing.T) {
 		return o
 	}
 
-	t.Run("a request that is made anew is the same, in any order of its maps", func(t *testing.T) {
+	t.Run("order of maps", func(t *testing.T) {
 		t.Parallel()
 		if !same(t, full(), full()) {
 			t.Error("refused")
 		}
 	})
 
-	t.Run("fields that the server does not know are ignored", func(t *testing.T) {
+	t.Run("unknown fields", func(t *testing.T) {
 		t.Parallel()
 		newer := &Order{Id: "5"}
 		data, err := proto.Marshal(&OrderV2{Id: "5", Note: "from a newer client"})
@@ -80,7 +80,7 @@ func TestFingerprint(t *testing.T) {
 		}
 	})
 
-	t.Run("another order of encoded fields is the same", func(t *testing.T) {
+	t.Run("order of encoded fields", func(t *testing.T) {
 		t.Parallel()
 		// A message in an Any stays as its client has encoded it.
 		fields := [2][]byte{
@@ -116,7 +116,7 @@ func TestFingerprint(t *testing.T) {
 		"the type in an Any":           func(o *Order) { o.Extra = packed(&Receipt{}) },
 		"an Any that cannot be read":   func(o *Order) { o.Extra = &anypb.Any{TypeUrl: "x/y", Value: []byte("z")} },
 	} {
-		t.Run(name+" makes another request", func(t *testing.T) { // hazard 60
+		t.Run(name, func(t *testing.T) { // hazard 60
 			t.Parallel()
 			changed := full()
 			change(changed)

@@ -8,15 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// keyMetadata is where clients send the key of a call.
+// keyMetadata is the name of the metadata in which clients send the key of a call.
 const keyMetadata = "idempotency-key"
 
-// gatewayMetadata is where grpc-gateway puts the Idempotency-Key header of an
-// HTTP request, if its matcher for incoming headers lets that one pass.
+// gatewayMetadata is the name under which grpc-gateway puts the Idempotency-Key header
+// of an HTTP request, if its matcher for incoming headers lets that header pass.
 const gatewayMetadata = "grpcgateway-idempotency-key"
 
-// idempotencyKey is the key that a call names in its metadata. If it is there
-// by both names, both have to say the same key, quoted or not.
+// idempotencyKey returns the key in the metadata of a call. If the metadata has both
+// names, both have to have the same key, quoted or not.
 func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	s := keys.NewSource("grpcmw", "metadata", keyMetadata)
 	if _, ok := ctx.(*probe); ok {
@@ -38,7 +38,7 @@ func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	return key, err
 }
 
-// idempotencyKeyIn is the key in the one of values.
+// idempotencyKeyIn returns the key in the single element of values.
 func idempotencyKeyIn(s keys.Source, values []string) (string, error) {
 	value, err := s.Only(values)
 	if err != nil {

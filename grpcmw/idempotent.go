@@ -18,59 +18,60 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// replayedMetadata marks an answer that was given before.
+// replayedMetadata marks a replayed response.
 const replayedMetadata = "idempotent-replayed"
 
-// operation is the Name of each call. Method and CallName are no part of it, so
-// that a key that is used again elsewhere is noticed.
+// operation is the Name of each call. Method and CallName are no part of it, so that a
+// key that is used again elsewhere is noticed.
 const operation = "grpc"
 
-// Idempotent gives unary calls with the same idempotency key one answer: that of the first,
-// which is kept by o and given again, instead of running the handler again. The key is in the
-// metadata "idempotency-key", or "grpcgateway-idempotency-key" as grpc-gateway names it, as 1
-// to 255 visible ASCII characters, with or without the quotes of an HTTP header. A quoted one
-// may contain blanks. A call without one is refused, and so is one that has two different keys
-// by the two names.
+// Idempotent gives unary calls with the same idempotency key one response, that of the
+// first. o stores it, and it is replayed instead of running the handler again. The key
+// is in the metadata "idempotency-key", or "grpcgateway-idempotency-key" as
+// grpc-gateway names it, as 1 to 255 visible ASCII characters, with or without the
+// quotes of an HTTP header. A quoted one may contain blanks. A call without a key is
+// refused, and so is one that has two different keys under the two names.
 //
-// scope identifies the caller: a key counts within its scope only, so that no caller can
-// get another caller's answer by guessing or repeating a key. Take it from what
-// authentication found, which has to come before; a KeyFunc of yours can read it
-// from the context. AnyCaller is for services that have no callers to tell apart.
+// scope identifies the caller. A key counts within its scope only, so no caller can get
+// another caller's response by guessing or repeating a key. Take it from the result of
+// authentication, which has to come before; a KeyFunc of yours can read it from the
+// context. AnyCaller is for services whose callers cannot be distinguished.
 //
-// A request is the same if the method and all fields are; fields that this
-// program does not know are ignored. See Fingerprint.
+// A request is the same if the method and all fields are; fields that this program does
+// not know are ignored. See Fingerprint.
 //
-// A reply is made again as a message of the same type, an error that is kept with its
-// details, see KeepIf. What is given again has "idempotent-replayed: true" in the
-// trailer, and replies in the header too. Headers and trailers of the handler are
-// kept where KeepMetadata names them. A reply that is larger than AnswerLimit, or of a type that the
-// program has not registered, is not kept either.
+// A reply is replayed as a message of the same type, and a stored error with its
+// details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer, and
+// replies have it in the header too. Headers and trailers of the handler are stored if
+// KeepMetadata names them. A reply that is larger than AnswerLimit, or of a type that
+// the program has not registered, is not stored.
 //
-// The handler runs under a context that ends when the client goes away, see
-// Detached, or when the run's lease is lost. once.AttemptFromContext tells
-// there whether an earlier run was begun and did not come to an answer. A call that
-// another rule refused further in, of this interceptor or of another one inside, is
-// no attempt, and nothing is kept of it. Neither is one whose handler returns an error that
-// once.Withdraw has marked, as of a request that is not valid: its key is free for a mended
-// one. What the handler answers is sent, saved or not. For once.AtMostOnce, CANCELLED and
-// DEADLINE_EXCEEDED of the handler say that it is not known how far it came; after
-// other errors that are not kept, and after once.NotFinal, it runs again.
+// The handler runs under a context that is canceled when the client goes away, see
+// Detached, or when the run's lease is lost. once.AttemptFromContext reports whether an
+// earlier run was begun and came to no response. The handler's response is sent, whether it was
+// stored or not. These outcomes are special:
 //
-// After Commit the database decides: the committed reply is sent, whatever the handler
-// returns, or UNAVAILABLE if it returns a reply that was not committed.
+//   - A call that an inner rule refused, of this interceptor or of an inner one, is no
+//     attempt, and nothing of it is stored.
+//   - The same applies to a handler whose error once.Withdraw has marked, as for a
+//     request that is not valid: its key is free for a corrected one.
+//   - For once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler say that it
+//     is not known how far it came. After other errors that are not stored, and after
+//     once.NotFinal, it runs again.
+//   - After Commit the database decides: the committed reply is sent, whatever the
+//     handler returns, or UNAVAILABLE if it returns a reply that was not committed.
 //
-// A key counts for all methods, and all services that keep their answers in the
-// same store: a handler that passes the key on to another of them is told that
-// it is in progress. Let each call have a key of its own.
+// A key counts for all methods, and for all services whose responses are in the same
+// store. A handler that passes the key on to another of them is refused as in progress.
+// Let each call have a key of its own.
 //
-// Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto are
-// passed by: to repeat them does no harm, and what they would be told is old.
-// A stream has no answer that could be kept: Check refuses the rule, and so does
-// each call.
+// Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto pass:
+// repeating them does no harm, and a stored response would be old. A stream has no
+// response that could be stored: Check refuses the rule, and so does each call.
 //
-// It panics if o or scope is nil, or an option is nil or not for Idempotent.
-// How runs are claimed is for once.Acquire, given to once.New: with core.Wait,
-// a call waits for the answer of the one that is being worked on.
+// Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
+// How runs are claimed is for once.Acquire, given to once.New: with core.Wait, a call
+// waits for the response of the one in progress.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	switch {
 	case o == nil:
@@ -82,8 +83,8 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	return &idempotent{config: g, once: adapter.WithLabel(o, g.callName), scope: scope}
 }
 
-// AnyCaller is a scope for services whose callers are one, or cannot be told
-// apart: a key is all it takes to get its answer.
+// AnyCaller is a scope for services that have one caller, or cannot distinguish theirs:
+// a client needs only the key to get its response.
 func AnyCaller() KeyFunc {
 	return func(context.Context, string, any) (string, error) { return "any", nil }
 }
@@ -119,14 +120,14 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.committed && (e.failure == nil || errors.Is(err, core.ErrUnavailable)):
 		return nil, m.refuse(e.outer, uncommitted(c, m.callName, err))
 	case e.ran:
-		return e.reply, e.failure // whatever err is: saved or not, the answer stands
+		return e.reply, e.failure // whatever err is: stored or not, the response stands
 	case err != nil:
 		return nil, c.refuse(e.outer, &m.config, m.onceRefusal(e.outer, c, err))
 	}
 	return m.replay(e.outer, c, out.Value)
 }
 
-// identify says which call it is.
+// identify returns the once.Call of a call.
 func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err error) {
 	id.Name = operation
 	if id.Key, err = joined(ctx, c, m.id, sourceOf("key")); err != nil {
@@ -139,9 +140,9 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 	return id, err
 }
 
-// joined is a KeyFunc's result as one text without control characters, different
-// for different parts. Several parts begin with a colon. One value is taken as it
-// is, since escaping could make a key that is allowed too long.
+// joined returns a KeyFunc's result as one text without control characters, different
+// for different parts. Several parts begin with a colon. One value is taken as it is,
+// because escaping could make a key that is allowed too long.
 func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, error) {
 	value, err := c.ask(ctx, f)
 	if err != nil {
@@ -159,26 +160,26 @@ func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, 
 	return what.Part(value)
 }
 
-// execution is a call that runs, or does not.
+// execution is a call for which the handler runs, or not.
 type execution struct {
 	*idempotent
 	c       *call
 	next    int
 	outer   context.Context
-	decided atomic.Bool // by what came first, the handler or the end of a call that it is detached from
+	decided atomic.Bool // by what came first: the handler began, or the client of a Detached went away
 	ran     bool
-	set     *recorder // nil: what the handler sets is not noted
+	set     *recorder // nil: the handler's metadata is not recorded
 	reply   any
 	failure error
-	// committed is set if the handler has called Commit.
+	// committed reports whether the handler has called Commit.
 	committed bool
 }
 
-// run runs the handler, and returns what is to be kept.
+// run runs the handler, and returns the response to store.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return once.Answer{}, once.Withdraw(fmt.Errorf("grpcmw: %w: it was over before it began: %w", core.ErrBusy, context.Cause(ctx)))
+		return once.Answer{}, once.Withdraw(fmt.Errorf("grpcmw: %w: the call was done before the handler began: %w", core.ErrBusy, context.Cause(ctx)))
 	}
 	e.ran = true
 	inside := context.WithValue(ctx, executionKey{}, e)
@@ -190,7 +191,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	e.committed = adapter.Committed(ctx)
 	final := adapter.IsFinal(ctx)
 	if !final {
-		once.NotFinal(e.outer) // an Idempotent outside has the same answer
+		once.NotFinal(e.outer) // an outer Idempotent has the same response
 	}
 	if e.withdrawn(ctx) {
 		return once.Answer{}, once.Withdraw(e.failure)
@@ -216,7 +217,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value, Unreplayable: k.Unreplayable}, nil
 }
 
-// encode is what is kept of k.
+// encode returns the encoding of k.
 func (e *execution) encode(k *Kept) ([]byte, error) {
 	block := encodeMetadata(e.metadata, k.Header, k.Trailer)
 	switch {
@@ -225,12 +226,13 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	case k.Status.Code() == codes.OK:
 		return encodeReply(headOf(block), k.Reply, e.limit)
 	}
-	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // of a copy
+	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // encodes a copy
 }
 
-// withdrawn reports whether the handler says that it has done nothing, or was not reached
-// since a rule further in refused the call: one of the same interceptor, or of another one,
-// unless something in between has asked for its attempt and may have acted on that.
+// withdrawn reports whether the handler says that it has done nothing, or was not
+// reached because an inner rule refused the call. That rule can be of the same
+// interceptor, or of another one, unless something in between has asked for its attempt
+// and may have acted on that.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -244,7 +246,7 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 	return e.failure != nil && errors.As(e.failure, new(*refused)) && !adapter.AttemptAsked(ctx)
 }
 
-// notDone is an error that once.Withdraw has marked, for a rule outside, with the status
+// notDone is an error that once.Withdraw has marked, for an outer rule, with the status
 // that was marked, for the client.
 type notDone struct {
 	error
@@ -255,8 +257,8 @@ func (e *notDone) Unwrap() error { return e.error }
 
 func (e *notDone) GRPCStatus() *status.Status { return e.status }
 
-// lasting is the status that is sent, and whether it is one of the handler's work that
-// can be kept.
+// lasting returns the status that is sent, and reports whether it is one of the
+// handler's work that can be stored.
 func (e *execution) lasting(ctx context.Context, failure error) (*status.Status, bool) {
 	if failure == nil {
 		return status.New(codes.OK, ""), true
@@ -265,7 +267,7 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 	if !ok {
 		s = status.FromContextError(failure) // as the server sends it
 		if ctx.Err() != nil && s.Code() != codes.Unknown {
-			return s, false // the handler was told to stop, and did
+			return s, false // the handler's context is done, and it stopped
 		}
 	}
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
@@ -274,10 +276,10 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 	return s, s.Code() != codes.OK
 }
 
-// errNotKept is why a reply is not kept.
-var errNotKept = errors.New("grpcmw: KeepIf does not keep the reply")
+// errNotKept is the reason for not storing a reply.
+var errNotKept = errors.New("grpcmw: KeepIf does not store the reply")
 
-// unclear is failure, marked for once if it does not say that nothing was done.
+// unclear returns failure, marked for once if it does not say that nothing was done.
 func unclear(s *status.Status, failure error) error {
 	if failure == nil {
 		return errNotKept
@@ -289,8 +291,8 @@ func unclear(s *status.Status, failure error) error {
 	return failure
 }
 
-// detach returns a context that ends with ctx until the handler runs, and then
-// only with a lease around it that is lost.
+// detach returns a context that is canceled with ctx until the handler runs, and then
+// only when a lease around it is lost.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -305,7 +307,7 @@ func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// replay gives an answer again.
+// replay replays a stored response.
 func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, error) {
 	a, err := decodeAnswer(value)
 	if err != nil {
@@ -336,11 +338,10 @@ func (m *idempotent) inspect(to *method) []error {
 	return to.try(ask...)
 }
 
-// errStream is why a stream has no answer that could be kept.
+// errStream reports that a stream has no response that could be stored.
 const errStream = setupError("Idempotent cannot be applied to a stream")
 
-// onceRefusal is the answer where the handler did not run and nothing was
-// replayed.
+// onceRefusal returns the refusal if the handler did not run and nothing was replayed.
 func (m *idempotent) onceRefusal(ctx context.Context, c *call, err error) Refusal {
 	r := Refusal{Code: codes.FailedPrecondition, Method: c.name, Lock: m.callName, RetryAfter: Never, Err: err}
 	var busy *core.BusyError

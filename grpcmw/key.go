@@ -10,24 +10,24 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a call what is to be locked. An error that matches
-// core.ErrInvalid is the client's and answered with INVALID_ARGUMENT; an error
-// that is a gRPC status is the answer itself; any other is answered with
-// INTERNAL, and its text does not go into the answer.
+// KeyFunc finds in a call the key to lock. An error that matches core.ErrInvalid is the
+// client's, and the status is INVALID_ARGUMENT. An error that is a gRPC status is the
+// response itself. Any other error makes it INTERNAL, and its text is not part of the
+// response.
 //
-// The result is one part of the key, without control characters, or several
-// parts with U+001F between them, which is how Join puts them together: parts
-// "a" and "b" under the name "order" lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters, or several parts with
+// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
+// lock core.Key("order", "a", "b").
 //
-// It runs before the lock is taken. It gets the incoming context, the full
-// method ("/package.Service/Method"), and the request. Of a stream the client of
-// which sends many messages there is no request yet: req is nil, and a KeyFunc
-// that answers "" without an error is called again with the first message.
+// A KeyFunc runs before the lock is acquired. It gets the incoming context, the full
+// method ("/package.Service/Method"), and the request. On a stream of many messages
+// from the client there is no request yet: req is nil, and a KeyFunc that returns ""
+// without an error is called again with the first message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
-// Metadata takes the key from the call's metadata, in which name has to be
-// there once; case does not matter. Values of names that end in "-bin" are
-// bytes, and written in hexadecimal. It panics if name is empty.
+// Metadata takes the key from the call's metadata, in which name has to be there
+// exactly once; case does not matter. Values of names that end in "-bin" are bytes, and
+// written in hexadecimal. It panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("grpcmw", "metadata", strings.ToLower(name))
 	binary := strings.HasSuffix(s.Name, "-bin")
@@ -47,9 +47,9 @@ func Metadata(name string) KeyFunc {
 }
 
 // Join makes one key of several, whose parts cannot run into each other:
-// Join(Field("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b).
-// It fails as the first of parts that fails. It panics if there are none, or one
-// is nil.
+// Join(Field("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). Its
+// KeyFunc fails with the error of the first part that fails. Join panics if there are
+// no parts, or one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("grpcmw: Join without parts")
@@ -71,11 +71,11 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// sourceOf is a place in calls.
+// sourceOf names a place in calls.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
-// hexadecimal is a part of a key for bytes. Of more than a part can have, no more is
-// copied than is refused.
+// hexadecimal returns a part of a key for bytes. It copies no more than a part can
+// have, and the rest is refused.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

@@ -20,7 +20,7 @@ func TestMetadata(t *testing.T) {
 		return metadata.NewIncomingContext(t.Context(), metadata.Pairs(kv...))
 	}
 
-	t.Run("a value that is there once is the key, with its name in any case", func(t *testing.T) {
+	t.Run("one value", func(t *testing.T) {
 		t.Parallel()
 		for name, want := range map[string]string{"x-tenant": "acme", "X-Tenant": "acme", "Raw-Bin": "00ff"} {
 			if got, err := grpcmw.Metadata(name)(with("X-TENANT", "acme", "raw-bin", "\x00\xff"), "/a/b", nil); got != want || err != nil {
@@ -29,7 +29,7 @@ func TestMetadata(t *testing.T) {
 		}
 	})
 
-	t.Run("any other is the client's fault", func(t *testing.T) {
+	t.Run("bad values", func(t *testing.T) {
 		t.Parallel()
 		for want, ctx := range map[string]context.Context{
 			"is missing": t.Context(), `"x" is missing`: with("y", "1"), "is empty": with("x", ""), "more than once": with("x", "1", "X", "1"),
@@ -46,20 +46,20 @@ func TestMetadata(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 
-	t.Run("parts do not run into each other, and lock what core.Key names", func(t *testing.T) {
+	t.Run("parts", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "x", grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Join(grpcmw.Field("id"), grpcmw.Field("i64"))))))
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "x", grpcmw.Join(grpcmw.Metadata("a"), grpcmw.Join(grpcmw.Field("id"), grpcmw.Field("i64"))))))
 		for _, p := range [][2]string{{"a", "b:c"}, {"a:b", "c"}, {"a", "b"}, {"a%3Ab", "c"}} {
-			s.call(p[1], "a", p[0]).is(t, core.Key("x", p[0], p[1], "0"))
+			s.Call(p[1], "a", p[0]).Is(t, core.Key("x", p[0], p[1], "0"))
 		}
-		s.call("", "a", "b").refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		if r := s.call(strings.Repeat("x", 500), "a", strings.Repeat(":", 100)); status.Code(r.err) != codes.InvalidArgument {
-			t.Errorf("got %v for a key that is too long", r.err)
+		s.Call("", "a", "b").Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		if r := s.Call(strings.Repeat("x", 500), "a", strings.Repeat(":", 100)); status.Code(r.Err) != codes.InvalidArgument {
+			t.Errorf("got %v for a key that is too long", r.Err)
 		}
 	})
 
-	t.Run("it fails as the first part that fails", func(t *testing.T) {
+	t.Run("failing part", func(t *testing.T) {
 		t.Parallel()
 		own := errors.New("own")
 		failing := func(context.Context, string, any) (string, error) { return "", own }

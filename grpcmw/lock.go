@@ -10,25 +10,24 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Lock runs calls under a lock. It locks core.Key(name, key), with the parts of
-// key if it is made by Join, and further keys that the option Also names. One
-// attempt is made unless Acquire(core.Wait(d)) says otherwise. If the lock is
-// not acquired the handler does not run, see FailOpen, and the call is answered as
-// the package documentation says.
+// Lock runs calls under a lock. It locks core.Key(name, key), with the parts of key if
+// Join made it, and further keys that the option Also names. It makes one attempt
+// unless Acquire(core.Wait(d)) says otherwise. If the lock is not acquired the handler
+// does not run, see FailOpen, and the call is refused as the package documentation
+// says.
 //
-// The handler runs under the lease's context, derived from that of the call.
-// The lock is given back when it has returned or panicked, before the reply or
-// the status of a stream is sent, so that a client's next call finds the lock
-// free; if the store is down then, that can take about 3 seconds. What a handler
-// started and did not wait for is not covered.
+// The handler runs under the lease's context, derived from that of the call. The lock
+// is released when the handler has returned or panicked, before the reply or the status
+// of a stream is sent, so that a client's next call finds the lock free. If the store
+// is down then, that can take about 3 seconds. Goroutines that a handler started and
+// did not wait for are not covered.
 //
-// A rule or handler further in that acquires the same key, with that context and
-// the same store, re-enters. A method without side effects is locked as well:
-// its rule says so.
+// An inner rule or handler that acquires the same key, with that context and the same
+// store, re-enters. A method without side effects is locked as well: its rule says so.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, an option is nil or not one of Lock's, or an acquire option is not
-// allowed.
+// Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
+// not allowed.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) Rule {
 	switch err := keys.CheckName(name); {
 	case l == nil:
@@ -77,8 +76,8 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, acquireRefusal(ctx, c, m.name, err))
 	}
-	// Whatever it fails with, the handler's answer stands; the Locker's observer
-	// is told.
+	// The handler's response stands whatever error Release returns; the Locker's
+	// observer is notified of it.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	return c.run(lease.Context(), next)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// maxKeptMetadata is the length of the metadata that is kept with an answer, encoded
-// and in bytes.
+// maxKeptMetadata bounds the metadata that is stored with a response, encoded and in
+// bytes.
 const maxKeptMetadata = 64 << 10
 
 // neverKept is metadata of the connection, the moment, the caller, or of the kit.
@@ -35,7 +35,7 @@ func isKeepable(name string) bool {
 	})
 }
 
-// recorder notes the metadata that a handler sets, and passes it on.
+// recorder records the metadata that a handler sets, and passes it on.
 type recorder struct {
 	grpc.ServerTransportStream
 	bridged bridge.Stream // nil with grpc-go
@@ -78,7 +78,7 @@ func (r *recorder) note(in *metadata.MD, md metadata.MD, set func(metadata.MD) e
 	return err
 }
 
-// noted returns copies of what was set, and of what was returned.
+// noted returns copies of the metadata that was set, and of that which was returned.
 func (r *recorder) noted() (header, trailer metadata.MD) {
 	if r == nil {
 		return nil, nil
@@ -92,7 +92,7 @@ func (r *recorder) noted() (header, trailer metadata.MD) {
 	return metadata.Join(r.header, header), metadata.Join(r.trailer, trailer)
 }
 
-// The fields of kept metadata: headers and trailers, and of each its name and values.
+// The fields of stored metadata: headers and trailers, and of each its name and values.
 const (
 	headerField  = 1
 	trailerField = 2
@@ -101,7 +101,7 @@ const (
 	mdValueField = 2
 )
 
-// encodeMetadata is the metadata of these names, empty if there is none.
+// encodeMetadata returns the metadata of these names, empty if there is none.
 func encodeMetadata(names []string, header, trailer metadata.MD) (block []byte) {
 	add := func(field protowire.Number, md metadata.MD) {
 		for _, name := range slices.Sorted(maps.Keys(md)) {
@@ -148,4 +148,4 @@ func decodeMetadata(block []byte) (header, trailer metadata.MD, err error) {
 
 var errMetadata = fmt.Errorf("%w: its metadata", errAnswer)
 
-var errMuchMetadata = errors.New("grpcmw: the metadata of the answer is too large to be kept")
+var errMuchMetadata = errors.New("grpcmw: the metadata of the response is too large to be stored")

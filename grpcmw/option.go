@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Option is a setting of one rule. Those that are given a bad value panic, and
-// so does a rule that is given an option of another kind of rule.
+// Option is a setting of one rule. An option with a bad value panics, as does a rule
+// that is given an option of another kind of rule.
 type Option func(*config)
 
-// kind is which rules an option is for.
+// kind says for which rules an option is.
 type kind string
 
 const (
@@ -26,18 +26,18 @@ const (
 	forIdempotent kind = "Idempotent"
 )
 
-// config is what the options of one rule add up to.
+// config holds the options of one rule.
 type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
-	owner   bool // of the caller's lease, if it sends one
-	open    bool // where the store is down
+	owner   bool // whether to take the owner of the caller's lease, if it sends one
+	open    bool // if the store is unavailable
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
 	callName    string
 	id          KeyFunc
-	keepIf      func(Kept) bool // nil: as ByDefault says
+	keepIf      func(Kept) bool // nil: ByDefault decides
 	metadata    []string
 	fingerprint KeyFunc
 	limit       int
@@ -53,13 +53,13 @@ type given struct {
 
 func (g *config) is(option string, k kind) { g.only = append(g.only, given{option, k}) }
 
-// Acquire sets how the lock is acquired: its TTL, how long to wait for it, and
-// so on. Several add up, the later one wins. Lock panics if a value is not
-// allowed; whether it fits the Locker's own defaults shows with the first call,
-// which is answered with INTERNAL if not.
+// Acquire sets how the lock is acquired: its TTL, how long to wait for it, and so on.
+// Several add up, and the later one wins. Lock panics if a value is not allowed. If the
+// values do not fit the Locker's own defaults, the first call shows it: it gets
+// INTERNAL.
 //
-// A wait ends with the call's deadline, and when the client goes away. How
-// Idempotent claims its runs is set by once.Acquire.
+// A wait ends at the call's deadline, and when the client goes away. once.Acquire sets
+// how Idempotent claims its runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -73,11 +73,10 @@ func Acquire(opts ...core.AcquireOption) Option {
 	}
 }
 
-// Also locks more keys under the same lease, all or nothing: a transfer locks
-// both accounts. Each key is a value under the rule's name, in the same name
-// space as the first. Neither their order nor a key that comes twice matters,
-// and two calls that name the same keys do not deadlock. Several add up. It is
-// for Lock.
+// Also makes Lock lock more keys under the same lease, all or nothing: a transfer locks
+// both accounts. Each key is a value under the rule's name, in the same name space as
+// the first. Neither their order nor a key that comes twice matters, and two calls that
+// name the same keys do not deadlock. Several add up. It is for Lock.
 func Also(keys ...KeyFunc) Option {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {
@@ -91,10 +90,10 @@ func Also(keys ...KeyFunc) Option {
 	}
 }
 
-// FailOpen lets a Lock's calls run without the lock where the store cannot be asked,
-// in place of UNAVAILABLE. A lock that is busy or lost, and a Locker that is closed,
-// refuse as ever. core.Unlocked(ctx) tells the handler, core.RanUnlocked events count it,
-// and what the store may have granted unheard is cleaned up.
+// FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
+// default they get UNAVAILABLE. A lock that is busy or lost, and a Locker that is
+// closed, still refuse. core.Unlocked(ctx) reports it to the handler, core.RanUnlocked
+// events count it, and a grant whose answer was lost is cleaned up.
 //
 // It is right where two at once only cost time: a cache fill, a report that would be
 // made twice. It is wrong where they cost money: a charge, a booking.
@@ -105,9 +104,9 @@ func FailOpen() Option {
 	}
 }
 
-// Render replaces how a call that may not run is answered; Refusal.Status is
-// what is replaced. The trailer that tells when to ask again is set already.
-// Where render answers nil or OK, it is as if there were no Render.
+// Render replaces the response to a call that may not run, which is Refusal.Status. The
+// trailer with the pause before the next try is set already. If render returns nil or
+// OK, it is as if there were no Render. Render panics if render is nil.
 func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 	if render == nil {
 		panic("grpcmw: Render: the function is nil")
@@ -115,9 +114,9 @@ func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 	return func(g *config) { g.render = render }
 }
 
-// Skip lets calls for which skip returns true run without the rule. On a stream
-// of many messages from the client, req is nil. Where an idempotency key is
-// optional, have it look into the call's metadata.
+// Skip lets calls for which skip returns true run without the rule. On a stream of many
+// messages from the client, req is nil. If an idempotency key is optional, let skip
+// check the call's metadata. Skip panics if skip is nil.
 func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Option {
 	if skip == nil {
 		panic("grpcmw: Skip: the function is nil")
@@ -125,9 +124,9 @@ func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Optio
 	return func(g *config) { g.skip = skip }
 }
 
-// Key sets where Idempotent finds its key, in place of the metadata: a request
-// that carries a request ID as https://google.aip.dev/155 proposes has
-// Key(Field("request_id")). It panics if key is nil.
+// Key sets where Idempotent finds its key. The default is the metadata
+// "idempotency-key". A request that carries a request ID as https://google.aip.dev/155
+// proposes has Key(Field("request_id")). It panics if key is nil.
 func Key(key KeyFunc) Option {
 	if key == nil {
 		panic("grpcmw: Key: the key is nil")
@@ -138,29 +137,29 @@ func Key(key KeyFunc) Option {
 	}
 }
 
-// Kept is what a handler has answered. KeepIf decides whether it is kept.
+// Kept is the response of a handler, as KeepIf sees it.
 type Kept struct {
 	// Method is the full method.
 	Method string
-	// Reply is the handler's reply, nil beside an error. It must not be changed.
+	// Reply is the handler's reply, or nil beside an error. It must not be changed.
 	Reply any
 	// Status is the status that the client gets: OK beside a reply.
 	Status *status.Status
 	// Header and Trailer are copies of the metadata that the handler has set.
 	Header, Trailer metadata.MD
-	// Unreplayable says that the answer cannot be replayed: it is larger than
+	// Unreplayable reports that the response cannot be replayed: it is larger than
 	// AnswerLimit, its metadata is larger than 64 KiB, or the type of its reply is not
-	// registered. If it is kept, a later call is refused with FAILED_PRECONDITION, and
-	// not run again.
+	// registered. If KeepIf returns true, a later call is refused with
+	// FAILED_PRECONDITION, and not run again.
 	Unreplayable bool
-	// ByDefault says whether the answer is kept without a KeepIf.
+	// ByDefault reports whether the response is stored without a KeepIf.
 	ByDefault bool
 }
 
-// KeepIf sets which answers of a handler Idempotent keeps and gives again. By default
-// those are kept that would be the same another time: replies, and errors of
-// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and OUT_OF_RANGE. An
-// answer that is not kept is sent, and the call can be made again, which runs the
+// KeepIf sets which responses of a handler Idempotent stores and replays. By default it
+// stores those that would be the same another time: replies, and errors of
+// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and OUT_OF_RANGE. A
+// response that is not stored is sent, and the call can be made again, which runs the
 // handler as a further attempt. A service whose replies say that they failed has
 //
 //	grpcmw.KeepIf(func(k grpcmw.Kept) bool {
@@ -168,22 +167,23 @@ type Kept struct {
 //		return k.ByDefault && !(ok && r.GetCode() == 503)
 //	})
 //
-// An error without a status counts as what the server sends for it, UNKNOWN, or
-// CANCELLED or DEADLINE_EXCEEDED for a context's. Where an error does not say that
-// nothing was done, keep it too:
+// An error without a status counts as the status that the server sends for it: UNKNOWN,
+// or CANCELLED or DEADLINE_EXCEEDED for a context's error. If an error does not mean
+// that nothing was done, store it too:
 //
 //	grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
 //
-// Idempotent calls keep once for each answer, when the handler has returned and before
-// anything is kept. If keep panics, nothing is kept, the panic goes on, and
-// once.AtMostOnce does not run the call again. keep is called by many goroutines.
+// Idempotent calls keep once for each response, when the handler has returned and
+// before anything is stored. If keep panics, nothing is stored, the panic goes on, and
+// once.AtMostOnce does not run the call again. Many goroutines call keep.
 //
-// Some answers are never kept, and keep is not called for them: one that the handler
-// has marked by once.NotFinal; a refusal of a rule inside; an error that matches
-// once.ErrIndeterminate; and that of the handler's own context, which was done.
+// Some responses are never stored, and keep is not called for them: a response that the
+// handler has marked by once.NotFinal; a refusal of an inner rule; an error that
+// matches once.ErrIndeterminate; and the error of the handler's own context, once that
+// is done.
 //
-// With KeepIf, grpc.SetSendCompressor fails in the handler: call it in an interceptor
-// outside. It panics if keep is nil.
+// With KeepIf, grpc.SetSendCompressor fails in the handler: call it in an outer
+// interceptor. KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
 	if keep == nil {
 		panic("grpcmw: KeepIf: the function is nil")
@@ -194,27 +194,29 @@ func KeepIf(keep func(k Kept) bool) Option {
 	}
 }
 
-// KeepMetadata has Idempotent keep headers and trailers that the handler sets, by their
-// names, and set them again with a replay. By default none are kept. Values of names
-// that end in "-bin" can be any bytes. Several KeepMetadata add up.
+// KeepMetadata makes Idempotent store headers and trailers that the handler sets, by
+// their names, and set them again in a replay. By default it stores none. Values of
+// names that end in "-bin" can be any bytes. Several KeepMetadata add up.
 //
 //	grpcmw.KeepMetadata("location", "x-http-code")
 //
-// What interceptors outside of Idempotent set is not kept: they set it again. An answer
-// whose metadata takes more than 64 KiB is not kept, see Kept.Unreplayable.
+// Metadata that interceptors outside of Idempotent set is not stored: they set it
+// again. A response whose metadata takes more than 64 KiB is not stored, see
+// Kept.Unreplayable.
 //
-// With KeepMetadata, grpc.SetSendCompressor fails in the handler: call it in an
-// interceptor outside. It panics if there is no name, or one is not of the form
-// [A-Za-z0-9._-]+, or of metadata of the connection, the moment, the caller or the kit,
-// such as "grpc-*", "content-type", "date", "set-cookie" and "idempotent-replayed".
+// With KeepMetadata, grpc.SetSendCompressor fails in the handler: call it in an outer
+// interceptor. KeepMetadata panics if there is no name, or one is not of the form
+// [A-Za-z0-9._-]+. It panics for metadata of the connection, the moment, the caller or the
+// kit too, such as "grpc-*", "content-type", "date", "set-cookie" and
+// "idempotent-replayed".
 func KeepMetadata(names ...string) Option {
 	if len(names) == 0 {
-		panic("grpcmw: KeepMetadata: there are no names")
+		panic("grpcmw: KeepMetadata: no name is given")
 	}
 	names = slices.Clone(names)
 	for i, name := range names {
 		if names[i] = strings.ToLower(name); !isKeepable(names[i]) {
-			panic(fmt.Sprintf("grpcmw: KeepMetadata: %q is no name, or of metadata of the connection, the moment, the caller or the kit", name))
+			panic(fmt.Sprintf("grpcmw: KeepMetadata: %q is not a name, or is metadata of the connection, the moment, the caller or the kit", name))
 		}
 	}
 	return func(g *config) {
@@ -223,11 +225,11 @@ func KeepMetadata(names ...string) Option {
 	}
 }
 
-// isDeterministic reports whether the same request would get the same again. Not
-// UNAUTHENTICATED and PERMISSION_DENIED, which are about the caller's rights and
-// are mended without another request, nor UNIMPLEMENTED, which the next
-// deployment mends. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask to be asked
-// again, and the others are accidents.
+// isDeterministic reports whether the same request would get the same response again.
+// UNAUTHENTICATED and PERMISSION_DENIED would not: they are about the caller's rights,
+// which change without another request. Nor would UNIMPLEMENTED, which the next
+// deployment corrects. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask for another try,
+// and the others are accidents.
 func isDeterministic(s *status.Status) bool {
 	switch s.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
@@ -236,14 +238,14 @@ func isDeterministic(s *status.Status) bool {
 	return false
 }
 
-// Fingerprint sets what else than the method has to be the same when a key is
-// used again, instead of the whole request. It is for clients that change the
-// request when they repeat it, with a time of sending in it, say:
+// Fingerprint sets what has to be the same when a key is used again, besides the
+// method. The default is the whole request. It is for clients that change the request
+// when they repeat it, for example by a time of sending in it:
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
-// What it does not name can differ unnoticed. Requests in which of finds nothing
-// are refused. It panics if of is nil.
+// Fields that it does not name can differ unnoticed. Requests in which of finds nothing
+// are refused. Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("grpcmw: Fingerprint: the function is nil")
@@ -254,13 +256,13 @@ func Fingerprint(of KeyFunc) Option {
 	}
 }
 
-// AnswerLimit sets the size of the largest answer that Idempotent keeps, encoded
-// and in bytes, 256 KiB by default. A larger one goes to its caller, and when it
-// is asked for again the call is refused with FAILED_PRECONDITION: it is neither
-// replayed nor run again. It panics if n is not positive.
+// AnswerLimit sets the size of the largest response that Idempotent stores, encoded and
+// in bytes. The default is 256 KiB. A larger one goes to its caller, and the same call
+// is then refused with FAILED_PRECONDITION: it is neither replayed nor run again.
+// AnswerLimit panics if n is not positive.
 func AnswerLimit(n int) Option {
 	if n <= 0 {
-		panic(fmt.Sprintf("grpcmw: AnswerLimit is %d, it must be positive", n))
+		panic(fmt.Sprintf("grpcmw: AnswerLimit: %d is out of range (at least 1)", n))
 	}
 	return func(g *config) {
 		g.is("AnswerLimit", forIdempotent)
@@ -268,11 +270,11 @@ func AnswerLimit(n int) Option {
 	}
 }
 
-// CallName names an Idempotent in events, errors and answers, in place of "grpc",
-// so that checkout and refund can be told apart. It is no part of what a key
-// stands for: a key that is used under two names is still one key, and the
-// answers that are kept are found under a new name too. It panics if name is not
-// of the form [A-Za-z0-9._-]+ or has more than 64 bytes.
+// CallName names an Idempotent in events, errors and responses, so that checkout and
+// refund can be distinguished. The default is "grpc". The name is no part of the
+// meaning of a key: a key that is used under two names is still one key, and stored
+// responses are found under a new name too. CallName panics if name is not of the form
+// [A-Za-z0-9._-]+ or has more than 64 bytes.
 func CallName(name string) Option {
 	if err := keys.CheckName(name); err != nil {
 		panic("grpcmw: CallName: " + err.Error())
@@ -283,11 +285,11 @@ func CallName(name string) Option {
 	}
 }
 
-// Detached lets handlers under Idempotent work on when the client goes away or
-// the call's deadline passes, so that the answer is there when the client asks
-// again. Their context then ends only if the run's lease is lost, or if a rule
-// around loses one while the client is there: have Lock inside. A handler that
-// hangs is not ended by anything else; give it time-outs of its own.
+// Detached lets handlers under Idempotent work on when the client goes away or the
+// call's deadline passes, so that the response is there when the client asks again.
+// Their context is then canceled only if the run's lease is lost, or if an outer rule
+// loses a lease while the client is there: mount Lock inside. Nothing else stops a
+// handler that hangs; give it time-outs of its own.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)
@@ -295,7 +297,7 @@ func Detached() Option {
 	}
 }
 
-// configure adds up the options of a rule.
+// configure applies the options of a rule.
 func configure(rule string, k kind, opts []Option) config {
 	g := config{
 		render:   func(_ context.Context, r Refusal) *status.Status { return r.Status() },

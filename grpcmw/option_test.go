@@ -18,7 +18,7 @@ import (
 func TestOptions(t *testing.T) {
 	t.Parallel()
 
-	t.Run("Render replaces the answer, the trailer stays", func(t *testing.T) {
+	t.Run("Render", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		render := func(_ context.Context, r grpcmw.Refusal) *status.Status {
@@ -28,28 +28,28 @@ func TestOptions(t *testing.T) {
 			r.Code = codes.Unavailable
 			return r.Status()
 		}
-		s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Render(render))))
-		s.hold("order:5")
-		r := s.call("5")
-		if r.refused(t, codes.Unavailable, grpcmw.ReasonBusy); len(r.trailer.Get(pushback)) != 1 {
-			t.Errorf("the trailer is %v", r.trailer)
+		s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.Render(render))))
+		s.Hold("order:5")
+		r := s.Call("5")
+		if r.Refused(t, codes.Unavailable, grpcmw.ReasonBusy); len(r.Trailer.Get(pushback)) != 1 {
+			t.Errorf("the trailer is %v", r.Trailer)
 		}
 	})
 
-	t.Run("a refusal cannot be rendered into a reply", func(t *testing.T) {
+	t.Run("Render cannot return OK", func(t *testing.T) {
 		t.Parallel()
 		for _, answer := range []*status.Status{nil, status.New(codes.OK, "fine")} {
 			s := newShop(t)
-			s.open(on(Orders_Pay_FullMethodName, s.lock(grpcmw.Render(func(context.Context, grpcmw.Refusal) *status.Status { return answer }))))
-			s.hold("order:5")
-			s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			s.open(on(Orders_Pay_FullMethodName, s.Lock(grpcmw.Render(func(context.Context, grpcmw.Refusal) *status.Status { return answer }))))
+			s.Hold("order:5")
+			s.Call("5").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		}
 	})
 
-	t.Run("Skip lets calls run without the rule, and without a key", func(t *testing.T) {
+	t.Run("Skip", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
-		s.refund = counting(&runs)
+		s.OnRefund = counting(&runs)
 		dry := grpcmw.Skip(func(_ context.Context, method string, req any) bool {
 			return method == Orders_Pay_FullMethodName && req.(*Order).GetFlag()
 		})
@@ -57,56 +57,56 @@ func TestOptions(t *testing.T) {
 			return len(metadata.ValueFromIncomingContext(ctx, key)) == 0
 		})
 		s.open(grpcmw.Rules{
-			Orders_Pay_FullMethodName:    {s.lock(dry)},
-			Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), noKey)},
+			Orders_Pay_FullMethodName:    {s.Lock(dry)},
+			Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), noKey)},
 		})
-		s.hold("order:5")
-		ask(t.Context(), s.client.Pay, &Order{Id: "5", Flag: true}).is(t, "no lease")
-		s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
-		ask(t.Context(), s.client.Refund, &Order{}).is(t, "run 1")
-		ask(t.Context(), s.client.Refund, &Order{}).is(t, "run 2")
+		s.Hold("order:5")
+		ask(t.Context(), s.Client.Pay, &Order{Id: "5", Flag: true}).Is(t, "no lease")
+		s.Call("5").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		ask(t.Context(), s.Client.Refund, &Order{}).Is(t, "run 1")
+		ask(t.Context(), s.Client.Refund, &Order{}).Is(t, "run 2")
 		for range 2 {
-			ask(t.Context(), s.client.Refund, &Order{}, key, "k").is(t, "run 3")
+			ask(t.Context(), s.Client.Refund, &Order{}, key, "k").Is(t, "run 3")
 		}
 	})
 
-	t.Run("Key takes the key from the request", func(t *testing.T) {
+	t.Run("Key", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
-		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Key(grpcmw.Field("coupon")))))
+		s.OnPay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.Key(grpcmw.Field("coupon")))))
 		a, b := "a b:c", "b"
 		for _, c := range []struct {
 			coupon *string
 			want   string
 		}{{&a, "run 1"}, {&b, "run 2"}, {&a, "run 1"}} {
-			ask(t.Context(), s.client.Pay, &Order{Coupon: c.coupon}).is(t, c.want)
+			ask(t.Context(), s.Client.Pay, &Order{Coupon: c.coupon}).Is(t, c.want)
 		}
-		s.call("5", key, "k").refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		s.Call("5", key, "k").Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 
-	t.Run("Fingerprint looks at a part of the request", func(t *testing.T) {
+	t.Run("Fingerprint", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
-		s.pay, s.refund = counting(&runs), counting(&runs)
-		rule := grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Fingerprint(grpcmw.Field("id")))
+		s.OnPay, s.OnRefund = counting(&runs), counting(&runs)
+		rule := grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.Fingerprint(grpcmw.Field("id")))
 		s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {rule}, Orders_Refund_FullMethodName: {rule}})
 		for i := range 3 {
-			ask(t.Context(), s.client.Pay, &Order{Id: "5", I64: int64(i)}, key, "k").is(t, "run 1")
+			ask(t.Context(), s.Client.Pay, &Order{Id: "5", I64: int64(i)}, key, "k").Is(t, "run 1")
 		}
-		s.call("6", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
-		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
-		s.call("", key, "k").refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		s.Call("6", key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		ask(t.Context(), s.Client.Refund, &Order{Id: "5"}, key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		s.Call("", key, "k").Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 	})
 }
 
 func TestLockAndIdempotent(t *testing.T) {
 	t.Parallel()
 	for name, outside := range map[string]bool{"Lock outside": true, "Lock inside": false} {
-		t.Run("both on one method work together, with "+name, func(t *testing.T) {
+		t.Run("with "+name, func(t *testing.T) {
 			t.Parallel()
 			s, runs := newShop(t), atomic.Int64{}
-			s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 				lease, found := core.LeaseFromContext(ctx)
 				if _, isRun := once.AttemptFromContext(ctx); !found || lease.Key() != "order:5" || !isRun {
 					t.Errorf("lease %v, run %v", found, isRun)
@@ -114,29 +114,29 @@ func TestLockAndIdempotent(t *testing.T) {
 				return counting(&runs)(ctx, o)
 			}
 			all := grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
-			rules := []grpcmw.Rule{s.lock(), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), all)}
+			rules := []grpcmw.Rule{s.Lock(), grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), all)}
 			if !outside {
 				rules[0], rules[1] = rules[1], rules[0]
 			}
 			s.open(on(Orders_Pay_FullMethodName, rules...))
 
 			// What the lock refuses is never kept, whatever KeepIf says.
-			release := s.hold("order:5")
-			r := s.call("5", key, "k")
-			if r.refused(t, codes.Aborted, grpcmw.ReasonBusy); len(r.trailer.Get(pushback)) != 1 {
-				t.Errorf("the trailer is %v", r.trailer)
+			release := s.Hold("order:5")
+			r := s.Call("5", key, "k")
+			if r.Refused(t, codes.Aborted, grpcmw.ReasonBusy); len(r.Trailer.Get(pushback)) != 1 {
+				t.Errorf("the trailer is %v", r.Trailer)
 			}
 			release()
-			s.call("5", key, "k").is(t, "run 1")
+			s.Call("5", key, "k").Is(t, "run 1")
 
-			release = s.hold("order:5")
-			if r := s.call("5", key, "k"); outside {
-				r.refused(t, codes.Aborted, grpcmw.ReasonBusy)
-			} else if r.is(t, "run 1"); !r.replayed() { // it needs no lock
+			release = s.Hold("order:5")
+			if r := s.Call("5", key, "k"); outside {
+				r.Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			} else if r.Is(t, "run 1"); !r.Replayed() { // it needs no lock
 				t.Error("not marked")
 			}
 			release()
-			s.call("5", key, "k").is(t, "run 1")
+			s.Call("5", key, "k").Is(t, "run 1")
 		})
 	}
 }

@@ -11,36 +11,35 @@ import (
 )
 
 // maxOwner is the length of the longest owner that is taken, in bytes.
-const maxOwner = 4096 // that of a hundred keys
+const maxOwner = 4096 // that of an owner of a hundred keys
 
-// SendOwner has the interceptor send the owner of the lease under which a call is
-// made, core.LeaseFromContext, so that a method whose Lock has TakeOwner and the
-// same key joins the caller's hold instead of finding it busy. Calls that are made
-// under no lease are sent as they are. Where a call is to join an outer lease, make
-// it under the context of that one.
+// SendOwner makes the interceptor send the owner of the lease under which a call is
+// made, core.LeaseFromContext. A method whose Lock has TakeOwner and the same key then
+// joins the caller's hold instead of finding it busy. Calls under no lease are sent as
+// they are. To join an outer lease, make the call under the context of that lease.
 //
-// The owner is a secret: while the hold lasts, it is all it takes to join. It
-// is in the metadata "lockkit-owner" of every call that the interceptor makes, so
-// name the methods with Methods, use TLS, and keep that metadata out of logs. A
-// lease whose owner was sent is not passed on within its process.
+// The owner is a secret: while the hold lasts, nothing else is needed to join it. It is
+// in the metadata "lockkit-owner" of every call that the interceptor makes, so name the
+// methods with Methods, use TLS, and keep that metadata out of logs. A lease whose
+// owner was sent is not passed on within its process.
 func SendOwner() ClientOption {
 	return func(g *client) { g.owner = true }
 }
 
-// TakeOwner has the Lock join the hold of the caller, if that was made with
-// SendOwner and holds the key in the same store: the handler runs beside the
-// caller's, with the same fencing token, and the key is free when both have ended. An
-// owner that does not hold the key, or not any more, is ignored: the key is acquired
+// TakeOwner makes the Lock join the hold of the caller, if the call was made with
+// SendOwner and the hold has the key in the same store. The handler runs beside the
+// caller's, with the same fencing token, and the key is free when both have returned.
+// An owner that does not hold the key, or not any more, is ignored: the key is acquired
 // as without an owner.
 //
-// Calls that the caller makes at the same time under one lease all join it, and so
-// exclude each other no more than its own goroutines; nor does a repetition exclude
-// its first try. Have Idempotent outside where that matters.
+// Calls that the caller makes at the same time under one lease all join it. They
+// exclude each other no more than the caller's own goroutines, and a repetition does
+// not exclude its first try. Mount Idempotent outside if that matters.
 //
-// The owner is all it takes to join, and its text names the token that the handler is
-// told: take it only from callers that are trusted with the lock, and with the token.
-// The handler does not find it in the call's metadata, and so cannot pass it on by
-// mistake.
+// Nothing else than the owner is needed to join, and its text names the token that the
+// handler sees: take it only from callers that are trusted with the lock, and with the
+// token. The handler does not find the owner in the call's metadata, and so cannot pass
+// it on by mistake.
 func TakeOwner() Option {
 	return func(g *config) {
 		g.is("TakeOwner", forLock)
@@ -48,7 +47,7 @@ func TakeOwner() Option {
 	}
 }
 
-// withOwner is ctx with the owner of its lease in the outgoing metadata.
+// withOwner returns ctx with the owner of its lease in the outgoing metadata.
 func withOwner(ctx context.Context) context.Context {
 	lease, ok := core.LeaseFromContext(ctx)
 	if !ok {
@@ -62,7 +61,7 @@ func withOwner(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// takeOwner is ctx with the owner that the caller has sent, which is no longer in
+// takeOwner returns ctx with the owner that the caller has sent, which is no longer in
 // the incoming metadata.
 func takeOwner(ctx context.Context) context.Context {
 	sent := metadata.ValueFromIncomingContext(ctx, bridge.OwnerMetadata)

@@ -31,7 +31,7 @@ type pair struct {
 	owners         []string // that must be seen nowhere
 }
 
-// logged is what an observer has written.
+// logged records the lines of an observer.
 type logged struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -49,24 +49,24 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-// newPair has the two shops in the store of each, which is the same.
+// newPair puts the two shops into the store of each, which is the same.
 func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
 	t.Helper()
 	p := &pair{t: t}
 	observer := core.WithObserver(core.SlogObserver(slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	p.caller, p.called = store(observer), store(observer)
 	p.called.open(grpcmw.Rules{
-		Orders_Refund_FullMethodName: {p.called.lock(take...)}, Orders_Watch_FullMethodName: {p.called.lock(take...)},
+		Orders_Refund_FullMethodName: {p.called.Lock(take...)}, Orders_Watch_FullMethodName: {p.called.Lock(take...)},
 	})
 	client := p.called.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(append(send, grpcmw.Retry(retry.None))...)))
-	p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+	p.caller.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 		lease, _ := core.LeaseFromContext(ctx)
 		p.secret(lease.Owner())
 		r := ask(ctx, client.Refund, o)
-		p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
-		return r.Receipt, r.err
+		p.clean(fmt.Sprint(r.Err, status.Convert(r.Err).Proto(), r.Header, r.Trailer))
+		return r.Receipt, r.Err
 	}
-	p.caller.open(on(Orders_Pay_FullMethodName, p.caller.lock()))
+	p.caller.open(on(Orders_Pay_FullMethodName, p.caller.Lock()))
 	return p
 }
 
@@ -97,20 +97,18 @@ func (p *pair) replay(id string, owners ...string) reply {
 	for _, owner := range owners {
 		md = append(md, "lockkit-owner", owner)
 	}
-	r := ask(p.t.Context(), p.called.client.Refund, &Order{Id: id}, md...)
-	p.clean(fmt.Sprint(r.err, status.Convert(r.err).Proto(), r.header, r.trailer))
+	r := ask(p.t.Context(), p.called.Client.Refund, &Order{Id: id}, md...)
+	p.clean(fmt.Sprint(r.Err, status.Convert(r.Err).Proto(), r.Header, r.Trailer))
 	return r
 }
 
 var send = []grpcmw.ClientOption{grpcmw.SendOwner()}
 
-// inMemory is shops that share a store.
+// inMemory returns shops that share a store.
 func inMemory(t *testing.T) func(opts ...core.Option) *shop {
 	first := newShop(t)
 	return func(opts ...core.Option) *shop {
-		s := &shop{t: t, store: first.store}
-		s.pay, s.refund, s.show = ok, ok, ok
-		return s.lockIn(s.store, opts...)
+		return newShopOn(t, first.Store, opts...)
 	}
 }
 
@@ -119,17 +117,17 @@ func TestOwner(t *testing.T) {
 	ownersTravel(t, inMemory(t))
 }
 
-// ownersTravel is about services that keep their locks in one store.
+// ownersTravel is about services whose locks are in one store.
 func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
-	t.Run("a called service joins its caller's lock, and the key is free when both have ended", func(t *testing.T) {
+	t.Run("called service joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		tokens, inside := make(chan uint64, 2), p.caller.pay
-		p.caller.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		tokens, inside := make(chan uint64, 2), p.caller.OnPay
+		p.caller.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			lease, _ := core.LeaseFromContext(ctx)
 			tokens <- lease.Token()
 			return inside(ctx, o)
 		}
-		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			lease, _ := core.LeaseFromContext(ctx)
 			tokens <- lease.Token()
 			if sent := metadata.ValueFromIncomingContext(ctx, "lockkit-owner"); sent != nil {
@@ -138,12 +136,12 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			if p.called.isFree("order:j") || p.caller.isFree("order:j") {
 				t.Error("the key is free for others while both are inside")
 			}
-			if r := p.replay("j"); status.Code(r.err) != codes.Aborted {
-				t.Errorf("a call without the owner got %v", r.err)
+			if r := p.replay("j"); status.Code(r.Err) != codes.Aborted {
+				t.Errorf("a call without the owner got %v", r.Err)
 			}
 			return ok(ctx, o)
 		}
-		p.caller.call("j").is(t, "order:j")
+		p.caller.Call("j").Is(t, "order:j")
 		if a, b := <-tokens, <-tokens; a != b || a == 0 {
 			t.Errorf("the tokens are %d and %d", a, b)
 		}
@@ -153,46 +151,46 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			t.Error("the observers have written nothing")
 		}
 	})
-	t.Run("where only one side says so, the called service finds the lock busy", func(t *testing.T) {
+	t.Run("only one side has the option", func(t *testing.T) {
 		for _, p := range []*pair{newPair(t, store, nil, grpcmw.TakeOwner()), newPair(t, store, send)} {
-			p.called.refund = mustNotRun(t)
-			p.caller.call("o").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.called.OnRefund = mustNotRun(t)
+			p.caller.Call("o").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			p.clean(p.log.text())
 		}
 	})
-	t.Run("a stranger that replays an owner after its end gets nothing by it", func(t *testing.T) {
+	t.Run("stranger replays an owner", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		p.caller.call("s").is(t, "order:s")
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:s")
+		p.caller.Call("s").Is(t, "order:s")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:s")
 		if err != nil {
 			t.Fatal(err)
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).is(t, "order:s") // not yet: the owner is all it takes to join
+		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is all it takes to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		release := p.caller.hold("order:s") // another holder
-		p.replay("s", owner).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		release := p.caller.Hold("order:s") // another holder
+		p.replay("s", owner).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
 		// The key is free: the stranger has it as any caller would, and not under that owner.
-		p.called.refund = func(ctx context.Context, o *Order) (*Receipt, error) {
+		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {
-				t.Error("the owner that has ended is one again")
+				t.Error("the released owner is one again")
 			}
-			if r := p.replay("s", owner); status.Code(r.err) != codes.Aborted {
-				t.Errorf("beside the stranger the same owner got %v", r.err)
+			if r := p.replay("s", owner); status.Code(r.Err) != codes.Aborted {
+				t.Errorf("beside the stranger the same owner got %v", r.Err)
 			}
 			return ok(ctx, o)
 		}
-		p.replay("s", owner).is(t, "order:s")
+		p.replay("s", owner).Is(t, "order:s")
 		p.clean(p.log.text())
 	})
-	t.Run("an owner of another key, or what is none, is ignored", func(t *testing.T) {
+	t.Run("owner of another key", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:k")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,22 +198,22 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		owner := lease.Owner()
 		p.secret(owner)
 		for _, bad := range [][]string{{""}, {owner, owner}, {strings.Repeat("x", 200)}, {"a b"}, {".7"}, {"nobody.7"}} {
-			p.replay("k", bad...).refused(t, codes.Aborted, grpcmw.ReasonBusy)
-			p.replay("l", bad...).is(t, "order:l")
+			p.replay("k", bad...).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			p.replay("l", bad...).Is(t, "order:l")
 		}
-		p.replay("l", owner).is(t, "order:l")
+		p.replay("l", owner).Is(t, "order:l")
 		p.clean(p.log.text())
 	})
-	t.Run("a stream joins too, for as long as it lasts, and a refused call tells no owner", func(t *testing.T) {
+	t.Run("stream joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		finish := make(chan struct{})
-		p.called.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		p.called.OnWatch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			r, err := ok(out.Context(), o)
 			err = errors.Join(err, out.Send(r))
 			within(t, "the stream may end", finish)
 			return err
 		}
-		lease, err := p.caller.locker.Acquire(t.Context(), "order:w")
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:w")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +222,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			"a stranger":                  metadata.AppendToOutgoingContext(t.Context(), "lockkit-owner", "nobody"),
 			"a caller that does not send": lease.Context(),
 		} {
-			in, err := p.called.client.Watch(ctx, &Order{Id: "w"})
+			in, err := p.called.Client.Watch(ctx, &Order{Id: "w"})
 			if err == nil {
 				_, err = in.Recv()
 			}
@@ -254,7 +252,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		eventually(t, "the key is free", func() bool { return p.caller.isFree("order:w") && p.called.isFree("order:w") })
 		p.clean(p.log.text())
 	})
-	t.Run("a call under no lease is sent as it is, and one under a lease has one owner", func(t *testing.T) {
+	t.Run("owners that are sent", func(t *testing.T) {
 		s := store()
 		var sent [][]string
 		call := func(ctx context.Context, opts ...grpcmw.ClientOption) {
@@ -269,7 +267,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			}
 		}
 		call(t.Context())
-		lease, err := s.locker.Acquire(t.Context(), "order:m")
+		lease, err := s.Locker.Acquire(t.Context(), "order:m")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,21 +23,22 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Services that keep their locks and answers in a redis-server. TTLs are 30s
-// unless a test says otherwise, so what is free soon was not left to expire.
+// TestOnRedis has services whose locks and responses are in a redis-server. TTLs are 30
+// seconds unless a test says otherwise, so a key that is free soon was not left to
+// expire.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, run := range map[string]func(*testing.T, *testserver.Redis){
-		"of 200 calls for ten orders at three replicas, each order is charged once": chargesAtReplicas,
-		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
-		"a lock takes two calls to Redis, a first run two and a replay one":         roundTrips,
-		"the answer of a handler that was cut off does not replace its successor's": cutOff, // hazard 58
-		"native retries, the interceptor's and none get one charge and one answer":  threeClients,
-		"owners travel between services that both say so": func(t *testing.T, server *testserver.Redis) {
+		"200 calls at three replicas": chargesAtReplicas,
+		"clients leave":               clientsLeave, // hazard 47
+		"calls to Redis":              roundTrips,
+		"handler that was cut off":    cutOff, // hazard 58
+		"three kinds of clients":      threeClients,
+		"owners": func(t *testing.T, server *testserver.Redis) {
 			ownersTravel(t, func(opts ...core.Option) *shop { return newReplica(t, server.Addr, opts...) })
 		},
-		"fifty duplicates in flight are one run, and its reply is given to all later": duplicates,
+		"fifty duplicates at once": duplicates,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +47,7 @@ func TestOnRedis(t *testing.T) {
 	}
 }
 
-// newReplica is a shop with a client, a store and a locker of its own.
+// newReplica returns a shop with a client, a store and a locker of its own.
 func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -54,9 +55,7 @@ func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s := &shop{t: t}
-	s.pay, s.refund, s.show = ok, ok, ok
-	return s.lockIn(store, opts...)
+	return newShopOn(t, store, opts...)
 }
 
 // bank charges orders, and keeps a naive ledger of them in Redis: it is read,
@@ -81,15 +80,15 @@ func chargesAtReplicas(t *testing.T, server *testserver.Redis) {
 	b, replicas := bank{testclient.Redis(t, server.Addr)}, make([]*shop, 3)
 	for i := range replicas {
 		replicas[i] = newReplica(t, server.Addr)
-		replicas[i].pay = b.pay
-		replicas[i].open(on(Orders_Pay_FullMethodName, replicas[i].lock()))
+		replicas[i].OnPay = b.pay
+		replicas[i].open(on(Orders_Pay_FullMethodName, replicas[i].Lock()))
 	}
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			r := replicas[i%3].call(fmt.Sprint("a", i%10))
-			if r.err != nil {
-				r.refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			r := replicas[i%3].Call(fmt.Sprint("a", i%10))
+			if r.Err != nil {
+				r.Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			}
 		})
 	}
@@ -111,14 +110,14 @@ func clientsLeave(t *testing.T, server *testserver.Redis) {
 		ended <- context.Cause(ctx)
 		return ctx.Err()
 	}
-	s.pay = func(ctx context.Context, _ *Order) (*Receipt, error) { return nil, wait(ctx) }
-	s.chat = func(both grpc.BidiStreamingServer[Order, Receipt]) error { return wait(both.Context()) }
-	seat := grpcmw.Lock(s.locker, "seat", grpcmw.Field("id"))
+	s.OnPay = func(ctx context.Context, _ *Order) (*Receipt, error) { return nil, wait(ctx) }
+	s.OnChat = func(both grpc.BidiStreamingServer[Order, Receipt]) error { return wait(both.Context()) }
+	seat := grpcmw.Lock(s.Locker, "seat", grpcmw.Field("id"))
 	s.open(grpcmw.Rules{Orders_Pay_FullMethodName: {seat}, Orders_Chat_FullMethodName: {seat}})
 	ctx, leave := context.WithCancel(t.Context())
 	for id := range clients {
-		go func() { _ = ask(ctx, s.client.Pay, &Order{Id: fmt.Sprint("u", id)}) }()
-		both, err := s.client.Chat(ctx)
+		go func() { _ = ask(ctx, s.Client.Pay, &Order{Id: fmt.Sprint("u", id)}) }()
+		both, err := s.Client.Chat(ctx)
 		if err == nil {
 			err = both.Send(&Order{Id: fmt.Sprint("s", id)})
 		}
@@ -134,7 +133,7 @@ func clientsLeave(t *testing.T, server *testserver.Redis) {
 	}
 	leave()
 	for range 2 * clients {
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
 			t.Errorf("the cause is %v", err)
 		}
 	}
@@ -145,8 +144,8 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	s := newReplica(t, proxy.Addr)
 	s.open(grpcmw.Rules{
-		Orders_Pay_FullMethodName:    {grpcmw.Lock(s.locker, "trip", grpcmw.Field("id"))},
-		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())},
+		Orders_Pay_FullMethodName:    {grpcmw.Lock(s.Locker, "trip", grpcmw.Field("id"))},
+		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())},
 	})
 	count := func(what string, want int, call func()) {
 		t.Helper()
@@ -159,12 +158,12 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 		}
 	}
 	n := 0
-	count("a lock", 2, func() { s.call("7").is(t, "trip:7") })
+	count("a lock", 2, func() { s.Call("7").Is(t, "trip:7") })
 	count("a first run", 2, func() {
 		n++
-		ask(t.Context(), s.client.Refund, &Order{Id: "7"}, key, fmt.Sprint("trip", n)).is(t, "no lease")
+		ask(t.Context(), s.Client.Refund, &Order{Id: "7"}, key, fmt.Sprint("trip", n)).Is(t, "no lease")
 	})
-	count("a replay", 1, func() { ask(t.Context(), s.client.Refund, &Order{Id: "7"}, key, "trip1").is(t, "no lease") })
+	count("a replay", 1, func() { ask(t.Context(), s.Client.Refund, &Order{Id: "7"}, key, "trip1").Is(t, "no lease") })
 }
 
 // cutOff runs a call at a replica that loses its Redis while the handler works,
@@ -172,7 +171,7 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 func cutOff(t *testing.T, server *testserver.Redis) {
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
-	cut.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+	cut.OnPay = func(ctx context.Context, _ *Order) (*Receipt, error) {
 		close(inside)
 		<-ctx.Done()
 		if cause := context.Cause(ctx); !errors.Is(cause, core.ErrLost) {
@@ -181,45 +180,45 @@ func cutOff(t *testing.T, server *testserver.Redis) {
 		<-finish
 		return &Receipt{Text: "of the first"}, nil
 	}
-	other.pay = func(ctx context.Context, _ *Order) (*Receipt, error) {
+	other.OnPay = func(ctx context.Context, _ *Order) (*Receipt, error) {
 		attempt, _ := once.AttemptFromContext(ctx)
 		return &Receipt{Text: fmt.Sprint("of attempt ", attempt)}, nil
 	}
 	for _, s := range []*shop{cut, other} {
-		o := s.runs(once.Acquire(core.TTL(time.Second)))
+		o := s.Runs(once.Acquire(core.TTL(time.Second)))
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(o, grpcmw.AnyCaller())))
 	}
 	first := make(chan reply, 1)
-	go func() { first <- cut.call("8", key, "cut") }()
+	go func() { first <- cut.Call("8", key, "cut") }()
 	within(t, "the handler runs", inside)
 	proxy.Partition()
-	eventually(t, "the other replica may run it", func() bool { return other.call("8", key, "cut").err == nil })
-	other.call("8", key, "cut").is(t, "of attempt 2")
+	eventually(t, "the other replica may run it", func() bool { return other.Call("8", key, "cut").Err == nil })
+	other.Call("8", key, "cut").Is(t, "of attempt 2")
 	close(finish)
-	within(t, "the first is answered", first).is(t, "of the first") // it stands, for its own client
+	within(t, "the first is answered", first).Is(t, "of the first") // it stands, for its own client
 	proxy.Heal()
-	eventually(t, "the replica that was cut off is back", func() bool { return status.Code(cut.call("8", key, "cut").err) == codes.OK })
+	eventually(t, "the replica that was cut off is back", func() bool { return status.Code(cut.Call("8", key, "cut").Err) == codes.OK })
 	for _, s := range []*shop{cut, other} {
-		s.call("8", key, "cut").is(t, "of attempt 2")
+		s.Call("8", key, "cut").Is(t, "of attempt 2")
 	}
 }
 
 func threeClients(t *testing.T, server *testserver.Redis) {
 	s, b := newReplica(t, server.Addr), bank{testclient.Redis(t, server.Addr)}
-	s.pay = b.pay
-	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller()), s.lock()))
+	s.OnPay = b.pay
+	s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller()), s.Lock()))
 	patient := grpcmw.UnaryClientInterceptor()
 	for name, client := range map[string]OrdersClient{
-		"native": s.dial(native("0.01s")), "ours": s.dial(grpc.WithChainUnaryInterceptor(patient)), "none": s.client,
+		"native": s.dial(native("0.01s")), "ours": s.dial(grpc.WithChainUnaryInterceptor(patient)), "none": s.Client,
 	} {
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
 				r := ask(t.Context(), client.Pay, &Order{Id: name}, key, name)
-				if name == "none" && status.Code(r.err) == codes.Aborted {
+				if name == "none" && status.Code(r.Err) == codes.Aborted {
 					return
 				}
-				if r.is(t, "charged"); r.GetCharge() != 1 {
+				if r.Is(t, "charged"); r.GetCharge() != 1 {
 					t.Errorf("%s: charge %d", name, r.GetCharge())
 				}
 			})
@@ -235,23 +234,23 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	replicas, runs, inside, finish := make([]*shop, 2), atomic.Int64{}, make(chan struct{}, 50), make(chan struct{})
 	for i := range replicas {
 		s := newReplica(t, server.Addr)
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			inside <- struct{}{}
 			<-finish
 			return counting(&runs)(ctx, o)
 		}
-		replicas[i] = s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		replicas[i] = s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 	}
 	var wg sync.WaitGroup
 	var refused atomic.Int64
 	for i := range 50 {
 		wg.Go(func() {
-			r := replicas[i%2].call("5", key, "dup")
-			if r.err == nil {
-				r.is(t, "run 1")
+			r := replicas[i%2].Call("5", key, "dup")
+			if r.Err == nil {
+				r.Is(t, "run 1")
 				return
 			}
-			r.refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+			r.Refused(t, codes.Aborted, grpcmw.ReasonInProgress)
 			refused.Add(1)
 		})
 	}
@@ -260,34 +259,34 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	close(finish)
 	wg.Wait()
 	for _, s := range replicas {
-		if r := s.call("5", key, "dup"); runs.Load() != 1 || !r.replayed() || r.GetText() != "run 1" {
+		if r := s.Call("5", key, "dup"); runs.Load() != 1 || !r.Replayed() || r.GetText() != "run 1" {
 			t.Errorf("%d runs, %v", runs.Load(), r)
 		}
 	}
 }
 
-// A Redis that is gone.
+// TestRedisDown is about a Redis that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	s := newReplica(t, server.Addr)
 	var runs atomic.Int64
-	s.pay, s.refund = counting(&runs), counting(&runs)
+	s.OnPay, s.OnRefund = counting(&runs), counting(&runs)
 	s.open(grpcmw.Rules{
-		Orders_Pay_FullMethodName:    {s.lock()},
-		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())},
+		Orders_Pay_FullMethodName:    {s.Lock()},
+		Orders_Refund_FullMethodName: {grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())},
 	})
-	t.Run("while Redis is down nothing runs, and afterwards everything does", func(t *testing.T) {
+	t.Run("down and up again", func(t *testing.T) {
 		server.Kill()
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
-		ask(t.Context(), s.client.Refund, &Order{Id: "5"}, key, "k").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		ask(t.Context(), s.Client.Refund, &Order{Id: "5"}, key, "k").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 		if runs.Load() != 0 {
 			t.Errorf("%d ran", runs.Load())
 		}
 		server.Restart()
 		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
-		ask(t.Context(), client.Pay, &Order{Id: "5"}).is(t, "run 1")
-		ask(t.Context(), client.Refund, &Order{Id: "5"}, key, "k").is(t, "run 2")
+		ask(t.Context(), client.Pay, &Order{Id: "5"}).Is(t, "run 1")
+		ask(t.Context(), client.Refund, &Order{Id: "5"}, key, "k").Is(t, "run 2")
 	})
 }
 

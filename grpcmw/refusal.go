@@ -20,48 +20,47 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// Domain is the domain of the ErrorInfo in every answer of this package.
+// Domain is the domain of the ErrorInfo in every refusal of this package.
 const Domain = "github.com/lockkit/lockkit"
 
-// The reasons in the ErrorInfo of answers.
+// The reasons in the ErrorInfo of refusals.
 const (
 	ReasonBusy          = "LOCK_BUSY"                 // ABORTED: another call holds the lock
-	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call was over before it could begin
+	ReasonTimeout       = "LOCK_TIMEOUT"              // DEADLINE_EXCEEDED, CANCELLED: the call timed out or was canceled before the work could begin
 	ReasonUnavailable   = "LOCK_UNAVAILABLE"          // UNAVAILABLE: the store is down, the Locker closed, or an outer lock was lost
 	ReasonKeyInvalid    = "KEY_INVALID"               // INVALID_ARGUMENT: the key is missing, ambiguous or not allowed
 	ReasonFailed        = "LOCK_FAILED"               // INTERNAL: a KeyFunc failed, or the rules are wrong
-	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is being worked on
+	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is in progress
 	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
 	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the first call died midway, and is not run again
-	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: it was done, but its reply was not kept
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: it was done, but its reply was not stored
 )
 
-// Never is the RetryAfter of a Refusal where asking again is of no use.
+// Never is the RetryAfter of a Refusal if asking again is of no use.
 const Never time.Duration = -1
 
-// defaultPause is when to ask again, at the latest. A busy lock's own hint can
-// only be sooner: it is when the lock is free if its holder died, and a holder
-// that lives is done long before that, or extends the lock.
+// defaultPause bounds the pause until a client asks again. A busy lock's own hint can
+// only be shorter. That is when the lock is free if its holder died; a holder that
+// lives is done long before that, or extends the lock.
 const defaultPause = time.Second
 
-// Refusal is why a call may not run, and how that is answered.
+// Refusal is the reason why a call may not run, and the response to it.
 type Refusal struct {
 	Code    codes.Code
 	Reason  string // of the ErrorInfo
 	Message string // what is wrong, for people
 	Method  string // the full method
 	Lock    string // the rule's name
-	// RetryAfter is how long the client should wait before it asks again: 0 if
-	// nothing is known about that, Never if it is of no use.
+	// RetryAfter is how long the client should wait before it asks again: 0 if that is
+	// not known, Never if asking again is of no use.
 	RetryAfter time.Duration
-	// Err is the reason. It is not part of the answer: a KeyFunc's own error can
-	// say anything.
+	// Err is the reason. It is not part of the response: a KeyFunc's own error can say
+	// anything.
 	Err error
 }
 
-// Status is the answer to the client: code and message, with an ErrorInfo, a
-// RetryInfo where it makes sense to ask again, and a BadRequest where the key is
-// at fault.
+// Status returns the response to the client: code and message, with an ErrorInfo, a
+// RetryInfo if it makes sense to ask again, and a BadRequest if the key is at fault.
 func (r Refusal) Status() *status.Status {
 	s := status.New(r.Code, r.Message)
 	info := &errdetails.ErrorInfo{Reason: r.Reason, Domain: Domain, Metadata: map[string]string{"method": r.Method}}
@@ -87,8 +86,8 @@ func (r Refusal) Status() *status.Status {
 	return full
 }
 
-// refused is a Refusal as it leaves an interceptor: the wire gets the status,
-// interceptors further out can look for the reason.
+// refused is a Refusal as it leaves an interceptor: the client gets the status, and
+// outer interceptors can check the error for its reason.
 type refused struct {
 	status *status.Status
 	reason error
@@ -98,18 +97,34 @@ func (e *refused) Error() string              { return e.status.String() }
 func (e *refused) Unwrap() error              { return e.reason }
 func (e *refused) GRPCStatus() *status.Status { return e.status }
 
-// refuse answers a call with r. It sets a trailer and no header: clients try
-// again by themselves only where no header was sent.
+// refuse refuses a call with r. It sets a trailer and no header: clients try again by
+// themselves only if no header was sent.
 func (g *config) refuse(ctx context.Context, r Refusal) error {
-	if s, ok := status.FromError(r.Err); ok && r.Reason == ReasonFailed && s.Code() != codes.OK {
-		return &refused{s, r.Err} // a KeyFunc's, or the stream's
+	if r.Reason == ReasonFailed {
+		if s, ok := statusOf(ctx, r.Err); ok && s.Code() != codes.OK {
+			return &refused{s, r.Err} // of a KeyFunc, or of the stream
+		}
 	}
 	r.pushBack(ctx)
 	s := g.render(ctx, r)
 	if s.Code() == codes.OK {
-		s = r.Status() // a refusal cannot be answered with a reply
+		s = r.Status() // a refusal is never a reply
 	}
 	return &refused{s, r.Err}
+}
+
+// statusOf returns the status that is sent for err, the error of a KeyFunc or of the stream.
+func statusOf(ctx context.Context, err error) (*status.Status, bool) {
+	stream := grpc.ServerTransportStreamFromContext(ctx)
+	for r, ok := stream.(*recorder); ok; r, ok = stream.(*recorder) {
+		stream = r.ServerTransportStream
+	}
+	if other, ok := stream.(bridge.Errors); ok {
+		if s := other.StatusOf(err); s != nil {
+			return s, true
+		}
+	}
+	return status.FromError(err)
 }
 
 func (r Refusal) pushBack(ctx context.Context) {
@@ -123,9 +138,9 @@ func (r Refusal) pushBack(ctx context.Context) {
 
 func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// pause is when to ask again, for a store's hint of 0 or more. Clients wait just
-// as long as they are told, so those that were refused together must not be
-// told the same.
+// pause returns the pause until the next try, for a store's hint of 0 or more. Clients
+// wait exactly as long, so those that were refused together must not get the same
+// pause.
 func pause(hint time.Duration) time.Duration {
 	d := defaultPause
 	if hint > 0 {
@@ -134,7 +149,7 @@ func pause(hint time.Duration) time.Duration {
 	return d/4 + rand.N(d*3/4)
 }
 
-// keyRefusal is the answer where a KeyFunc failed.
+// keyRefusal returns the refusal for the error of a KeyFunc.
 func keyRefusal(c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	var own *keys.Error
@@ -152,7 +167,7 @@ func keyRefusal(c *call, lock string, err error) Refusal {
 	return r
 }
 
-// acquireRefusal is the answer where the lock was not acquired.
+// acquireRefusal returns the refusal for a lock that was not acquired.
 func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	var busy *core.BusyError
@@ -169,7 +184,7 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	return r
 }
 
-// storeRefusal is the answer where it cannot be known whether the call may run.
+// storeRefusal returns the refusal if it is not known whether the call may run.
 func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {

@@ -28,7 +28,7 @@ func native(backoff string) grpc.DialOption {
 		"retryableStatusCodes": ["ABORTED", "UNAVAILABLE", "FAILED_PRECONDITION", "INVALID_ARGUMENT"]}}]}`)
 }
 
-// arrivals counts the tries that reach the server, and notes their keys.
+// arrivals counts the tries that reach the server, and records their keys.
 type arrivals struct {
 	n    atomic.Int32
 	mu   sync.Mutex
@@ -49,37 +49,37 @@ func (a *arrivals) option() grpc.ServerOption {
 func TestRetriesOfGRPC(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a client with grpc-go's own retry policy gets through when the lock is free, at the server's pace", func(t *testing.T) {
+	t.Run("grpc-go's own retry policy", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
-		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
+		s.open(on(Orders_Pay_FullMethodName, s.Lock()), seen.option())
 		patient := s.dial(native("3600s")) // it would be too late without the trailer
-		release, answered := s.hold("order:5"), make(chan reply, 1)
+		release, answered := s.Hold("order:5"), make(chan reply, 1)
 		go func() { answered <- ask(t.Context(), patient.Pay, &Order{Id: "5"}) }()
 		eventually(t, "it was refused and came again", func() bool { return seen.n.Load() >= 2 })
 		release()
-		within(t, "the call is answered", answered).is(t, "order:5")
+		within(t, "the call is answered", answered).Is(t, "order:5")
 	})
 
-	t.Run("without a policy it is told once", func(t *testing.T) {
+	t.Run("without a policy", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
-		s.open(on(Orders_Pay_FullMethodName, s.lock()), seen.option())
-		s.hold("order:5")
-		s.call("5").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		s.open(on(Orders_Pay_FullMethodName, s.Lock()), seen.option())
+		s.Hold("order:5")
+		s.Call("5").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		if n := seen.n.Load(); n != 1 {
 			t.Errorf("%d tries", n)
 		}
 	})
 
-	t.Run("what asking again does not mend is not asked again", func(t *testing.T) {
+	t.Run("refusals for good", func(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())), seen.option())
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())), seen.option())
 		eager := s.dial(native("0.001s"))
-		ask(t.Context(), eager.Pay, &Order{Id: "5"}, key, "k").is(t, "no lease")
-		ask(t.Context(), eager.Pay, &Order{Id: "6"}, key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
-		ask(t.Context(), eager.Pay, &Order{Id: "5"}).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		ask(t.Context(), eager.Pay, &Order{Id: "5"}, key, "k").Is(t, "no lease")
+		ask(t.Context(), eager.Pay, &Order{Id: "6"}, key, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonMismatch)
+		ask(t.Context(), eager.Pay, &Order{Id: "5"}).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		if n := seen.n.Load(); n != 3 {
 			t.Errorf("%d tries, want 3", n)
 		}
@@ -114,10 +114,10 @@ func (w *wire) cut() {
 
 func TestDroppedReply(t *testing.T) {
 	t.Parallel()
-	t.Run("calls whose replies are lost have one effect and one answer each", func(t *testing.T) {
+	t.Run("lost replies", func(t *testing.T) {
 		t.Parallel()
 		s, runs, drops, seen := newShop(t), atomic.Int64{}, atomic.Int32{}, arrivals{}
-		s.pay = counting(&runs)
+		s.OnPay = counting(&runs)
 		w := &wire{}
 		s.listen = func(l net.Listener) net.Listener { w.Listener = l; return w }
 		dropping := grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -127,13 +127,13 @@ func TestDroppedReply(t *testing.T) {
 			}
 			return reply, err
 		})
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())), seen.option(), dropping)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())), seen.option(), dropping)
 		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
 		const calls = 10
 		for i := range calls {
 			r := ask(t.Context(), client.Pay, &Order{Id: "5"})
-			if r.err != nil || r.GetText() != fmt.Sprintf("run %d", i+1) || !r.replayed() {
-				t.Errorf("call %d: got %q, %v, %v", i, r.GetText(), r.err, r.trailer)
+			if r.Err != nil || r.GetText() != fmt.Sprintf("run %d", i+1) || !r.Replayed() {
+				t.Errorf("call %d: got %q, %v, %v", i, r.GetText(), r.Err, r.Trailer)
 			}
 		}
 		distinct := slices.Compact(slices.Sorted(slices.Values(seen.keys)))
@@ -142,15 +142,15 @@ func TestDroppedReply(t *testing.T) {
 		}
 	})
 
-	t.Run("a try that is given up while the handler works gets the first one's reply, with Detached", func(t *testing.T) {
+	t.Run("abandoned try with Detached", func(t *testing.T) {
 		t.Parallel()
 		s, runs, finish := newShop(t), atomic.Int64{}, make(chan struct{})
-		s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+		s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 			<-finish
 			return counting(&runs)(ctx, o)
 		}
 		seen := arrivals{}
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())), seen.option())
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.Detached())), seen.option())
 		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(
 			grpcmw.TryTimeout(200*time.Millisecond),
 			grpcmw.Retry(retry.Policy{Initial: 10 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Attempts: 1000}),
@@ -160,8 +160,8 @@ func TestDroppedReply(t *testing.T) {
 		eventually(t, "it was given up and made again", func() bool { return seen.n.Load() >= 2 })
 		close(finish)
 		r := within(t, "the call is answered", answered)
-		if r.is(t, "run 1"); runs.Load() != 1 || !r.replayed() {
-			t.Errorf("%d runs, %v", runs.Load(), r.trailer)
+		if r.Is(t, "run 1"); runs.Load() != 1 || !r.Replayed() {
+			t.Errorf("%d runs, %v", runs.Load(), r.Trailer)
 		}
 	})
 }
@@ -171,49 +171,49 @@ const gateway = "grpcgateway-idempotency-key"
 
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	t.Run("the key may come quoted, and by the name that grpc-gateway gives it", func(t *testing.T) {
+	t.Run("quoted key and grpc-gateway's name", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
-		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.OnPay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		for _, md := range [][]string{
 			{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, `"a"`, gateway, "a"},
 		} {
-			s.call("5", md...).is(t, "run 1")
+			s.Call("5", md...).Is(t, "run 1")
 		}
-		s.call("5", key, `a b`).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-		s.call("5", key, `"a b\"\\"`).is(t, "run 2")
+		s.Call("5", key, `a b`).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+		s.Call("5", key, `"a b\"\\"`).Is(t, "run 2")
 		for name, md := range map[string][]string{
 			"missing": nil, "empty": {key, ""}, "empty, quoted": {key, `""`}, "twice": {key, "a", key, "a"},
 			"two names, two keys": {key, "a", gateway, "b"}, "two names, one of them empty": {key, "a", gateway, ""}, "two by one name": {key, "a", gateway, "a", gateway, "a"},
 			"a list": {key, `"a", "b"`}, "a parameter": {key, `"a";q=1`}, "not closed": {key, `"a`}, "bad escape": {key, `"a\b"`},
 			"a space": {key, "a b"}, "too long": {key, strings.Repeat("k", 256)}, "ends in an escape": {key, `"a\`}, "a quote within": {key, `a"b`},
 		} {
-			if r := s.call("5", md...); status.Code(r.err) != codes.InvalidArgument {
-				t.Errorf("%s: got %v, %v", name, r.Receipt, r.err)
+			if r := s.Call("5", md...); status.Code(r.Err) != codes.InvalidArgument {
+				t.Errorf("%s: got %v, %v", name, r.Receipt, r.Err)
 			}
 		}
 		for i, char := range []string{"k", ":", "%", "{", "="} {
 			for range 2 {
-				s.call("5", key, strings.Repeat(char, 255)).is(t, fmt.Sprintf("run %d", 3+i))
+				s.Call("5", key, strings.Repeat(char, 255)).Is(t, fmt.Sprintf("run %d", 3+i))
 			}
 		}
 	})
-	t.Run("behind a gateway, the client interceptor's calls have the key that the gateway was sent", func(t *testing.T) {
+	t.Run("client interceptor behind a gateway", func(t *testing.T) {
 		t.Parallel()
 		s, runs := newShop(t), atomic.Int64{}
-		s.pay = counting(&runs)
-		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.OnPay = counting(&runs)
+		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		client := s.dial(grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor()))
 		for i, md := range [][]string{{gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, "a"}} {
 			r := ask(t.Context(), client.Pay, &Order{Id: "5"}, md...)
-			if r.is(t, "run 1"); r.replayed() != (i > 0) {
-				t.Errorf("%q: replayed is %v", md, r.replayed())
+			if r.Is(t, "run 1"); r.Replayed() != (i > 0) {
+				t.Errorf("%q: replayed is %v", md, r.Replayed())
 			}
 		}
-		ask(t.Context(), client.Pay, &Order{Id: "5"}, gateway, "b").is(t, "run 2")
+		ask(t.Context(), client.Pay, &Order{Id: "5"}, gateway, "b").Is(t, "run 2")
 		for _, md := range [][]string{{key, "a", gateway, "b"}, {gateway, "a", gateway, "b"}, {gateway, ""}} {
-			ask(t.Context(), client.Pay, &Order{Id: "5"}, md...).refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+			ask(t.Context(), client.Pay, &Order{Id: "5"}, md...).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		}
 	})
 }

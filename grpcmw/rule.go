@@ -17,22 +17,22 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// Rules says what applies to which method, by its full name as in
-// pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply
-// in order, the first one outermost. Methods without rules are passed by.
+// Rules has the rules of each method, by its full name as in
+// pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply in
+// order, the first one outermost. Methods without rules pass.
 type Rules = map[string][]Rule
 
-// Rule is what Lock, Idempotent and None make. It keeps no state of calls, and can
-// stand in the rules of several methods.
+// Rule is made by Lock, Idempotent and None. It has no state of calls, and can stand in
+// the rules of several methods.
 type Rule interface {
 	// serve applies the rule to a call, and goes on with c.run(ctx, next).
 	serve(ctx context.Context, c *call, next int) (any, error)
-	// inspect says what is wrong with the rule for this method.
+	// inspect returns the problems of the rule for this method.
 	inspect(m *method) []error
 }
 
-// None is a rule for methods that need no guard: it does nothing, and Audit takes
-// it for an answer. In a .proto it is the option (lockkit.v1.guard).none.
+// None returns a rule for methods that need no guard: it does nothing, and satisfies
+// Audit. In a .proto it is the option (lockkit.v1.guard).none.
 func None() Rule { return none{} }
 
 type none struct{}
@@ -40,10 +40,10 @@ type none struct{}
 func (none) serve(ctx context.Context, c *call, next int) (any, error) { return c.run(ctx, next) }
 func (none) inspect(*method) []error                                   { return nil }
 
-// ServerOptions are both interceptors that apply r, UnaryServerInterceptor and
+// ServerOptions returns both interceptors that apply r, UnaryServerInterceptor and
 // StreamServerInterceptor, so that none is forgotten. They come after the chained
-// interceptors of earlier options, such as authentication, and before those of
-// later ones. It panics as they do.
+// interceptors of earlier options, such as authentication, and before those of later
+// ones. It panics as they do.
 func ServerOptions(r Rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),
@@ -51,18 +51,16 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 	}
 }
 
-// UnaryServerInterceptor applies rules to unary calls. A method of r that is a
-// stream needs StreamServerInterceptor, and Check finds methods that do not
-// exist.
+// UnaryServerInterceptor applies rules to unary calls. A method of r that is a stream
+// needs StreamServerInterceptor, and Check finds methods that do not exist.
 //
 // Mount it after interceptors that may refuse the call without it, such as
-// authentication and rate limits. One that makes errors of panics can be on
-// either side: locks are given back in any case. An interceptor further out must
-// not send headers before the call is answered, or clients do not try again by
-// themselves.
+// authentication and rate limits. An interceptor that turns panics into errors can be
+// on either side: locks are released either way. An outer interceptor must not send
+// headers before the response, or clients do not try again by themselves.
 //
-// It panics if a method is not of the form "/package.Service/Method" or has no
-// rules, or if a rule is nil. Later changes of r have no effect.
+// It panics if a method is not of the form "/package.Service/Method" or has no rules,
+// or if a rule is nil. Later changes of r have no effect.
 func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 	methods := compile("UnaryServerInterceptor", r)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -75,26 +73,26 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 	}
 }
 
-// method is what is known of a method that has rules.
+// method is a method that has rules, with the facts about it.
 type method struct {
 	name   string // the full one
 	rules  []Rule
 	input  protoreflect.MessageType // nil if it is not registered
 	pure   bool                     // its .proto says that it has no side effects
-	guard  *lockkitpb.Guard         // of its .proto; nil if that does not say
-	stream bool                     // its .proto says, or the server
+	guard  *lockkitpb.Guard         // of its .proto, or nil
+	stream bool                     // by its .proto, or by the server
 }
 
 // call is one call of a method that has rules.
 type call struct {
 	*method
-	req     any // nil as long as a stream has no message
+	req     any // nil until a stream has a message
 	handler grpc.UnaryHandler
 	stream  *stream // nil if unary
-	refused bool    // by one of the rules
+	refused bool    // whether one of the rules has refused it
 }
 
-// run goes on with the rule at i, and behind the last one with the handler.
+// run runs the rule at i, and after the last one the handler.
 func (c *call) run(ctx context.Context, i int) (any, error) {
 	if i < len(c.rules) {
 		return c.rules[i].serve(ctx, c, i+1)
@@ -102,7 +100,7 @@ func (c *call) run(ctx context.Context, i int) (any, error) {
 	return c.handler(ctx, c.req)
 }
 
-// refuse answers the call with r, which one of its rules says.
+// refuse refuses the call with r, for one of its rules.
 func (c *call) refuse(ctx context.Context, g *config, r Refusal) error {
 	c.refused = true
 	return g.refuse(ctx, r)
@@ -146,14 +144,14 @@ func isFullMethod(s string) bool {
 	return ok && service != "" && name != "" && !strings.Contains(name, "/")
 }
 
-// cutMethod is the service and the name of a full method.
+// cutMethod returns the service and the name of a full method.
 func cutMethod(s string) (service, name string, ok bool) {
 	s, slash := strings.CutPrefix(s, "/")
 	service, name, ok = strings.Cut(s, "/")
 	return service, name, ok && slash
 }
 
-// lookUp finds what the program's generated code says about a method.
+// lookUp finds the facts about a method in the program's generated code.
 func lookUp(fullMethod string) *method {
 	service, name, _ := cutMethod(fullMethod)
 	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))

@@ -13,24 +13,23 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// StreamServerInterceptor applies rules to streams. A lock is taken before the
-// handler runs and held until it has returned or panicked: for the life of the
-// stream. When the client goes away, the handler's context ends, and what it
-// receives or sends fails; the lock is given back when it returns.
+// StreamServerInterceptor applies rules to streams. A lock is acquired before the
+// handler runs and held until it has returned or panicked: for the life of the stream.
+// When the client goes away, the handler's context is canceled, and its receives and
+// sends fail; the lock is released when the handler returns.
 //
-// Where the key is in the request, the first message is received before the
-// handler runs, which then receives it as if nothing had happened. On a stream
-// where the client sends many messages that means that the client has to speak
-// first; a stream that ends without a message is refused.
+// If the key is in the request, the first message is received before the handler runs,
+// which then receives it as if nothing had happened. On a stream of many messages from
+// the client, the client then has to send first; a stream without a message is refused.
 //
-// When the lease is lost, the handler's context ends and its next receive fails
-// with ABORTED, so that no further message is worked on. A receive that is
-// waiting then goes on waiting for its message. What the handler sends or
-// returns stands.
+// When the lease is lost, the handler's context is canceled and its next receive fails
+// with ABORTED, so that no further message is worked on. A receive that is waiting by
+// then goes on waiting for its message. Everything that the handler sends or returns
+// stands.
 //
-// It panics as UnaryServerInterceptor does, and takes the same rules.
-// Idempotent cannot be applied to a stream: Check says so, and the calls of
-// such a stream are answered with INTERNAL.
+// It panics as UnaryServerInterceptor does, and takes the same rules. Idempotent cannot
+// be applied to a stream: Check reports it, and the calls of such a stream get
+// INTERNAL.
 func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 	methods, plain := compile("StreamServerInterceptor", r), configure("", "", nil)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -59,7 +58,7 @@ func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
-	// head is the first message, as long as the handler did not receive it.
+	// head is the first message, until the handler has received it.
 	head proto.Message
 }
 
@@ -79,7 +78,7 @@ func (s *stream) first(c *call) error {
 	return nil
 }
 
-// Context is that of the innermost rule.
+// Context returns the context of the innermost rule.
 func (s *stream) Context() context.Context { return s.ctx }
 
 // RecvMsg receives the next message, unless the lease was lost.
@@ -104,14 +103,14 @@ func (s *stream) RecvMsg(m any) error {
 	return s.lost()
 }
 
-// lost is an error if the handler works without a lock by now.
+// lost returns an error if the handler works without a lock by now.
 func (s *stream) lost() error {
 	if s.ctx.Err() == nil {
 		return nil
 	}
 	cause := context.Cause(s.ctx)
 	if !errors.Is(cause, core.ErrLost) && !errors.Is(cause, core.ErrClosed) {
-		return nil // the stream itself tells of its end
+		return nil // the stream itself reports its end
 	}
 	return &refused{status.New(codes.Aborted, "the lock was lost"), cause}
 }

@@ -23,10 +23,10 @@ func big(id string) *Order {
 func TestServerStream(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the lock of the request is held while the stream lives", func(t *testing.T) {
+	t.Run("lock held while the stream lives", func(t *testing.T) {
 		t.Parallel()
 		s, next := newShop(t), make(chan struct{})
-		s.watch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		s.OnWatch = func(o *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			if !proto.Equal(o, big("5")) {
 				t.Errorf("the handler got %v", o)
 			}
@@ -41,8 +41,8 @@ func TestServerStream(t *testing.T) {
 			}
 			return nil
 		}
-		s.open(on(Orders_Watch_FullMethodName, s.lock()))
-		in, err := s.client.Watch(t.Context(), big("5"))
+		s.open(on(Orders_Watch_FullMethodName, s.Lock()))
+		in, err := s.Client.Watch(t.Context(), big("5"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,16 +64,16 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a busy lock is ABORTED without a header", func(t *testing.T) {
+	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.watch = func(*Order, grpc.ServerStreamingServer[Receipt]) error {
+		s.OnWatch = func(*Order, grpc.ServerStreamingServer[Receipt]) error {
 			t.Error("the handler ran")
 			return nil
 		}
-		s.open(on(Orders_Watch_FullMethodName, s.lock()))
-		s.hold("order:5")
-		in, err := s.client.Watch(t.Context(), big("5"))
+		s.open(on(Orders_Watch_FullMethodName, s.Lock()))
+		s.Hold("order:5")
+		in, err := s.Client.Watch(t.Context(), big("5"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,16 +84,16 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a KeyFunc of the user's gets the request", func(t *testing.T) {
+	t.Run("KeyFunc gets the request", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
-		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			lease, _ := core.LeaseFromContext(out.Context())
 			return out.Send(&Receipt{Text: lease.Key()})
 		}
 		custom := func(_ context.Context, _ string, req any) (string, error) { return req.(*Order).GetId(), nil }
-		s.open(on(Orders_Watch_FullMethodName, grpcmw.Lock(s.locker, "own", custom)))
-		in, err := s.client.Watch(t.Context(), big("5"))
+		s.open(on(Orders_Watch_FullMethodName, grpcmw.Lock(s.Locker, "own", custom)))
+		in, err := s.Client.Watch(t.Context(), big("5"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,10 +102,10 @@ func TestServerStream(t *testing.T) {
 		}
 	})
 
-	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
+	t.Run("client leaves", func(t *testing.T) {
 		t.Parallel()
 		s, ended := newShop(t), make(chan error, 1)
-		s.watch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
+		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error {
 			if err := out.Send(&Receipt{}); err != nil {
 				t.Error(err)
 			}
@@ -113,9 +113,9 @@ func TestServerStream(t *testing.T) {
 			ended <- context.Cause(out.Context())
 			return nil
 		}
-		s.open(on(Orders_Watch_FullMethodName, s.lock()))
+		s.open(on(Orders_Watch_FullMethodName, s.Lock()))
 		ctx, leave := context.WithCancel(t.Context())
-		in, err := s.client.Watch(ctx, big("5"))
+		in, err := s.Client.Watch(ctx, big("5"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestServerStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		leave()
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("the cause is %v", err)
 		}
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })

@@ -19,13 +19,13 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// attemptOf is a handler that answers with its attempt.
+// attemptOf is a handler that responds with its attempt.
 func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -41,76 +41,76 @@ func TestRefusedInside(t *testing.T) {
 			})
 		}
 		open := func(s *shop, inside ...grpcmw.Rule) {
-			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
+			outside := grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())
 			s.open(on(Orders_Pay_FullMethodName, append([]grpcmw.Rule{outside}, inside...)...))
 		}
 
 		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
-			open(s, s.lock())
-			release := s.hold(core.Key("order", id))
+			s.OnPay = attemptOf
+			open(s, s.Lock())
+			release := s.Hold(core.Key("order", id))
 			for range 3 {
-				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+				s.Call(id, key, id).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			}
 			release()
 			for _, replayed := range []bool{false, true} {
-				r := s.call(id, key, id)
-				if r.is(t, "attempt 1"); r.replayed() != replayed {
-					t.Errorf("replayed is %v", r.replayed())
+				r := s.Call(id, key, id)
+				if r.Is(t, "attempt 1"); r.Replayed() != replayed {
+					t.Errorf("replayed is %v", r.Replayed())
 				}
 			}
 		})
 
 		run("a store that is down inside is no attempt", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
+			s.OnPay = attemptOf
 			down := &stub{Store: memstore.New()}
 			locks, err := core.New(down)
 			if err != nil {
 				t.Fatal(err)
 			}
-			open(s, s.lock(), grpcmw.Lock(locks, "other", grpcmw.Field("id")))
+			open(s, s.Lock(), grpcmw.Lock(locks, "other", grpcmw.Field("id")))
 			unavailable := core.ErrUnavailable
-			down.acquire.Store(&unavailable)
+			down.AcquireFails.Store(&unavailable)
 			for range 3 {
-				s.call(id, key, id).refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+				s.Call(id, key, id).Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 			}
-			down.acquire.Store(nil)
-			s.call(id, key, id).is(t, "attempt 1")
+			down.AcquireFails.Store(nil)
+			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
 		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
-			open(s, grpcmw.Lock(s.locker, "tenant", grpcmw.Metadata("tenant")))
+			s.OnPay = attemptOf
+			open(s, grpcmw.Lock(s.Locker, "tenant", grpcmw.Metadata("tenant")))
 			for range 3 {
-				if r := s.call(id, key, id); r.replayed() {
+				if r := s.Call(id, key, id); r.Replayed() {
 					t.Error("the refusal was kept")
 				} else {
-					r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+					r.Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 				}
 			}
-			s.call(id, key, id, "tenant", "9").is(t, "attempt 1")
+			s.Call(id, key, id, "tenant", "9").Is(t, "attempt 1")
 		})
 
 		run("a KeyFunc inside that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
+			s.OnPay = attemptOf
 			var there atomic.Bool
-			open(s, grpcmw.Lock(s.locker, "account", func(context.Context, string, any) (string, error) {
+			open(s, grpcmw.Lock(s.Locker, "account", func(context.Context, string, any) (string, error) {
 				if !there.Load() {
 					return "", status.Error(codes.NotFound, "no such account yet")
 				}
 				return "9", nil
 			}))
 			for range 3 {
-				if r := s.call(id, key, id); status.Code(r.err) != codes.NotFound || r.replayed() {
-					t.Errorf("got %v, %v", r.err, r.trailer)
+				if r := s.Call(id, key, id); status.Code(r.Err) != codes.NotFound || r.Replayed() {
+					t.Errorf("got %v, %v", r.Err, r.Trailer)
 				}
 			}
 			there.Store(true)
-			s.call(id, key, id).is(t, "attempt 1")
+			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
 		run("another Idempotent inside that is in progress is no attempt", func(t *testing.T, s *shop, id string) {
-			began, finish, o := make(chan struct{}), make(chan struct{}), s.runs(opts...)
+			began, finish, o := make(chan struct{}), make(chan struct{}), s.Runs(opts...)
 			over := make(chan error)
 			go func() {
 				_, err := o.Do(context.Background(), once.Call{Name: "grpc", Scope: "inside", Key: id}, func(context.Context) (once.Answer, error) {
@@ -129,11 +129,11 @@ func TestRefusedInside(t *testing.T) {
 			}
 			open(s, grpcmw.Idempotent(o, func(context.Context, string, any) (string, error) { return "inside", nil }, grpcmw.Skip(look)))
 			for range 3 {
-				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+				s.Call(id, key, id).Refused(t, codes.Aborted, grpcmw.ReasonInProgress)
 			}
 			close(finish)
 			_ = within(t, "it is over", over)
-			s.call(id, key, id).is(t, "no lease")
+			s.Call(id, key, id).Is(t, "no lease")
 			for range 4 {
 				if n := within(t, "it was asked", attempts); n != 1 {
 					t.Errorf("attempt %d", n)
@@ -142,9 +142,9 @@ func TestRefusedInside(t *testing.T) {
 		})
 
 		run("a Lock of an interceptor further in that refuses is no attempt", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
-			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
-			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(
+			s.OnPay = attemptOf
+			outside := grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())
+			s.open(on(Orders_Pay_FullMethodName, s.Lock()), grpc.ChainUnaryInterceptor(
 				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, outside)),
 				func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					resp, err := handler(ctx, req)
@@ -153,18 +153,18 @@ func TestRefusedInside(t *testing.T) {
 					}
 					return resp, err
 				}))
-			release := s.hold(core.Key("order", id))
+			release := s.Hold(core.Key("order", id))
 			for range 3 {
-				s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+				s.Call(id, key, id).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			}
 			release()
-			s.call(id, key, id).is(t, "attempt 1")
+			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
 		run("a KeyFunc of an interceptor further in that fails is no attempt, and not the answer that is kept", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
+			s.OnPay = attemptOf
 			var there atomic.Bool
-			account := grpcmw.Lock(s.locker, "account", func(context.Context, string, any) (string, error) {
+			account := grpcmw.Lock(s.Locker, "account", func(context.Context, string, any) (string, error) {
 				if !there.Load() {
 					return "", status.Error(codes.NotFound, "no such account yet")
 				}
@@ -172,21 +172,21 @@ func TestRefusedInside(t *testing.T) {
 			})
 			there.Store(true) // Check asks too
 			s.open(on(Orders_Pay_FullMethodName, account), grpc.ChainUnaryInterceptor(
-				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))))
+				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())))))
 			there.Store(false)
 			for range 3 {
-				if r := s.call(id, key, id); status.Code(r.err) != codes.NotFound || r.replayed() {
-					t.Errorf("got %v, %v", r.err, r.trailer)
+				if r := s.Call(id, key, id); status.Code(r.Err) != codes.NotFound || r.Replayed() {
+					t.Errorf("got %v, %v", r.Err, r.Trailer)
 				}
 			}
 			there.Store(true)
-			s.call(id, key, id).is(t, "attempt 1")
+			s.Call(id, key, id).Is(t, "attempt 1")
 		})
 
 		run("an interceptor that asks for its attempt before a Lock further in refuses is told the next one", func(t *testing.T, s *shop, id string) {
-			s.pay = attemptOf
-			outside := grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())
-			s.open(on(Orders_Pay_FullMethodName, s.lock()), grpc.ChainUnaryInterceptor(
+			s.OnPay = attemptOf
+			outside := grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())
+			s.open(on(Orders_Pay_FullMethodName, s.Lock()), grpc.ChainUnaryInterceptor(
 				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, outside)),
 				func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					if n, _ := once.AttemptFromContext(ctx); n == 0 {
@@ -194,32 +194,32 @@ func TestRefusedInside(t *testing.T) {
 					}
 					return handler(ctx, req)
 				}))
-			release := s.hold(core.Key("order", id))
-			s.call(id, key, id).refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			release := s.Hold(core.Key("order", id))
+			s.Call(id, key, id).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 			release()
-			s.call(id, key, id).is(t, "attempt 2")
+			s.Call(id, key, id).Is(t, "attempt 2")
 		})
 
 		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *shop, id string) {
 			attempts := make(chan int, 4)
-			s.pay = func(ctx context.Context, o *Order) (*Receipt, error) {
+			s.OnPay = func(ctx context.Context, o *Order) (*Receipt, error) {
 				n, _ := once.AttemptFromContext(ctx)
 				attempts <- n
-				err := s.locker.Do(ctx, core.Key("hand", o.GetId()), func(context.Context) error { return nil }, core.Wait(0))
+				err := s.Locker.Do(ctx, core.Key("hand", o.GetId()), func(context.Context) error { return nil }, core.Wait(0))
 				if errors.Is(err, core.ErrBusy) {
 					err = status.Error(codes.Aborted, err.Error())
 				}
 				return &Receipt{}, err
 			}
-			open(s, s.lock())
-			release := s.hold(core.Key("hand", id))
+			open(s, s.Lock())
+			release := s.Hold(core.Key("hand", id))
 			for range 2 {
-				if r := s.call(id, key, id); status.Code(r.err) != codes.Aborted {
-					t.Errorf("got %v", r.err)
+				if r := s.Call(id, key, id); status.Code(r.Err) != codes.Aborted {
+					t.Errorf("got %v", r.Err)
 				}
 			}
 			release()
-			s.call(id, key, id).is(t, "")
+			s.Call(id, key, id).Is(t, "")
 			for want := 1; want <= 3; want++ {
 				if n := within(t, "it ran", attempts); n != want {
 					t.Errorf("attempt %d, want %d", n, want)

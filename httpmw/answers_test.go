@@ -23,7 +23,7 @@ func TestAnswers(t *testing.T) { onEach(t, testAnswers) }
 func testAnswers(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a busy lock is 409 with Retry-After, of a second or what the lock says is less", func(t *testing.T) {
+	t.Run("busy lock is 409", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			hint    time.Duration
@@ -48,7 +48,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a lock that stays busy for the whole wait is 409", func(t *testing.T) {
+	t.Run("lock busy for the whole wait", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(20*time.Millisecond))), mustNotRun(t))
@@ -58,7 +58,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
+	t.Run("store down is 503", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		s.GET("/:id", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
@@ -77,7 +77,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a closed locker is 503", func(t *testing.T) {
+	t.Run("closed locker is 503", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
@@ -90,7 +90,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a locker that closes while a request waits is 503", func(t *testing.T) {
+	t.Run("locker closes during a wait", func(t *testing.T) {
 		t.Parallel()
 		s, got := mw.newSite(t), make(chan reply, 1)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(time.Hour))), mustNotRun(t))
@@ -106,7 +106,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a store that cannot serve such a lock is 500", func(t *testing.T) {
+	t.Run("unsupported lock is 500", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		s.GET("/:id", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Shared())), mustNotRun(t))
@@ -120,7 +120,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a request whose time is up while it waits is 503", func(t *testing.T) {
+	t.Run("request times out while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		timeout := func(c *gin.Context) {
@@ -138,7 +138,7 @@ func testAnswers(t *testing.T, mw framework) {
 		pushed.none(t)
 	})
 
-	t.Run("a client that goes away while its request waits ends the wait, and the handler does not run", func(t *testing.T) {
+	t.Run("client leaves while waiting", func(t *testing.T) {
 		t.Parallel()
 		for _, body := range []string{"", `{"id":5}`} { // an unread body would hide it from the server
 			s, status := mw.newSite(t), make(chan int, 1)
@@ -165,7 +165,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a KeyFunc's own error is 500 and not shown, unless it matches ErrInvalid", func(t *testing.T) {
+	t.Run("error of a KeyFunc", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		session := errors.New("no session of alice@example.com")
@@ -193,7 +193,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("no answer has the key in it", func(t *testing.T) {
+	t.Run("no response contains the key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id")), ok)
@@ -205,7 +205,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("routes that do not exist are answered as without the middleware", func(t *testing.T) {
+	t.Run("routes that do not exist", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		for name, key := range map[string]httpmw.KeyFunc{"param": mw.Param("id"), "query": mw.Query("id")} {
@@ -227,7 +227,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a NoRoute handler does not run without the lock", func(t *testing.T) {
+	t.Run("NoRoute handler runs under the lock", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s := mw.newSite(t)
@@ -245,7 +245,7 @@ func testAnswers(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a HEAD request is refused like a GET", func(t *testing.T) {
+	t.Run("HEAD is refused like GET", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.HEAD("/:id", mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))

@@ -58,7 +58,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 			return want, c.Request.Body.Close()
 		},
 	} {
-		t.Run("a handler reads it by "+name, func(t *testing.T) {
+		t.Run("handler reads by "+name, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(name, "Key") || strings.Contains(name, "then") {
 				mw.ofGin(t)
@@ -88,7 +88,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("a middleware that replaces the body is believed", func(t *testing.T) {
+	t.Run("middleware replaces the body", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		decrypt := func(c *gin.Context) {
@@ -101,7 +101,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("where the body says nothing about the key, what is put in its place is what every binder reads", func(t *testing.T) {
+	t.Run("replaced body without a key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		decrypt := func(c *gin.Context) {
@@ -122,7 +122,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the body keeps the Close that it came with", func(t *testing.T) {
+	t.Run("body keeps its Close", func(t *testing.T) {
 		t.Parallel()
 		s, closed := mw.newSite(t), make(chan struct{}, 1)
 		outer := func(c *gin.Context) { c.Request.Body = &closing{c.Request.Body, closed} }
@@ -142,7 +142,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 	t.Parallel()
 	sized := func(n int) string { return `{"id":1,"x":"` + strings.Repeat("x", n-15) + `"}` }
 
-	t.Run("a body of the limit is read, one byte more is 413", func(t *testing.T) {
+	t.Run("body at the limit", func(t *testing.T) {
 		t.Parallel()
 		for _, chunked := range []bool{false, true} {
 			for _, c := range []struct {
@@ -174,7 +174,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a body whose announced length is over the limit is not read", func(t *testing.T) {
+	t.Run("announced length over the limit", func(t *testing.T) {
 		t.Parallel()
 		s, touched := mw.newSite(t), false
 		outer := func(c *gin.Context) { c.Request.Body = &noticing{c.Request.Body, &touched} }
@@ -185,14 +185,14 @@ func testBodyLimit(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a form over the limit is 413", func(t *testing.T) {
+	t.Run("form over the limit", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Lock(s.locker, "order", mw.Form("id"), mw.BodyLimit(10)), mustNotRun(t))
 		s.send("POST", "/", "id=1&x=2345", "Content-Type", formType).problem(t, http.StatusRequestEntityTooLarge)
 	})
 
-	t.Run("a limit of a middleware above is 413 too", func(t *testing.T) {
+	t.Run("limit of an outer middleware", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		outer := func(c *gin.Context) {
@@ -203,7 +203,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 		s.send("POST", "/", sized(100)).problem(t, http.StatusRequestEntityTooLarge)
 	})
 
-	t.Run("a body that holds no key is never refused, whether the lock waits or not", func(t *testing.T) {
+	t.Run("body without a key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		echo := func(c *gin.Context) {
@@ -224,7 +224,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("without a key in the body and without waiting the body is not touched", func(t *testing.T) {
+	t.Run("body without a key, no wait", func(t *testing.T) {
 		t.Parallel()
 		s, touched := mw.newSite(t), false
 		outer := func(c *gin.Context) { c.Request.Body = &noticing{c.Request.Body, &touched} }
@@ -238,7 +238,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 		s.send("POST", "/1", "body")
 	})
 
-	t.Run("a body that breaks off is 400, or the handler's to find if it holds no key", func(t *testing.T) {
+	t.Run("body breaks off", func(t *testing.T) {
 		t.Parallel()
 		s, broken := mw.newSite(t), errors.New("connection reset")
 		outer := func(c *gin.Context) {
@@ -256,7 +256,7 @@ func testBodyLimit(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a client that goes away in the middle of its body gets no answer", func(t *testing.T) {
+	t.Run("client leaves within its body", func(t *testing.T) {
 		t.Parallel()
 		s, status := mw.newSite(t), make(chan int, 1)
 		s.POST("/", func(c *gin.Context) { c.Next(); status <- c.Writer.Status() }, mw.Lock(s.locker, "order", mw.JSON("id")), mustNotRun(t))

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// allocated is how many bytes f allocates. No test may run beside it.
+// allocated returns how many bytes f allocates. No test may run beside it.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,8 +26,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// What a stranger sends is looked through at a cost that grows as it does, and
-// never by more than a factor.
+// TestWhatARequestCosts: the cost of looking through a request grows as the request
+// does, and never by more than a factor.
 func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
@@ -49,7 +49,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	part := func(name, more, text string) string {
 		return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"" + more + "\r\n\r\n" + text + "\r\n"
 	}
-	// A form is taken apart in memory: there is no directory for files.
+	// A form is parsed in memory: there is no directory for files.
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	for _, c := range []struct {
 		name        string
@@ -100,7 +100,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	}
 }
 
-// Keys that are not in use any more leave nothing in the process.
+// TestManyKeys: unused keys leave nothing in the process.
 func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
 
 func testManyKeys(t *testing.T, mw framework) {
@@ -138,7 +138,7 @@ func TestBounds(t *testing.T) { onEach(t, testBounds) }
 
 func testBounds(t *testing.T, mw framework) {
 	t.Parallel()
-	t.Run("a request that finds a full queue is told busy at once", func(t *testing.T) {
+	t.Run("full queue is busy at once", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithMaxWaiting(1, 0))
 		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Acquire(core.Wait(2*soon))), ok)
@@ -152,8 +152,8 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is behind it
-			if status := within(t, "the others are told", answers); status != http.StatusConflict {
+		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}
 		}
@@ -164,7 +164,7 @@ func testBounds(t *testing.T, mw framework) {
 			}
 		}
 	})
-	t.Run("an answer whose headers are too long is sent and not kept", func(t *testing.T) {
+	t.Run("headers too long to store", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/:length", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -187,7 +187,7 @@ func testBounds(t *testing.T, mw framework) {
 	})
 }
 
-// A fingerprint is taken at a cost in proportion to the body.
+// TestFingerprint_Cost: the cost of a fingerprint is in proportion to the body.
 func TestFingerprint_Cost(t *testing.T) {
 	const (
 		length    = 1 << 20

@@ -18,7 +18,7 @@ func TestCallName(t *testing.T) { onEach(t, testCallName) }
 func testCallName(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("checkout and refund have names of their own in events, errors and problems", func(t *testing.T) {
+	t.Run("names in events, errors and problems", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		events := make(map[string]int)
@@ -59,7 +59,7 @@ func testCallName(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a new name forgets no answer, and a key that is used elsewhere is noticed", func(t *testing.T) {
+	t.Run("responses under a new name", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		o, now := s.runs(), mw.Idempotent(s.runs(), mw.AnyCaller())
@@ -78,7 +78,7 @@ func testCallName(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("it panics for what is no name, and is not for Lock", func(t *testing.T) {
+	t.Run("bad name or Lock panics", func(t *testing.T) {
 		t.Parallel()
 		for what, f := range map[string]func(){
 			"empty": func() { mw.CallName("") }, "with a colon": func() { mw.CallName("a:b") },

@@ -15,28 +15,27 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Check reports an engine whose middlewares cannot work; call it when e has all its
+// Check reports an engine whose middlewares cannot work. Call it when e has all its
 // routes, before it serves. It fails with core.ErrInvalid if no route of e has a path
-// parameter that Param was asked for, and names all of these. It also fails if
+// parameter that a Param names, and lists all of these. It also fails if
 // e.ContextWithFallback is false, which is gin's default, and the program has made a
 // Lock or an Idempotent. A *gin.Context then does not lead to the context of its
-// request: work to which a handler hands c itself is not canceled when the lock is lost,
-// does not find the lease, and waits for itself if it acquires the same key. Check does
-// not see a later change of the field.
+// request: work to which a handler hands c itself is not canceled when the lock is
+// lost, does not find the lease, and waits for itself if it acquires the same key.
+// Check does not see a later change of the field.
 //
-// gin does not tell which middleware a route has, and that limits what Check can
+// gin does not report which middlewares a route has, and that limits what Check can
 // see:
 //
-//   - A name that another route has is not reported. The first request to the
-//     route that lacks it tells core.Misused.
-//   - Check looks at each name that the program gave to Param, and at each
-//     middleware that it made, since the last Check, mounted or not. A program with
-//     several engines has to make the routes of one and check it, and then go on
-//     with the next.
+//   - A name that another route has is not reported. At the first request to the route
+//     that lacks it, the observer is notified of core.Misused.
+//   - Check looks at each name that the program gave to Param, and at each middleware
+//     that it made, since the last Check, mounted or not. A program with several
+//     engines has to make the routes of one and check it, before it goes on with the
+//     next.
 //   - A Param that a KeyFunc makes while it runs is not known before.
 //
-// Another Check of the same engine looks at the same names again, and at new
-// ones.
+// Another Check of the same engine looks at the same names again, and at new ones.
 func Check(e *gin.Engine) error {
 	if e == nil {
 		return fmt.Errorf("httpmw: check: the engine is nil: %w", core.ErrInvalid)
@@ -53,7 +52,7 @@ func Check(e *gin.Engine) error {
 	for _, name := range asked.of(e) {
 		switch {
 		case name == anyMiddleware && !e.ContextWithFallback:
-			problems = append(problems, fmt.Errorf("httpmw: check: ContextWithFallback of the engine is false, set it: a context.Context that is a *gin.Context ignores the loss of a lock: %w", core.ErrInvalid))
+			problems = append(problems, fmt.Errorf("httpmw: check: the engine's ContextWithFallback is false: set it, or a *gin.Context used as a context.Context ignores the loss of a lock: %w", core.ErrInvalid))
 		case name != anyMiddleware && !there[name]:
 			problems = append(problems, fmt.Errorf("httpmw: check: no route has a path parameter %q: %w", name, core.ErrInvalid))
 		}
@@ -61,16 +60,17 @@ func Check(e *gin.Engine) error {
 	return errors.Join(problems...)
 }
 
-// anyMiddleware is in the place of a parameter's name, which is not empty.
+// anyMiddleware stands for the existence of a middleware among the parameters' names,
+// which are not empty.
 const anyMiddleware = ""
 
-// parameter is the name of the parameter in a segment of a route's path. As gin
-// has it, there is one at most, and it goes on to the segment's end.
+// parameter returns the name of the parameter in a segment of a route's path. In gin
+// there is at most one, and it extends to the segment's end.
 func parameter(segment string) (name string, ok bool) {
 	for i := 0; i < len(segment); i++ {
 		switch segment[i] {
 		case '\\':
-			i++ // a colon that is no parameter's
+			i++ // a colon that begins no parameter
 		case ':', '*':
 			return segment[i+1:], true
 		}
@@ -78,8 +78,8 @@ func parameter(segment string) (name string, ok bool) {
 	return "", false
 }
 
-// asked is what Param was asked for in this program, and anyMiddleware: neither gin
-// nor a function shows the middlewares of a route.
+// asked holds the names that Param was given in this program, and anyMiddleware:
+// neither gin nor a function shows the middlewares of a route.
 var asked = names{fresh: make(map[string]bool), checked: make(map[weak.Pointer[gin.Engine]]map[string]bool)}
 
 type names struct {
@@ -94,7 +94,7 @@ func (n *names) add(name string) {
 	n.fresh[name] = true
 }
 
-// of returns the fresh names, and those that were that before earlier checks of e.
+// of returns the fresh names, and those that were fresh at earlier checks of e.
 func (n *names) of(e *gin.Engine) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

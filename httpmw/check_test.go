@@ -16,10 +16,10 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// Not beside tests that run at once: what Param was asked for is known for the
-// whole program.
+// TestCheck does not run beside other tests: the names that Param was given are known
+// for the whole program.
 func TestCheck(t *testing.T) {
-	_ = httpmw.Check(gin.New()) // forget what other tests asked for
+	_ = httpmw.Check(gin.New()) // forget the names of other tests
 	s := onGin.newSite(t)
 	router := func(param, path string) *gin.Engine {
 		r := gin.New()
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Not beside tests that run at once, as TestCheck.
+// TestCheck_ContextWithFallback does not run beside other tests, as TestCheck.
 func TestCheck_ContextWithFallback(t *testing.T) {
 	s := onGin.newSite(t)
 	all := httpmw.KeyFunc(func(*gin.Context) (string, error) { return "all", nil })
@@ -89,7 +89,8 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 	}
 }
 
-// What Check asks for: a handler that hands c itself on.
+// TestGinContextAsContext has the case that Check is for: a handler that passes c
+// itself on.
 func TestGinContextAsContext(t *testing.T) {
 	t.Parallel()
 	s := onGin.newSite(t)
@@ -124,7 +125,7 @@ func TestMisused(t *testing.T) { onEach(t, testMisused) }
 func testMisused(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a rule that cannot work tells core.Misused with its first request, once for each middleware", func(t *testing.T) {
+	t.Run("core.Misused once per middleware", func(t *testing.T) {
 		t.Parallel()
 		var mu sync.Mutex
 		var events []core.Event
@@ -152,18 +153,18 @@ func testMisused(t *testing.T, mw framework) {
 			mu.Lock()
 			want := map[string]string{"/pay/:id": "order", "/also/:id": "transfer", "/refund/:id": "refund", "/other/:id": "http"}[path]
 			if len(events) != 1 || events[0].Name != want || !strings.Contains(events[0].Err.Error(), path) || strings.Contains(events[0].Err.Error(), "hunter2") {
-				t.Errorf("%s: told %v, want one event of %s", path, events, want)
+				t.Errorf("%s: got %v, want one event of %s", path, events, want)
 			}
 			events = nil
 			mu.Unlock()
 		}
 	})
 
-	t.Run("a request at fault, a KeyFunc that fails, and one that matches no route are none", func(t *testing.T) {
+	t.Run("requests that are no misuse", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithObserver(observer(func(e core.Event) {
 			if e.Kind == core.Misused {
-				t.Errorf("told %v", e)
+				t.Errorf("got %v, want no event", e)
 			}
 		})))
 		if mw.name == onGin.name { // elsewhere it would be a mistake of the program

@@ -7,10 +7,11 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// Commit saves what the handler has written to c so far as the answer of the request, in the
-// caller's own transaction tx, as once.Commit does: its effect and its answer are committed
-// together, or neither is. The handler writes its answer, calls Commit as the last statement of
-// the transaction, commits that, and returns. What it writes after Commit is ignored:
+// Commit stores what the handler has written to c so far as the response to the
+// request, in the caller's own transaction tx, as once.Commit does. The handler's
+// effect and its response are committed together, or neither is. The handler writes its
+// response, calls Commit as the last statement of the transaction, commits that, and
+// returns. What it writes after Commit is ignored:
 //
 //	c.JSON(http.StatusCreated, receipt)
 //	if err := httpmw.Commit(c, sqlstore.In(tx)); err != nil {
@@ -19,14 +20,16 @@ import (
 //	}
 //	tx.Commit() // Idempotent finds out whether that has succeeded
 //
-// From then on the database decides what is sent: the answer if it was committed, and else 503
-// with the problem idempotency-uncommitted. So it is after an error of Commit too, with 500 if
-// that matches core.ErrInvalid or core.ErrUnsupported: what was written is not true then. The
-// handler rolls back, and may repeat the transaction with another Commit.
+// From then on the database decides what is sent: the response if it was committed, and
+// otherwise 503 with the problem idempotency-uncommitted. The same applies after an
+// error of Commit, because the written response is not true then; it is 500 if the
+// error matches core.ErrInvalid or core.ErrUnsupported. The handler rolls back, and may
+// repeat the transaction with another Commit.
 //
-// It fails as once.Commit does. Before anything is sent it fails with core.ErrInvalid also if
-// there is no Idempotent around the handler, if nothing was written, if the answer is one
-// that is not kept, and if a middleware inside has replaced the writer.
+// Commit fails as once.Commit does. Before anything is sent it also fails with
+// core.ErrInvalid: if there is no Idempotent around the handler, if nothing was
+// written, if the response is one that is not stored, and if an inner middleware has
+// replaced the writer.
 func Commit(c *gin.Context, tx once.Saver) error {
 	return pkg.Commit(c.Request.Context(), tx, func(rec *guard.Recorder) bool { return c.Writer == guard.Writer(rec) })
 }

@@ -36,7 +36,7 @@ func replaced(w gin.ResponseWriter) bool {
 	return false
 }
 
-// savingRuns keeps answers in a store with transactions.
+// savingRuns stores responses in a store with transactions.
 func savingRuns(t *testing.T) (*saving.Store, *once.Once) {
 	t.Helper()
 	in := saving.New()
@@ -110,11 +110,12 @@ func testCommit(t *testing.T, mw framework) {
 	}
 }
 
-// Headers that are set before Commit are sent, also where nothing else was written.
+// TestCommit_HeadersAlone: headers that are set before Commit are sent, even if nothing
+// else was written.
 func TestCommit_HeadersAlone(t *testing.T) { onEach(t, testCommitHeadersAlone) }
 
 func testCommitHeadersAlone(t *testing.T, mw framework) {
-	mw.ofGin(t) // net/http begins an answer with its status
+	mw.ofGin(t) // net/http begins a response with its status
 	t.Parallel()
 	s := mw.newSite(t)
 	in, o := savingRuns(t)
@@ -158,7 +159,7 @@ func testCommitRefused(t *testing.T, mw framework) {
 			ok(c)
 			c.Writer = struct{ gin.ResponseWriter }{c.Writer}
 		}, in.Begin()},
-		"a writer that may hold back": {core.ErrInvalid, func(c *gin.Context) {
+		"writer that may hold back": {core.ErrInvalid, func(c *gin.Context) {
 			ok(c)
 			c.Writer = leading{c.Writer}
 		}, in.Begin()},
@@ -194,7 +195,7 @@ func testCommitRefused(t *testing.T, mw framework) {
 	})
 }
 
-// leading is a writer as those that compress are: it leads to the one that it was made of.
+// leading is a writer as those that compress are: it leads to the one that it wraps.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

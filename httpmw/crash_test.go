@@ -23,14 +23,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// crashEnv tells this program to be a service that dies, with its Redis and its
-// framework in it.
+// crashEnv makes this program a service that dies; its value has the Redis and the
+// framework.
 const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 
-// briefly is the lease of a run whose process is going to die.
+// briefly sets the lease of a run whose process is going to die.
 var briefly = once.Acquire(core.TTL(2 * time.Second))
 
-// A process that dies after its charge and before its answer was kept.
+// TestCrash: a process dies after its charge and before its response was stored.
 //
 // hazard 59
 func TestCrash(t *testing.T) {
@@ -81,12 +81,12 @@ func testCrash(t *testing.T, mw framework, crashes int) {
 	}
 }
 
-// charge counts the charges under the request's key.
+// charge returns the number of charges under the request's key.
 func charge(c *gin.Context, db *redis.Client) int64 {
 	return db.Incr(context.WithoutCancel(c.Request.Context()), "charges:"+c.GetHeader("Idempotency-Key")).Val()
 }
 
-// dieServing is the service that dies: it charges, and answers nothing.
+// dieServing is the service that dies: it charges, and does not respond.
 func dieServing(what string) {
 	addr, name, _ := strings.Cut(what, " ")
 	mw := onGin

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Runs that go on after Locker.Close, or after their lease was lost. hazard 58
+// TestLateAnswer is about runs that go on after Locker.Close, or after their lease was
+// lost. hazard 58
 func TestLateAnswer(t *testing.T) { onEach(t, testLateAnswer) }
 
 func testLateAnswer(t *testing.T, mw framework) {
@@ -43,7 +44,7 @@ func testLateAnswer(t *testing.T, mw framework) {
 			return first, next
 		}
 
-		t.Run("the answer of a request that goes on after Close is given again"+policy, func(t *testing.T) {
+		t.Run("replay of a run after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			first, next := serve(t, func(*site) {})
 			if r := first.pay("k", "/", ""); r.status != http.StatusCreated || r.isReplay() {
@@ -54,28 +55,28 @@ func testLateAnswer(t *testing.T, mw framework) {
 			}
 		})
 
-		t.Run("one that is not saved after Close is sent, and the observer is told"+policy, func(t *testing.T) {
+		t.Run("response not stored after Close"+policy, func(t *testing.T) {
 			t.Parallel()
-			told := make(chan error, 10)
+			errs := make(chan error, 10)
 			first, _ := serve(t, func(s *site) {
 				unavailable := core.ErrUnavailable
 				s.store.release.Store(&unavailable)
 			}, core.WithObserver(observer(func(e core.Event) {
 				if e.Kind == core.CleanedUp && e.Err != nil {
-					told <- e.Err
+					errs <- e.Err
 				}
 			})))
 			if r := first.pay("k", "/", ""); r.status != http.StatusCreated || r.body != "receipt" {
 				t.Errorf("got %d %q", r.status, r.body)
 			}
-			if err := within(t, "the observer is told", told); !errors.Is(err, core.ErrUnavailable) {
-				t.Errorf("told of %v", err)
+			if err := within(t, "the observer is notified", errs); !errors.Is(err, core.ErrUnavailable) {
+				t.Errorf("got the error %v", err)
 			}
 			first.store.release.Store(nil)
 		})
 	}
 
-	t.Run("the answer of a request whose store was away for longer than the TTL is given again", func(t *testing.T) {
+	t.Run("store away for longer than the TTL", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(once.Acquire(core.TTL(200*time.Millisecond))), mw.AnyCaller()), func(c *gin.Context) {

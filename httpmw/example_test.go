@@ -20,7 +20,7 @@ func ExampleLock() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	router := gin.New()
 	router.POST("/orders/:id/pay", httpmw.Lock(locker, "order", httpmw.Param("id")), func(c *gin.Context) {
-		ctx := c.Request.Context() // ends when the client goes away or the lock is lost
+		ctx := c.Request.Context() // canceled when the client goes away or the lock is lost
 		lease, _ := core.LeaseFromContext(ctx)
 		c.String(http.StatusOK, "charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)
 	})
@@ -36,12 +36,12 @@ func ExampleLock() {
 	// 409 {"type":"https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#lock-busy","title":"Busy","status":409,"detail":"Another request is in progress.","lock":"order","retry_after_ms":1000}
 }
 
-// A client that got no answer asks again under the same key, and is not charged
+// A client that got no response asks again under the same key, and is not charged
 // twice. Another caller's key is another one.
 func ExampleIdempotent() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)
-	customer := func(c *gin.Context) (string, error) { return c.GetHeader("X-Customer"), nil } // as authentication found it
+	customer := func(c *gin.Context) (string, error) { return c.GetHeader("X-Customer"), nil } // set by your authentication middleware
 	charges := 0
 	router := gin.New()
 	router.POST("/orders/:id/pay", httpmw.Idempotent(runs, customer), func(c *gin.Context) {
@@ -64,7 +64,7 @@ func ExampleIdempotent() {
 	// 422 {"type":", replayed: false
 }
 
-// Code that has no HTTP request locks what a joined key locks.
+// Code that has no HTTP request locks the same key as a Join.
 func ExampleJoin() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()
@@ -164,7 +164,7 @@ func ExampleKeyFunc() {
 	// 200 signup:ann@example.com
 }
 
-// Answers of 500 are kept as well: the charge may have been made.
+// Responses of 500 are stored as well: the charge may have been made.
 func ExampleKeepIf() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)
@@ -219,7 +219,8 @@ func ExampleFingerprint() {
 	// 422
 }
 
-// The client goes away while the handler runs, and has the answer when it asks again.
+// The client goes away while the handler runs, and gets the response when it asks
+// again.
 func ExampleDetached() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)

@@ -11,14 +11,14 @@ import (
 
 const pkg = guard.Package("httpmw")
 
-// exchange is a request as gin has it.
+// exchange is a request of gin.
 type exchange struct{ *gin.Context }
 
 var _ guard.Exchange = exchange{}
 
-// limitKey is where a middleware leaves its body limit for its KeyFuncs, and
-// insideKey where it leaves what an Idempotent outside has to know. They are
-// strings, as gin before 1.11 has no other keys.
+// limitKey is the key under which a middleware leaves its body limit for its KeyFuncs.
+// insideKey is the key of the notes for an outer Idempotent. They are strings, because
+// gin before 1.11 has no other keys.
 const (
 	limitKey  = "github.com/lockkit/lockkit/httpmw.limit"
 	insideKey = "github.com/lockkit/lockkit/httpmw.inside"
@@ -46,7 +46,7 @@ func (x exchange) Limit() int64 {
 	return guard.DefaultLimit
 }
 
-// Cached is what ShouldBindBodyWith has left.
+// Cached returns the body that ShouldBindBodyWith has left.
 func (x exchange) Cached() []byte {
 	cached, _ := x.Get(gin.BodyBytesKey)
 	body, _ := cached.([]byte)

@@ -33,7 +33,7 @@ func (o *opened) want(t *testing.T, n int32) {
 	}
 }
 
-// fill answers with the key of its lease, and whether it runs without it.
+// fill responds with the key of its lease, and whether it runs without it.
 func fill(c *gin.Context) {
 	key, unlocked := "no lease", core.Unlocked(c.Request.Context())
 	if lease, ok := core.LeaseFromContext(c.Request.Context()); ok {
@@ -62,7 +62,7 @@ func testFailOpen(t *testing.T, mw framework) {
 	t.Parallel()
 	down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
 
-	t.Run("while the store is down requests run without the lock, know it and are counted", func(t *testing.T) {
+	t.Run("store down runs unlocked", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s, pushed := mw.newSite(t, core.WithObserver(&n)), errorsOf{}
@@ -91,7 +91,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		pushed.none(t)
 	})
 
-	t.Run("a busy lock refuses, and so do a bad key, a closed locker and a store that cannot serve it", func(t *testing.T) {
+	t.Run("other failures refuse", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s := mw.newSite(t, core.WithObserver(&n))
@@ -116,7 +116,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		n.want(t, 0)
 	})
 
-	t.Run("under a lease of the same key that was lost it refuses", func(t *testing.T) {
+	t.Run("lost lease of the same key refuses", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s, gone := mw.newSite(t, core.WithObserver(&n)), core.ErrLost
@@ -133,7 +133,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		n.want(t, 0)
 	})
 
-	t.Run("an Idempotent inside still refuses, and one outside keeps the answer", func(t *testing.T) {
+	t.Run("Idempotent inside and outside", func(t *testing.T) {
 		t.Parallel()
 		var n opened
 		s, caches := mw.newSite(t, core.WithObserver(&n)), mw.newSite(t) // two stores
@@ -153,7 +153,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		n.want(t, 2)
 	})
 
-	t.Run("a panic of a handler without its lock reaches gin.Recovery", func(t *testing.T) {
+	t.Run("panic without the lock", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		above := func(c *gin.Context) {
@@ -172,7 +172,7 @@ func testFailOpen(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("without the option nothing runs without its lock", func(t *testing.T) {
+	t.Run("without the option", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
@@ -181,8 +181,8 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// A Redis that is gone, one that does not answer, and one that executes a command after
-// its caller has left.
+// TestFailOpenOnRedis: a Redis that is gone, one that does not answer, and one that
+// executes a command after its caller has left.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {
@@ -193,7 +193,7 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 		"frozen": {(*testserver.Redis).Pause, (*testserver.Redis).Resume}, // hazard 23
 		"killed": {(*testserver.Redis).Kill, func(s *testserver.Redis) { s.Restart() }},
 	} {
-		t.Run("while Redis is "+name+" handlers run without the lock, and afterwards under it", func(t *testing.T) {
+		t.Run("Redis is "+name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			var n opened
@@ -217,8 +217,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 	}
 
 	for name, action := range map[string]testserver.Action{
-		"a grant whose answer was lost is given back":                         testserver.CloseReply,
-		"a claim that arrives when its handler has run does not keep the key": testserver.HoldRequest,
+		"lost grant is released":   testserver.CloseReply,
+		"late claim is cleaned up": testserver.HoldRequest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,14 +247,14 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 				return true
 			})
 			if proxy.Count(releases) == before {
-				t.Error("nothing was given back")
+				t.Error("nothing was released")
 			}
 			s.send("GET", "/5", "").is(t, locked)
 			n.want(t, 1)
 		})
 	}
 
-	t.Run("while another replica has the lock, a handler does not run", func(t *testing.T) {
+	t.Run("lock of another replica", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s, other := mw.newReplica(t, server), mw.newReplica(t, server)

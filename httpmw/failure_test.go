@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// attempt is the attempt that the handler sees.
+// attempt returns the attempt that the handler sees.
 func attempt(t *testing.T, c *gin.Context) int {
 	t.Helper()
 	n, ok := once.AttemptFromContext(c.Request.Context())
@@ -33,7 +33,7 @@ func testKeptStatuses(t *testing.T, mw framework) {
 	t.Parallel()
 	notKept := map[int]bool{401: true, 403: true, 407: true, 408: true, 409: true, 423: true, 425: true, 429: true, 499: true}
 
-	t.Run("2xx, 3xx and deterministic 4xx are kept, the others are run again", func(t *testing.T) {
+	t.Run("stored statuses", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -55,7 +55,7 @@ func testKeptStatuses(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("KeepIf sets another policy", func(t *testing.T) {
+	t.Run("KeepIf", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		keep := mw.KeepIf(func(k httpmw.Kept) bool { return k.Status == http.StatusInternalServerError })
@@ -80,7 +80,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
 
 	// hazard 50
-	t.Run("a panic reaches gin.Recovery, after any part of an answer, and the request runs again", func(t *testing.T) {
+	t.Run("panic within a response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", quiet, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -101,7 +101,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("with AtMostOnce a panic is not run again", func(t *testing.T) {
+	t.Run("panic with AtMostOnce", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", quiet, mw.Idempotent(s.runs(once.AtMostOnce()), mw.AnyCaller()), func(*gin.Context) {
@@ -120,7 +120,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("with AtMostOnce a handler that cannot tell what it did is not run again", func(t *testing.T) {
+	t.Run("unknown outcome with AtMostOnce", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		for path, o := range map[string]*once.Once{"/again": s.runs(), "/never": s.runs(once.AtMostOnce())} {
@@ -143,7 +143,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the answer to a client that went away is kept", func(t *testing.T) {
+	t.Run("client leaves, response stored", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]option{"ended": nil, "detached": {mw.Detached()}} {
 			s, inside, done := mw.newSite(t), make(chan struct{}), make(chan struct{}, 2)
@@ -174,7 +174,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a handler that gives no answer since its client went away runs again, but for AtMostOnce", func(t *testing.T) {
+	t.Run("client leaves, no response", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"again": nil, "at most once": {once.AtMostOnce()}} {
 			s, inside, done := mw.newSite(t), make(chan struct{}, 2), make(chan struct{}, 2)
@@ -207,7 +207,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 	})
 
 	// hazard 58
-	t.Run("a lost lease ends the handler's context, its answer stands, and the successor's is kept", func(t *testing.T) {
+	t.Run("lost lease", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]option{"plain": nil, "detached": {mw.Detached()}} {
 			s, pushed := mw.newSite(t), errorsOf{}

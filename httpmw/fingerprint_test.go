@@ -13,7 +13,7 @@ import (
 	"github.com/gin-gonic/gin/binding"
 )
 
-// request is what can differ under one key.
+// request has the parts that can differ under one key.
 type request struct{ method, path, body, contentType string }
 
 func (r request) sendTo(s *site, key string) reply {
@@ -21,7 +21,7 @@ func (r request) sendTo(s *site, key string) reply {
 	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
 }
 
-// hazard 60
+// TestMismatch is about hazard 60.
 func TestMismatch(t *testing.T) { onEach(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {
@@ -42,7 +42,7 @@ func testMismatch(t *testing.T, mw framework) {
 		{"no body", request{"POST", first.path, "", first.contentType}, false},
 		{"another method", request{"PATCH", first.path, first.body, first.contentType}, false},
 		{"another path", request{"POST", "/orders/a%2Fc/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
-		{"another path that is decoded to the same", request{"POST", "/orders/a/b/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
+		{"another path, decoded the same", request{"POST", "/orders/a/b/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
 		{"another path that looks alike", request{"POST", "/orders/a%252Fb/pay?x=1&y=2&x=3", first.body, first.contentType}, false},
 		{"another query", request{"POST", "/orders/a%2Fb/pay?x=1&y=3&x=3", first.body, first.contentType}, false},
 		{"one name's values in another order", request{"POST", "/orders/a%2Fb/pay?x=3&y=2&x=1", first.body, first.contentType}, false},
@@ -51,8 +51,8 @@ func testMismatch(t *testing.T, mw framework) {
 		{"another media type", request{"POST", first.path, first.body, "text/plain"}, false},
 		{"a media type that is malformed", request{"POST", first.path, first.body, "json;;"}, false},
 	} {
-		verb := map[bool]string{true: "gets the first answer", false: "is 422, and does not run"}[c.same]
-		t.Run(c.name+" under the same key "+verb, func(t *testing.T) {
+		verb := map[bool]string{true: "replayed", false: "refused"}[c.same]
+		t.Run(c.name+" "+verb, func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			s.UseRawPath = true
@@ -80,7 +80,7 @@ func testMismatch(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("another request is refused while the first one is failed", func(t *testing.T) {
+	t.Run("another request after a failed one", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -95,7 +95,7 @@ func testMismatch(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a body that was read outside still counts, or the request is 500", func(t *testing.T) {
+	t.Run("body read outside", func(t *testing.T) {
 		t.Parallel()
 		s, runs, pushed := mw.newSite(t), atomic.Int32{}, errorsOf{}
 		idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
@@ -129,7 +129,7 @@ func testMismatch(t *testing.T, mw framework) {
 		s.pay("multipart", "/multipart", form, "Content-Type", contentType).problem(t, http.StatusInternalServerError)
 	})
 
-	t.Run("Fingerprint compares what it names", func(t *testing.T) {
+	t.Run("Fingerprint compares named fields", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		fields := mw.Fingerprint(mw.Join(mw.JSON("order"), mw.JSON("amount")))
@@ -157,7 +157,7 @@ func TestIdempotentBodies(t *testing.T) { onEach(t, testIdempotentBodies) }
 func testIdempotentBodies(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("bodies of any size and framing come to the handler, and their answers back", func(t *testing.T) {
+	t.Run("bodies of any size and framing", func(t *testing.T) {
 		t.Parallel()
 		const raised = 16 << 20
 		s, runs := mw.newSite(t), atomic.Int32{}
@@ -217,7 +217,7 @@ func testIdempotentBodies(t *testing.T, mw framework) {
 		s.pay("last", "/whole", string(body)).problem(t, http.StatusUnprocessableEntity)
 	})
 
-	t.Run("a body over the limit is 413, and does not run", func(t *testing.T) {
+	t.Run("body over the limit", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/default", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
@@ -237,7 +237,7 @@ func testIdempotentBodies(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a body that breaks off is 400, and does not run", func(t *testing.T) {
+	t.Run("body breaks off", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		outer := func(c *gin.Context) {

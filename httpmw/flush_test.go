@@ -19,12 +19,12 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// wire is what of an answer has reached the connection.
+// wire records the part of a response that has reached the connection.
 type wire struct {
-	header http.Header // what trailers are read from in the end
+	header http.Header // the map from which trailers are read at the end
 
 	mu     sync.Mutex
-	sentAs http.Header // what was the header when it was sent
+	sentAs http.Header // a copy of the header as it was sent
 	status int
 	sent   bytes.Buffer
 	breaks any // what it panics with
@@ -51,7 +51,7 @@ func (w *wire) CloseNotify() <-chan bool { return nil }
 
 func (w *wire) Flush() { _, _ = w.Write([]byte("|")) }
 
-// seen is status and body so far; a flush is a "|".
+// seen returns status and body so far; a flush is a "|".
 func (w *wire) seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (mw framework) inBubble(t *testing.T, body func(t *testing.T, s *bubble)) {
 	})
 }
 
-// idempotentOf is an Idempotent with a store of its own.
+// idempotentOf returns an Idempotent with a store of its own.
 func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 	t.Helper()
 	l, err := core.New(memstore.New())
@@ -87,7 +87,8 @@ func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 	return mw.Idempotent(o, mw.AnyCaller())
 }
 
-// post sends a request, and returns what arrives of the answer, and when it is over.
+// post sends a request. It returns what arrives of the response, and a channel that is
+// closed when the response is complete.
 func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	w, over := &wire{header: http.Header{}}, make(chan struct{})
 	req := httptest.NewRequest(http.MethodPost, path, nil)
@@ -99,7 +100,7 @@ func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	return w, over
 }
 
-// after waits until d has passed and everybody waits.
+// after waits until d has passed and every goroutine waits.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -110,7 +111,7 @@ func TestFlushes(t *testing.T) { onEach(t, testFlushes) }
 func testFlushes(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("an answer that is flushed and ends within a second is saved before it is sent", func(t *testing.T) {
+	t.Run("flushed response done within a second", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -138,7 +139,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("a stream of gin's that ends within a second is given again", func(t *testing.T) {
+	t.Run("gin stream done within a second", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -159,7 +160,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("a stream that falls silent after its first event sends that a second later", func(t *testing.T) {
+	t.Run("silent stream", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -192,7 +193,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("the second counts from the first flush, and not from the last", func(t *testing.T) {
+	t.Run("second counts from the first flush", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -211,7 +212,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("very many flushes within the second are joined, and the last one counts", func(t *testing.T) {
+	t.Run("many flushes are joined", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {
@@ -230,7 +231,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("under two Idempotents a flush is held back for a second, not for two", func(t *testing.T) {
+	t.Run("flush under two Idempotents", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, mw.idempotentOf(t), func(c *gin.Context) {
@@ -247,7 +248,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("a handler that panics within the second leaves nothing sent, and later what was flushed", func(t *testing.T) {
+	t.Run("handler panics after a flush", func(t *testing.T) {
 		t.Parallel()
 		for pause, want := range map[time.Duration]string{time.Second / 2: "500 ", 2 * time.Second: "200 one|"} {
 			mw.inBubble(t, func(t *testing.T, s *bubble) {
@@ -272,7 +273,7 @@ func testFlushes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a writer that panics when the second is over panics where gin.Recovery sees it", func(t *testing.T) {
+	t.Run("writer panics under the timer", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			var recovered []any
@@ -301,7 +302,7 @@ func testFlushes(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("a handler may set headers while what it flushed is sent, and trailers arrive", func(t *testing.T) {
+	t.Run("headers set during a flush", func(t *testing.T) {
 		t.Parallel()
 		mw.inBubble(t, func(t *testing.T, s *bubble) {
 			s.POST("/", s.idempotent, func(c *gin.Context) {

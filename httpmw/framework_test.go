@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// framework is one of the packages that the suite is about, with the names of
-// httpmw. What it makes is mounted in gin: as it is, or as gin takes middlewares of
+// framework is one of the packages that the suite is about, with the names of httpmw.
+// Its middlewares are mounted in gin: as they are, or as gin takes middlewares of
 // net/http.
 type framework struct {
 	name       string
@@ -64,7 +64,7 @@ func onEach(t *testing.T, part func(t *testing.T, mw framework)) {
 	oneByOne(t, part)
 }
 
-// oneByOne is onEach for what no other test may run beside.
+// oneByOne is onEach for parts that no other test may run beside.
 func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	t.Helper()
 	for _, mw := range []framework{onGin, onNetHTTP} {
@@ -72,8 +72,8 @@ func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	}
 }
 
-// ofGin skips a test of what gin alone has: its routes, its writer, and what it
-// leaves in its contexts.
+// ofGin skips a test of what gin alone has: its routes, its writer, and the values in
+// its contexts.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
 	if mw.name != onGin.name {
@@ -166,12 +166,12 @@ var onNetHTTP = framework{
 
 var onError = stdmw.OnError(func(r *http.Request, err error) { _ = ginOf(r).Error(err) })
 
-// ginKey is where an engine of the suite leaves its context for net/http.
+// ginKey is the context key of an engine's gin context, for net/http.
 type ginKey struct{}
 
 func ginOf(r *http.Request) *gin.Context { return r.Context().Value(ginKey{}).(*gin.Context) }
 
-// newEngine is an engine in which what inGin makes works.
+// newEngine returns an engine in which the middlewares of inGin work.
 func newEngine() *gin.Engine {
 	e := gin.New()
 	e.Use(withGin)
@@ -207,11 +207,12 @@ func allToNetHTTP(list []httpmw.KeyFunc) []stdmw.KeyFunc {
 	return own
 }
 
-// innerKey is where a gin context has the writer that stdmw gave to what comes next.
+// innerKey is the key in a gin context of the writer that stdmw gave to the inner
+// handlers.
 const innerKey = "inner"
 
-// inGin mounts a middleware of net/http in gin. What comes next writes to gin's own
-// writer, in front of the one that the middleware gives it.
+// inGin mounts a middleware of net/http in gin. The inner handlers write to gin's own
+// writer, in front of the one that the middleware gives them.
 func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r, w, ran := c.Request, c.Writer, false
@@ -224,13 +225,13 @@ func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 			ran = true
 			defer func() { c.Request, c.Writer = r, w }()
 			c.Request = under
-			g, told := ginWriter(inner), len(c.Errors)
+			g, before := ginWriter(inner), len(c.Errors)
 			if inner != out {
 				c.Writer = g
 				c.Set(innerKey, inner)
 			}
 			c.Next()
-			for _, err := range c.Errors[told:] {
+			for _, err := range c.Errors[before:] {
 				stdmw.Error(under.Context(), err.Err)
 			}
 			g.end()
@@ -242,8 +243,8 @@ func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// committing is gin's writer as one of net/http: it sends each status at once but 499,
-// which is for the access log only.
+// committing is gin's writer as one of net/http: it sends each status at once, except
+// 499, which is for the access log only.
 type committing struct{ gin.ResponseWriter }
 
 func (w committing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -259,7 +260,7 @@ func (w committing) WriteHeader(status int) {
 	}
 }
 
-// chosen is gin's own writer, with whether a status was chosen that it has not
+// chosen is gin's own writer. It records whether a status was chosen that is not
 // written yet.
 type chosen struct {
 	gin.ResponseWriter
@@ -277,7 +278,7 @@ func (w *chosen) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// end does what gin does at the end of a request.
+// end does the work of gin at the end of a request.
 func (w *chosen) end() {
 	if w.chosen {
 		w.WriteHeaderNow()

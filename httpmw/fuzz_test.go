@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// Whatever stands in a form, the key is the one value that a handler finds there,
-// or none, and the handler finds it still.
+// FuzzForm: for any form, the key is the one value that a handler finds there, or none,
+// and the handler still finds it.
 func FuzzForm(f *testing.F) {
 	const multipart = "multipart/form-data; boundary=b"
 	for _, body := range []string{

@@ -22,7 +22,7 @@ func TestHandlerUnderLock(t *testing.T) { onEach(t, testHandlerUnderLock) }
 func testHandlerUnderLock(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a client that goes away ends the handler's context and frees the key", func(t *testing.T) {
+	t.Run("client leaves, handler returns", func(t *testing.T) {
 		t.Parallel()
 		s, inside, ended := mw.newSite(t), make(chan struct{}), make(chan error, 1)
 		s.POST("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -45,13 +45,13 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		if err := within(t, "the client has left", gone); !errors.Is(err, context.Canceled) {
 			t.Errorf("the client got %v", err)
 		}
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("the cause is %v", err)
 		}
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 	})
 
-	t.Run("the key stays taken while a handler works on after its client went away", func(t *testing.T) {
+	t.Run("client leaves, handler works on", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish := mw.newSite(t), make(chan struct{}), make(chan struct{})
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -72,7 +72,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		eventually(t, "the key is free", func() bool { return s.isFree("order:5") })
 	})
 
-	t.Run("a panic reaches gin.Recovery and the key is free", func(t *testing.T) {
+	t.Run("panic frees the key", func(t *testing.T) {
 		t.Parallel()
 		s, outside := mw.newSite(t), make(chan context.Context, 1)
 		recovery := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, reason any) {
@@ -98,7 +98,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a lost lease ends the handler's context, and its answer stands", func(t *testing.T) {
+	t.Run("lost lease", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost
@@ -117,7 +117,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		pushed.none(t)
 	})
 
-	t.Run("what a handler answers stands, errors too", func(t *testing.T) {
+	t.Run("handler's response stands", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -129,7 +129,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the lock is free when the client has its answer", func(t *testing.T) {
+	t.Run("lock is free after the response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), ok)
@@ -140,7 +140,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("above the middleware the request is as it was, with the form that was parsed below", func(t *testing.T) {
+	t.Run("request outside is unchanged", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		type tag struct{}
@@ -152,7 +152,7 @@ func testHandlerUnderLock(t *testing.T, mw framework) {
 				t.Error("c.Request is another one")
 			}
 			if err := c.Request.Context().Err(); err != nil {
-				t.Errorf("its context has ended: %v", err)
+				t.Errorf("its context is done: %v", err)
 			}
 			if c.Request.MultipartForm == nil || c.Request.PostForm.Get("note") != "hi" {
 				t.Error("the parsed form is missing, so its files would not be removed")
@@ -181,7 +181,7 @@ func TestStreamsUnderLock(t *testing.T) { onEach(t, testStreamsUnderLock) }
 func testStreamsUnderLock(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("server-sent events arrive one by one, under the lock", func(t *testing.T) {
+	t.Run("server-sent events", func(t *testing.T) {
 		t.Parallel()
 		s, next := mw.newSite(t), make(chan struct{})
 		s.GET("/:id", mw.Lock(s.locker, "feed", mw.Param("id")), func(c *gin.Context) {
@@ -218,7 +218,7 @@ func testStreamsUnderLock(t *testing.T, mw framework) {
 		eventually(t, "the key is free", func() bool { return s.isFree("feed:5") })
 	})
 
-	t.Run("a hijacked connection works, under the lock", func(t *testing.T) {
+	t.Run("hijacked connection", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "socket", mw.Param("id")), func(c *gin.Context) {
@@ -241,7 +241,7 @@ func testStreamsUnderLock(t *testing.T, mw framework) {
 	})
 }
 
-// errorsOf collects c.Errors as a middleware above sees them.
+// errorsOf collects c.Errors as an outer middleware sees them.
 type errorsOf struct {
 	mu   sync.Mutex
 	list []error

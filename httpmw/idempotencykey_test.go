@@ -62,7 +62,7 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("with quotes and without it is the same key", func(t *testing.T) {
+	t.Run("quoted and bare key", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))

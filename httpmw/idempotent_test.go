@@ -16,12 +16,12 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// counted is a handler that answers 201 with how often it ran.
+// counted is a handler that responds with 201 and the number of its runs.
 func counted(runs *atomic.Int32) gin.HandlerFunc {
 	return func(c *gin.Context) { c.String(http.StatusCreated, "run %d", runs.Add(1)) }
 }
 
-// isReplay tells whether r is marked as an answer given before.
+// isReplay reports whether r is marked as a replay.
 func (r reply) isReplay() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
 func TestIdempotent(t *testing.T) { onEach(t, testIdempotent) }
@@ -29,7 +29,7 @@ func TestIdempotent(t *testing.T) { onEach(t, testIdempotent) }
 func testIdempotent(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a request that is repeated gets the first answer, and does not run", func(t *testing.T) {
+	t.Run("duplicate gets the first response", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
@@ -48,7 +48,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a first run asks the store twice, a replay once", func(t *testing.T) {
+	t.Run("requests to the store", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
@@ -61,7 +61,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("of fifty duplicates in flight one runs, and the others are 409 or its answer", func(t *testing.T) {
+	t.Run("fifty duplicates at once", func(t *testing.T) {
 		t.Parallel()
 		for name, o := range map[string][]once.Option{
 			"at once": nil, "with a wait": {once.Acquire(core.Wait(soon))},
@@ -73,7 +73,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the caller's scope is part of the key", func(t *testing.T) {
+	t.Run("scope is part of the key", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
@@ -118,7 +118,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("methods that are not covered pass by", func(t *testing.T) {
+	t.Run("methods that are not covered", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.Any("/", mw.Idempotent(s.runs(), mw.AnyCaller()), counted(&runs))
@@ -162,7 +162,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer is given for as long as it is retained", func(t *testing.T) {
+	t.Run("retention", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(once.Retain(50*time.Millisecond)), mw.AnyCaller()), counted(&runs))
@@ -170,7 +170,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		eventually(t, "Key is a new one", func() bool { return s.pay("k", "/", "").body == "run 2" })
 	})
 
-	t.Run("handlers of no route answer the same again", func(t *testing.T) {
+	t.Run("handlers of no route", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.NoRoute(mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.AbortWithStatus(http.StatusNotFound) })
@@ -181,7 +181,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a request that matches no route gets gin's own 404, as before", func(t *testing.T) {
+	t.Run("request without a route", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s := mw.newSite(t)
@@ -205,7 +205,7 @@ func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 			if ran.Add(1) == 1 {
 				close(inside)
 			}
-			for range requests / 2 { // goes on until half of the others were refused
+			for range requests / 2 { // until half of the others were refused
 				if !waits {
 					within(t, "the others are answered", answered)
 				}

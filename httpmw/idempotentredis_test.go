@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Services that keep their answers in a redis-server.
+// TestIdempotentOnRedis has services that store their responses in a redis-server.
 func TestIdempotentOnRedis(t *testing.T) { onEach(t, testIdempotentOnRedis) }
 
 func testIdempotentOnRedis(t *testing.T, mw framework) {
@@ -27,7 +27,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	server := testserver.StartRedis(t)
 
 	for name, wait := range map[string]time.Duration{"at once": 0, "with a wait": soon} {
-		t.Run("of fifty duplicates in flight at three replicas one runs, "+name, func(t *testing.T) {
+		t.Run("fifty duplicates at three replicas, "+name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
 			opts := []once.Option{once.Acquire(core.Wait(wait))}
@@ -35,7 +35,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("an answer of one replica is given by another, to the same caller only", func(t *testing.T) {
+	t.Run("replay by another replica", func(t *testing.T) {
 		t.Parallel()
 		runs, replicas := atomic.Int32{}, []*site{mw.newReplica(t, server), mw.newReplica(t, server)}
 		for _, s := range replicas {
@@ -58,7 +58,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		replicas[1].pay("k", "/pay", `{"amount":6}`, "X-User", "ann", "Content-Type", "application/json").problem(t, http.StatusUnprocessableEntity)
 	})
 
-	t.Run("bodies of 1 MiB and 10 MiB are kept if the limits allow it", func(t *testing.T) {
+	t.Run("large bodies", func(t *testing.T) {
 		t.Parallel()
 		const raised = 16 << 20
 		s := mw.newReplica(t, server)
@@ -80,7 +80,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 
 	// hazard 50
-	t.Run("a panic and a 500 leave a run that can be made again, with its fingerprint", func(t *testing.T) {
+	t.Run("run again after panic and 500", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newReplica(t, server)
 		recovery := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
@@ -102,7 +102,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a stream and an answer that is too long are not run again", func(t *testing.T) {
+	t.Run("unreplayable responses", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newReplica(t, server)
 		idempotent := mw.Idempotent(s.runs(), mw.AnyCaller())
@@ -117,7 +117,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 
 	// hazard 38
-	t.Run("a handler whose key was deleted is told, its answer stands and is not kept", func(t *testing.T) {
+	t.Run("deleted key", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		s, db := mw.newReplica(t, server), testclient.Redis(t, server.Addr)
@@ -139,7 +139,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 }
 
-// hazard 23
+// TestIdempotentRedisDown is about hazard 23.
 func TestIdempotentRedisDown(t *testing.T) { onEach(t, testIdempotentRedisDown) }
 
 func testIdempotentRedisDown(t *testing.T, mw framework) {

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// A handler that stops because a context inside has ended, and says nothing, has
-// not answered, whichever middleware had made that context.
+// TestGivenUpInside: a handler that stops because an inner context is done, and says
+// nothing, has not responded, whichever middleware made that context.
 func TestGivenUpInside(t *testing.T) { onEach(t, testGivenUpInside) }
 
 func testGivenUpInside(t *testing.T, mw framework) {
@@ -80,7 +80,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 		}
 	}
 
-	t.Run("a status beside the error of an ended context is left to what is outside, and no answer", func(t *testing.T) {
+	t.Run("status beside the context's error", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
@@ -96,7 +96,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a status of 200 beside another error is kept, although the context has ended", func(t *testing.T) {
+	t.Run("200 beside another error", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
@@ -111,7 +111,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer that was given all the same is kept", func(t *testing.T) {
+	t.Run("response after the context is done", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller()), lock(s, "a", short), func(c *gin.Context) {
@@ -126,7 +126,8 @@ func testGivenUpInside(t *testing.T, mw framework) {
 	})
 }
 
-// A status is an answer, also of a handler that outlived its client.
+// TestStatusAfterTheClientHasLeft: a status is a response, even of a handler that
+// outlived its client.
 func TestStatusAfterTheClientHasLeft(t *testing.T) { onEach(t, testStatusAfterTheClientHasLeft) }
 
 func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
@@ -160,7 +161,8 @@ func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	}
 }
 
-// What a Lock answers where nothing ran is not for Keep.
+// TestKeepIsNotAskedAboutRefusals: the refusals of a Lock, where nothing ran, are not
+// for KeepIf.
 func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEach(t, testKeepIsNotAskedAboutRefusals) }
 
 func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
@@ -213,8 +215,8 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	}
 }
 
-// A client that leaves at any moment: its handler either does not run, or is not
-// told.
+// TestDetachedFromTheBeginning: a client leaves at any moment. Its handler either does
+// not run, or its context is not canceled.
 func TestDetachedFromTheBeginning(t *testing.T) { onEach(t, testDetachedFromTheBeginning) }
 
 func testDetachedFromTheBeginning(t *testing.T, mw framework) {
@@ -227,7 +229,7 @@ func testDetachedFromTheBeginning(t *testing.T, mw framework) {
 		}
 		for range 5 {
 			if err := c.Request.Context().Err(); err != nil {
-				t.Errorf("the handler's context has ended: %v", err)
+				t.Errorf("the handler's context is done: %v", err)
 			}
 			runtime.Gosched()
 		}

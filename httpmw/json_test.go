@@ -34,7 +34,7 @@ func testJSON(t *testing.T, mw framework) {
 		{name: "a body of a JSON dialect", contentType: "application/vnd.api+json", body: `{"id":1}`, want: "1"},
 
 		{name: "a field that is missing", body: `{"order_id":1}`, detail: `JSON field "id" is missing`},
-		{name: "a field that is repeated in another case", body: `{"id":1,"Id":2}`, detail: "is there more than once"},
+		{name: "field repeated in another case", body: `{"id":1,"Id":2}`, detail: "is there more than once"},
 		{name: "a string with a control character", body: `{"id":"a\u0000b"}`, detail: "contains a control character"},
 		{name: "a second object", body: `{"id":1}{"id":2}`, detail: "is not valid JSON"},
 		{name: "JSON sent as a form", contentType: formType, body: `{"id":"a","x":"&id=b&"}`, detail: "Content type is not JSON"},

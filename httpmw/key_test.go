@@ -34,15 +34,15 @@ func testKeySources(t *testing.T, mw framework) {
 		detail string // what the 400 says
 	}{
 		{name: "a path parameter", key: mw.Param("id"), path: "/r/42", want: "order:42"},
-		{name: "a path parameter with what core.Key escapes", key: mw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},
-		{name: "a path parameter with a control character", key: mw.Param("id"), path: "/r/a%0Ab", detail: `path parameter "id" contains a control character`},
+		{name: "path parameter with escapes", key: mw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},
+		{name: "path parameter with control character", key: mw.Param("id"), path: "/r/a%0Ab", detail: `path parameter "id" contains a control character`},
 		{name: "a path parameter that is no UTF-8", key: mw.Param("id"), path: "/r/%ff", detail: `path parameter "id" is not valid UTF-8`},
 
 		{name: "a query parameter", key: mw.Query("order"), path: "/r/1?x=1&order=4%202", want: "order:4 2"},
 		{name: "a query parameter that is missing", key: mw.Query("order"), path: "/r/1?Order=1", detail: `query parameter "order" is missing`},
 		{name: "a query parameter that is empty", key: mw.Query("order"), path: "/r/1?order", detail: "is empty"},
 		{name: "a query parameter that is repeated", key: mw.Query("order"), path: "/r/1?order=1&order=2", detail: "is there more than once"},
-		{name: "a query parameter that is repeated with one value", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
+		{name: "query parameter repeated, same value", key: mw.Query("order"), path: "/r/1?order=1&order=1", detail: "is there more than once"},
 		{name: "a query that is malformed", key: mw.Query("order"), path: "/r/1?order=1&order=%zz", detail: "Query is malformed"},
 
 		{name: "a header", key: mw.Header("x-order"), path: "/r/1", header: []string{"X-Order", " 42 "}, want: "order:42"},
@@ -92,7 +92,7 @@ func testKeySources(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("a route without the path parameter is a mistake of the program, and says which one", func(t *testing.T) {
+	t.Run("route without the path parameter", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		s.GET("/orders/:order", pushed.collect, mw.Lock(s.locker, "order", mw.Param("id")), mustNotRun(t))
@@ -102,7 +102,7 @@ func testKeySources(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the Host header is a key like any other", func(t *testing.T) {
+	t.Run("Host header", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/", mw.Lock(s.locker, "shop", mw.Header("host")), func(c *gin.Context) {
@@ -122,7 +122,7 @@ func TestForm(t *testing.T) { onEach(t, testForm) }
 func testForm(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a multipart field is found, and the handler reads the whole form with its file", func(t *testing.T) {
+	t.Run("multipart field", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Lock(s.locker, "order", mw.Form("order")), func(c *gin.Context) {
@@ -138,7 +138,7 @@ func testForm(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a multipart field that is repeated is 400", func(t *testing.T) {
+	t.Run("repeated multipart field", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Lock(s.locker, "order", mw.Form("order")), mustNotRun(t))
@@ -146,7 +146,7 @@ func testForm(t *testing.T, mw framework) {
 		s.send("POST", "/", form, "Content-Type", contentType).problem(t, http.StatusBadRequest)
 	})
 
-	t.Run("a form that a middleware above has parsed is used, and stays for the handler", func(t *testing.T) {
+	t.Run("form parsed outside", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		outer := func(c *gin.Context) { c.PostForm("anything") }

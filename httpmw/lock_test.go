@@ -17,7 +17,7 @@ func TestLockExcludes(t *testing.T) { onEach(t, testLockExcludes) }
 func testLockExcludes(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("of fifty clicks on one order at once, one runs and the others are refused", func(t *testing.T) {
+	t.Run("fifty clicks on one order", func(t *testing.T) {
 		t.Parallel()
 		const clicks = 50
 		s, inside, answered := mw.newSite(t), gauge{}, make(chan struct{}, clicks)
@@ -50,7 +50,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("fifty requests that wait all run, one at a time", func(t *testing.T) {
+	t.Run("fifty waiting requests", func(t *testing.T) {
 		t.Parallel()
 		const clicks = 50
 		s, inside, naive := mw.newSite(t), gauge{}, 0
@@ -100,7 +100,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		wg.Wait()
 	})
 
-	t.Run("code outside of HTTP locks the same by core.Key", func(t *testing.T) {
+	t.Run("core.Key outside of HTTP", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -122,7 +122,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a request that waits is served when the lock is free", func(t *testing.T) {
+	t.Run("waiting request gets the lock", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id"), mw.Acquire(core.Wait(soon))), ok)
@@ -136,7 +136,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the locker's default of waiting does not make a request wait", func(t *testing.T) {
+	t.Run("locker's default wait is not used", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithDefaults(core.Wait(time.Hour)))
 		s.GET("/", mw.Lock(s.locker, "order", mw.Query("id")), ok)
@@ -146,7 +146,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("readers run together and keep a writer out", func(t *testing.T) {
+	t.Run("readers and a writer", func(t *testing.T) {
 		t.Parallel()
 		s, inside, wait := mw.newSite(t), make(chan struct{}), make(chan struct{})
 		s.GET("/:id", mw.Lock(s.locker, "doc", mw.Param("id"), mw.Acquire(core.Shared())), func(c *gin.Context) {
@@ -175,7 +175,7 @@ func TestLockAlso(t *testing.T) { onEach(t, testLockAlso) }
 func testLockAlso(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("transfers in both directions lock both accounts and do not deadlock", func(t *testing.T) {
+	t.Run("transfers in both directions", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		var a, b gauge
@@ -207,7 +207,7 @@ func testLockAlso(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("each key is core.Key of the name and its value, and one that comes twice is one", func(t *testing.T) {
+	t.Run("keys of Also", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		var want []string
@@ -230,7 +230,7 @@ func testLockAlso(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("if one of the keys is busy or missing, none is taken", func(t *testing.T) {
+	t.Run("busy or missing key locks none", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/transfer", mw.Lock(s.locker, "account", mw.Query("from"), mw.Also(mw.Query("to"))), ok)

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
-	logging.Disable() // Redis clients tell of every server that a test has ended
+	logging.Disable() // Redis clients log every server that a test has stopped
 	if what := os.Getenv(crashEnv); what != "" {
 		dieServing(what)
 		return
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveForParent serves on a free port until standard input ends, and says where
-// on standard output.
+// serveForParent serves on a free port until standard input ends, and prints the
+// address on standard output.
 func serveForParent(h http.Handler) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// busyTwice is a handler that always answers 200, and twice that it failed.
+// busyTwice is a handler that always responds with 200, and says twice that it failed.
 func busyTwice(runs *atomic.Int32) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if n := runs.Add(1); n > 2 {
@@ -72,14 +72,14 @@ func testNotFinal(t *testing.T, mw framework) {
 		})
 		wantRuns(t, s, "false")
 	})
-	t.Run("an answer over the limit", func(t *testing.T) {
+	t.Run("response over the limit", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/:id", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.AnswerLimit(4)), busyTwice(&runs))
 		wantRuns(t, s, busy, busy, paid)
 		s.pay("k", "/5", "{}").problem(t, http.StatusGone)
 	})
-	t.Run("beside an error that is indeterminate", func(t *testing.T) {
+	t.Run("beside ErrIndeterminate", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/:id", mw.Idempotent(s.runs(once.AtMostOnce()), mw.AnyCaller()), func(c *gin.Context) {

@@ -24,7 +24,7 @@ func TestOptions(t *testing.T) { onEach(t, testOptions) }
 func testOptions(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("Render replaces the answer, with status and Retry-After prepared", func(t *testing.T) {
+	t.Run("Render", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		render := func(c *gin.Context, p httpmw.Problem) {
@@ -44,7 +44,7 @@ func testOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a renderer that writes nothing leaves the status", func(t *testing.T) {
+	t.Run("Render that writes nothing", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.Render(func(*gin.Context, httpmw.Problem) {})), mustNotRun(t))
@@ -54,7 +54,7 @@ func testOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a Problem is a problem details object in any renderer", func(t *testing.T) {
+	t.Run("Problem as JSON", func(t *testing.T) {
 		t.Parallel()
 		got, err := json.Marshal(httpmw.Problem{
 			Type: "t", Title: "T", Status: 409, Lock: "order", RetryAfter: 1500 * time.Microsecond, Err: errors.New("secret"),
@@ -75,7 +75,7 @@ func testOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("Skip lets requests run without the lock, and without a key", func(t *testing.T) {
+	t.Run("Skip", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		dry := func(c *gin.Context) bool { return c.Query("dry") != "" }
@@ -92,7 +92,7 @@ func testOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two instances do not influence each other", func(t *testing.T) {
+	t.Run("two instances", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		shared := []option{mw.Acquire(core.TTL(time.Minute)), mw.Also(mw.JSON("other"))}
@@ -128,7 +128,7 @@ func testOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("the lock's name labels events, and no acquire option of the locker's defaults does", func(t *testing.T) {
+	t.Run("name in events", func(t *testing.T) {
 		t.Parallel()
 		names := make(chan string, 10)
 		s := mw.newSite(t, core.WithDefaults(core.Name("default")), core.WithObserver(observer(func(e core.Event) { names <- e.Name })))
@@ -179,7 +179,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		"options that exclude each other": func() {
 			mw.Lock(l, "order", key, mw.Acquire(core.Shared()), mw.Acquire(core.Fenced()))
 		},
-		"options that do not fit the locker's defaults": func() {
+		"options against the locker's defaults": func() {
 			mw.Lock(sharing, "order", key, mw.Acquire(core.Permits(1, 2)))
 		},
 		"a pace that is not allowed": func() {
@@ -203,7 +203,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		"a join of nothing":          func() { mw.Join() },
 		"a join with a nil":          func() { mw.Join(key, nil) },
 	} {
-		t.Run(name+" panics at construction", func(t *testing.T) {
+		t.Run(name+" panics", func(t *testing.T) {
 			t.Parallel()
 			defer func() {
 				if recover() == nil {
@@ -214,15 +214,15 @@ func testBadArguments(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("a panic says what was wrong, and what is allowed", func(t *testing.T) {
+	t.Run("texts of panics", func(t *testing.T) {
 		t.Parallel()
 		for want, build := range map[string]func(){
 			"Lock: an option is nil":                    func() { mw.Lock(l, "order", key, nil) },
 			"or has more than 64 bytes":                 func() { mw.Lock(l, string(long), key) },
 			"TTL is 1ms, 100ms to":                      func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
-			`ProblemBase is "http://[::1"`:              func() { mw.ProblemBase("http://[::1") },
+			`ProblemBase: "http://[::1"`:                func() { mw.ProblemBase("http://[::1") },
 			`"post" is empty, safe or not in upper`:     func() { mw.Methods("post") },
-			`header "set-cookie" is none, or of the`:    func() { mw.KeepHeaders("set-cookie") },
+			`"set-cookie" is not a header name, or`:     func() { mw.KeepHeaders("set-cookie") },
 			"the scope is nil, see AnyCaller":           func() { mw.Idempotent(&once.Once{}, nil) },
 			"Lock: Detached is an option of Idempoten":  func() { mw.Lock(l, "order", key, mw.Detached()) },
 			"Idempotent: FailOpen is an option of Lock": func() { mw.Idempotent(runs, key, mw.FailOpen()) },
@@ -238,7 +238,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("options that are allowed do not panic, and nothing is sent", func(t *testing.T) {
+	t.Run("allowed options", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t, core.WithObserver(observer(func(e core.Event) { t.Errorf("event %v", e.Kind) })))
 		mw.Lock(s.locker, "a.B-c_9", key, mw.Acquire(core.Fair(), core.Wait(time.Hour), core.TTL(time.Second), core.Also("x")))

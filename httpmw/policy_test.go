@@ -17,7 +17,7 @@ func TestIdempotentOptions(t *testing.T) { onEach(t, testIdempotentOptions) }
 func testIdempotentOptions(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("Render and ProblemBase are for refusals, as in Lock", func(t *testing.T) {
+	t.Run("Render and ProblemBase", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		render := func(c *gin.Context, p httpmw.Problem) {
@@ -32,7 +32,7 @@ func testIdempotentOptions(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two middlewares do not share settings", func(t *testing.T) {
+	t.Run("two middlewares", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		shared := make([]option, 0, 4)
@@ -81,7 +81,7 @@ func testIdempotentOptions(t *testing.T, mw framework) {
 		"a proxy's headers":        func() { mw.KeepHeaders("proxy-authenticate") },
 		"the mark of a replay":     func() { mw.KeepHeaders("Idempotent-Replayed") },
 	} {
-		t.Run(name+" panics at construction", func(t *testing.T) {
+		t.Run(name+" panics", func(t *testing.T) {
 			t.Parallel()
 			defer func() {
 				if recover() == nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Each type of problem has a section on the page that its link leads to.
+// TestProblemsPage: each type of problem has a section on the page that its link leads
+// to.
 func TestProblemsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("PROBLEMS.md")

@@ -14,7 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// handlers answer in every way that can be kept.
+// handlers respond in every way that can be stored.
 var handlers = map[string]gin.HandlerFunc{
 	"JSON":       func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
 	"a string":   func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },
@@ -51,7 +51,7 @@ var handlers = map[string]gin.HandlerFunc{
 			panic(fmt.Sprint(n, err))
 		}
 	},
-	"a body whose type is not to be guessed": func(c *gin.Context) {
+	"a body without type guessing": func(c *gin.Context) {
 		c.Writer.Header()["Content-Type"] = nil
 		_, _ = c.Writer.WriteString("<html>")
 	},
@@ -63,7 +63,7 @@ var handlers = map[string]gin.HandlerFunc{
 			panic(fmt.Sprint(n, err))
 		}
 	},
-	"the last status before the first write wins": func(c *gin.Context) {
+	"last status before the first write": func(c *gin.Context) {
 		c.Writer.WriteHeader(http.StatusBadRequest)
 		c.Writer.WriteHeader(http.StatusCreated)
 		c.Writer.WriteHeader(-1)
@@ -72,7 +72,7 @@ var handlers = map[string]gin.HandlerFunc{
 		c.Writer.WriteHeader(http.StatusTeapot)
 		c.Writer.WriteHeaderNow()
 	},
-	"headers set after the first write are not sent": func(c *gin.Context) {
+	"headers after the first write": func(c *gin.Context) {
 		c.Header("Etag", `"1"`)
 		c.Header("Location", "/1")
 		c.String(http.StatusOK, "x")
@@ -112,8 +112,8 @@ func (u *upper) Write(data []byte) (int, error) {
 	return u.ResponseWriter.WriteString(strings.ToUpper(string(data)))
 }
 
-// The first answer is what it would be without the middleware, and the replay
-// is the same but for what must not be given again.
+// TestAnswersAreTheSame: the first response is as without the middleware, and the
+// replay is the same, except for the parts that must not be replayed.
 func TestAnswersAreTheSame(t *testing.T) { onEach(t, testAnswersAreTheSame) }
 
 func testAnswersAreTheSame(t *testing.T, mw framework) {
@@ -170,7 +170,7 @@ func TestWriterInside(t *testing.T) { onEach(t, testWriterInside) }
 func testWriterInside(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("the handler's writer leads to gin's, and is gone above", func(t *testing.T) {
+	t.Run("handler's writer leads to gin's", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		above := func(c *gin.Context) {
@@ -203,7 +203,7 @@ func testWriterInside(t *testing.T, mw framework) {
 		s.pay("k", "/", "")
 	})
 
-	t.Run("the form that was parsed inside is there above", func(t *testing.T) {
+	t.Run("form parsed inside", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		above := func(c *gin.Context) {
@@ -219,7 +219,7 @@ func testWriterInside(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer that was begun above is left alone", func(t *testing.T) {
+	t.Run("response begun outside", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}

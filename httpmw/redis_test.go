@@ -21,19 +21,19 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Services that keep their locks in a redis-server. TTLs are 30s unless a test
-// says otherwise, so what is free soon was not left to expire.
+// TestOnRedis has services whose locks are in a redis-server. TTLs are 30 seconds
+// unless a test says otherwise, so a key that is free soon was not left to expire.
 func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
 
 func testOnRedis(t *testing.T, mw framework) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, run := range map[string]func(*testing.T, framework, *testserver.Redis){
-		"of 200 clicks on ten orders at three replicas, each order is charged once": clicksAtReplicas,
-		"clients that go away end their handlers' contexts and free the keys":       clientsLeave, // hazard 47
-		"a panic is 500 by gin.Recovery, and the key is gone":                       panics,       // hazard 50
-		"a handler whose key was deleted is told, and its answer stands":            keyDeleted,   // hazard 38
-		"JSON order ids above 2^53 exclude separately":                              bigNumbers,
+		"200 clicks at three replicas": clicksAtReplicas,
+		"clients leave":                clientsLeave, // hazard 47
+		"panic":                        panics,       // hazard 50
+		"deleted key":                  keyDeleted,   // hazard 38
+		"JSON numbers above 2^53":      bigNumbers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +42,7 @@ func testOnRedis(t *testing.T, mw framework) {
 	}
 }
 
-// A Redis that does not answer, and one that is gone.
+// TestRedisDown: a Redis that does not answer, and one that is gone.
 func TestRedisDown(t *testing.T) { onEach(t, testRedisDown) }
 
 func testRedisDown(t *testing.T, mw framework) {
@@ -51,9 +51,9 @@ func testRedisDown(t *testing.T, mw framework) {
 		"frozen": {(*testserver.Redis).Pause, (*testserver.Redis).Resume}, // hazard 23
 		"killed": {(*testserver.Redis).Kill, func(s *testserver.Redis) { s.Restart() }},
 	} {
-		t.Run("while Redis is "+name+" no handler runs, and afterwards all do", func(t *testing.T) {
+		t.Run("Redis is "+name, func(t *testing.T) {
 			t.Parallel()
-			// What was held is there again after a restart.
+			// After a restart, the holds are there again.
 			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			s, db, runs := mw.newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
@@ -180,7 +180,7 @@ func clientsLeave(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	leave()
 	for range clients {
-		if err := within(t, "the handler's context has ended", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
+		if err := within(t, "the handler's context is done", ended); !errors.Is(err, context.Canceled) || errors.Is(err, core.ErrLost) {
 			t.Errorf("the cause is %v", err)
 		}
 	}
@@ -214,7 +214,7 @@ func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
 			t.Errorf("%d keys deleted (%v), want 1", n, err)
 		}
 		other.hold("gift:5")
-		within(t, "the handler's context has ended", c.Request.Context().Done())
+		within(t, "the handler's context is done", c.Request.Context().Done())
 		if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
 			t.Errorf("the cause is %v, want ErrLost", cause)
 		}
@@ -225,7 +225,7 @@ func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	pushed.none(t)
 	if s.isFree("gift:5") {
-		t.Error("the next holder's lock was given back")
+		t.Error("the next holder's lock was released")
 	}
 }
 
@@ -261,7 +261,7 @@ func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 }
 
-// newReplica is a service with a client, a store and a locker of its own.
+// newReplica returns a service with a client, a store and a locker of its own.
 func (mw framework) newReplica(t *testing.T, server *testserver.Redis, opts ...core.Option) *site {
 	t.Helper()
 	return mw.replicaAt(t, server.Addr, opts...)
@@ -281,8 +281,8 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 	return s
 }
 
-// holds counts the keys that match pattern and are held: a released one may
-// stay, to refuse an acquire that comes late.
+// holds counts the keys that match pattern and are held: a released one may stay, to
+// refuse an acquire that comes late.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()
@@ -302,7 +302,7 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits for next, until the request has ended, or for a long time.
+// pause waits for next, until the request is done, or for a long time.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

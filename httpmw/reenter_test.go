@@ -17,7 +17,7 @@ func TestLockReenters(t *testing.T) { onEach(t, testLockReenters) }
 func testLockReenters(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a handler locks its own key again", func(t *testing.T) {
+	t.Run("handler locks its own key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -44,7 +44,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two middlewares on one route lock the same key", func(t *testing.T) {
+	t.Run("two middlewares, same key", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.Use(mw.Lock(s.locker, "order", mw.Query("id")))
@@ -62,7 +62,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two middlewares with different names hold both", func(t *testing.T) {
+	t.Run("two middlewares, different names", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.GET("/:id", mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
@@ -76,7 +76,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a middleware that waits while the lease around it is lost is refused", func(t *testing.T) {
+	t.Run("outer lease lost while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost
@@ -94,7 +94,7 @@ func testLockReenters(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a middleware under a lease that was lost is refused", func(t *testing.T) {
+	t.Run("outer lease lost before", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		gone := core.ErrLost

@@ -19,7 +19,7 @@ func TestReplayedHeaders(t *testing.T) { onEach(t, testReplayedHeaders) }
 
 func testReplayedHeaders(t *testing.T, mw framework) {
 	t.Parallel()
-	// What a handler may set, and whether it is given again.
+	// The headers that a handler may set, and whether they are replayed.
 	headers := map[string]bool{
 		"Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Location": true,
 		"Content-Type": true, "Etag": true, "Last-Modified": true, "Link": true, "Location": true,
@@ -29,7 +29,7 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 		"Ratelimit-Remaining": false, "Retry-After": false, "Access-Control-Allow-Origin": false, "Keep-Alive": false,
 	}
 
-	t.Run("those of the answer are given again, and no others", func(t *testing.T) {
+	t.Run("headers of the response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.KeepHeaders("x-receipt")), func(c *gin.Context) {
@@ -52,7 +52,7 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("what a middleware outside sets is its own, each time", func(t *testing.T) {
+	t.Run("headers of an outer middleware", func(t *testing.T) {
 		t.Parallel()
 		s, requests := mw.newSite(t), atomic.Int32{}
 		outer := func(c *gin.Context) {
@@ -84,8 +84,8 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 	})
 }
 
-// compress is a middleware as those for gzip are made: it announces it, and
-// compresses what is written after that.
+// compress is a middleware as those for gzip are made: it announces the compression,
+// and compresses everything that is written after that.
 func compress(c *gin.Context) {
 	zip := gzip.NewWriter(c.Writer)
 	before := c.Writer
@@ -126,7 +126,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		{"gzip and CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, compress, i, answer} }},
 		{"gzip inside, CORS outside", func(i gin.HandlerFunc) []gin.HandlerFunc { return []gin.HandlerFunc{allow, i, compress, answer} }},
 	} {
-		t.Run("with "+c.name+" each caller gets what it can read", func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := mw.newSite(t)
 			s.POST("/", c.build(mw.Idempotent(s.runs(), mw.AnyCaller()))...)
@@ -146,7 +146,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("an outer gzip compresses a refusal too", func(t *testing.T) {
+	t.Run("outer gzip of a refusal", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", compress, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
@@ -156,7 +156,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an error that is answered outside is not kept", func(t *testing.T) {
+	t.Run("error with an outer response", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		answers := func(c *gin.Context) {
@@ -182,7 +182,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		"an abort with an error":   func(c *gin.Context) { _ = c.AbortWithError(http.StatusNotFound, errors.New("no such order")) },
 		"a status beside an error": func(c *gin.Context) { c.Status(http.StatusNotFound); _ = c.Error(errors.New("no such order")) },
 	} {
-		t.Run(name+" whose body is written outside is answered the same again, by another run", func(t *testing.T) {
+		t.Run(name+", body written outside", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			render := func(c *gin.Context) {
@@ -204,7 +204,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("a success beside an error is kept, with a body or without", func(t *testing.T) {
+	t.Run("success beside an error", func(t *testing.T) {
 		t.Parallel()
 		for name, handler := range map[string]gin.HandlerFunc{
 			"a status":         func(c *gin.Context) { c.Status(http.StatusCreated); _ = c.Error(io.ErrClosedPipe) },
@@ -224,7 +224,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("two on one route do not disturb each other", func(t *testing.T) {
+	t.Run("two on one route", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		o := s.runs()

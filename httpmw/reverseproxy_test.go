@@ -15,7 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// proxy has a site answer what the handler answers behind a proxy.
+// proxy makes a site respond with the handler's response behind a proxy.
 func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...option) {
 	t.Helper()
 	server := httptest.NewServer(upstream)
@@ -32,7 +32,7 @@ func TestReverseProxyInside(t *testing.T) { onEach(t, testReverseProxyInside) }
 func testReverseProxyInside(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("an answer without Content-Length is given again", func(t *testing.T) {
+	t.Run("response without Content-Length", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +43,7 @@ func testReverseProxyInside(t *testing.T, mw framework) {
 			}
 		})
 		key := 0
-		eventually(t, "it is given again", func() bool { // not where the machine stood still for a second
+		eventually(t, "it is replayed", func() bool { // not where the machine stood still for a second
 			key++
 			first, ran := s.pay(fmt.Sprint(key), "/", ""), runs.Load()
 			if first.status != http.StatusCreated || first.header.Get("Content-Length") != "" || !strings.HasSuffix(first.body, fmt.Sprintf("run %d, ", ran)) {
@@ -57,7 +57,7 @@ func testReverseProxyInside(t *testing.T, mw framework) {
 		})
 	})
 
-	t.Run("one over the limit is sent, and not run again", func(t *testing.T) {
+	t.Run("response over the limit", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +70,7 @@ func testReverseProxyInside(t *testing.T, mw framework) {
 		s.gone("k", "/")
 	})
 
-	t.Run("a stream goes on when its second is over, and is not run again", func(t *testing.T) {
+	t.Run("stream longer than a second", func(t *testing.T) {
 		t.Parallel()
 		s, next := mw.newSite(t), make(chan struct{})
 		proxy(t, s, func(w http.ResponseWriter, _ *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// hazard 60
+// TestMismatch_InProgress is about hazard 60.
 func TestMismatch_InProgress(t *testing.T) { onEach(t, testMismatchInProgress) }
 
 func testMismatchInProgress(t *testing.T, mw framework) {
@@ -36,7 +36,8 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 	s.pay("k", "/", "6 euros").problem(t, http.StatusUnprocessableEntity)
 }
 
-// Two services keep their runs in one store, and the one passes its client's key on.
+// TestServicesOfOneStore: two services store their runs in one store, and the one
+// passes its client's key on.
 func TestServicesOfOneStore(t *testing.T) { onEach(t, testServicesOfOneStore) }
 
 func testServicesOfOneStore(t *testing.T, mw framework) {

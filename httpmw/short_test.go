@@ -12,7 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// hiding is a writer of a middleware outside.
+// hiding is a writer of an outer middleware.
 type hiding struct{ gin.ResponseWriter }
 
 // packing is a writer that net/http's handlers outside of gin use.
@@ -50,23 +50,23 @@ func testReplaysSayTheirLength(t *testing.T, mw framework) {
 			}
 		}
 	}
-	t.Run("a writer outside that may change the length is not told one", func(t *testing.T) {
+	t.Run("outer writer may change the length", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
-		var told []string
+		var lengths []string
 		s.POST("/", func(c *gin.Context) {
 			c.Writer = hiding{c.Writer}
 			c.Next()
-			told = append(told, c.Writer.Header().Get("Content-Length"))
+			lengths = append(lengths, c.Writer.Header().Get("Content-Length"))
 		}, mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, strings.Repeat("x", 5000)) })
 		for range 2 {
 			s.pay("k", "/", "")
 		}
-		if len(told) != 2 || told[0] != "" || told[1] != "" {
-			t.Errorf("it was told %q", told)
+		if len(lengths) != 2 || lengths[0] != "" || lengths[1] != "" {
+			t.Errorf("got the lengths %q, want none", lengths)
 		}
 	})
-	t.Run("a compression outside of gin is not told a length, and what it sends arrives whole", func(t *testing.T) {
+	t.Run("compression outside of gin", func(t *testing.T) {
 		t.Parallel()
 		s, text := mw.newSite(t), strings.Repeat("receipt ", 1000)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.String(http.StatusOK, text) })
@@ -84,7 +84,7 @@ func testReplaysSayTheirLength(t *testing.T, mw framework) {
 			}
 		}
 	})
-	t.Run("by HTTP/2 they say it too", func(t *testing.T) {
+	t.Run("HTTP/2", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s := mw.newSite(t)
@@ -104,7 +104,7 @@ func testReplaysSayTheirLength(t *testing.T, mw framework) {
 			t.Errorf("replayed with %d bytes and %v", len(r.body), r.header)
 		}
 	})
-	t.Run("no length is said where there is no body", func(t *testing.T) {
+	t.Run("no length without a body", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) { c.Status(http.StatusNoContent); c.Writer.WriteHeaderNow() })

@@ -54,7 +54,7 @@ func (mw framework) newSite(t *testing.T, opts ...core.Option) *site {
 	return s
 }
 
-// reply is an answer that was read whole.
+// reply is a response that was read whole.
 type reply struct {
 	status int
 	header http.Header
@@ -109,7 +109,7 @@ func (r reply) problem(t *testing.T, status int) map[string]any {
 	return p
 }
 
-// isFree tells whether key is free.
+// isFree reports whether key is free.
 func (s *site) isFree(key string) bool {
 	s.t.Helper()
 	lease, err := s.locker.TryAcquire(context.Background(), key)
@@ -126,7 +126,7 @@ func (s *site) isFree(key string) bool {
 	return true
 }
 
-// runs keeps answers in the site's store.
+// runs returns a Once that stores responses in the site's store.
 func (s *site) runs(opts ...once.Option) *once.Once {
 	s.t.Helper()
 	o, err := once.New(s.locker, opts...)
@@ -178,9 +178,9 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 // stub is a store whose answers a test can replace.
 type stub struct {
 	*memstore.Store
-	acquire  atomic.Pointer[error] // what Acquire fails with
-	extend   atomic.Pointer[error] // what Extend fails with
-	release  atomic.Pointer[error] // what Release fails with
+	acquire  atomic.Pointer[error] // the error of Acquire
+	extend   atomic.Pointer[error] // the error of Extend
+	release  atomic.Pointer[error] // the error of Release
 	attempts atomic.Int32
 	releases atomic.Int32
 }
@@ -224,7 +224,7 @@ func (g *gauge) enter() {
 
 func (g *gauge) leave() { g.now.Add(-1) }
 
-// ok is a handler that answers 200 with the key of its lease.
+// ok is a handler that responds with 200 and the key of its lease.
 func ok(c *gin.Context) {
 	lease, found := core.LeaseFromContext(c.Request.Context())
 	if !found {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What httpmw has for gin stdmw has for net/http, under the same name, and the other
-// way round, but for what is there for a reason.
+// TestSameSurface: httpmw and stdmw have the same names, except for those with a
+// reason.
 func TestSameSurface(t *testing.T) {
 	t.Parallel()
 	gin, std := exported(t, "."), exported(t, "stdmw")
@@ -39,7 +39,7 @@ func TestSameSurface(t *testing.T) {
 	}
 }
 
-// exported lists what the package in dir exports, but for methods.
+// exported returns the names that the package in dir exports, except methods.
 func exported(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))

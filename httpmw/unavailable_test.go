@@ -20,7 +20,7 @@ func TestIdempotentWithoutStore(t *testing.T) { onEach(t, testIdempotentWithoutS
 func testIdempotentWithoutStore(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a store that is down is 503, and the handler does not run", func(t *testing.T) {
+	t.Run("store down is 503", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		s.POST("/", pushed.collect, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
@@ -36,7 +36,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a store that cannot do that is 500", func(t *testing.T) {
+	t.Run("unsupported store is 500", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
@@ -59,7 +59,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer that could not be saved is sent", func(t *testing.T) {
+	t.Run("response not stored is sent", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		s.POST("/", pushed.collect, mw.Idempotent(s.runs(once.Acquire(core.TTL(10*time.Second))), mw.AnyCaller()), func(c *gin.Context) {
@@ -75,17 +75,17 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 		pushed.none(t)
-		// It is saved as soon as the store is back.
+		// It is stored as soon as the store is back.
 		s.store.release.Store(nil)
 		eventually(t, "the answer is kept", func() bool { return s.pay("k", "/", "").isReplay() })
 	})
 
-	t.Run("what is kept and cannot be read is 500, and the handler does not run", func(t *testing.T) {
+	t.Run("unreadable response is 500", func(t *testing.T) {
 		t.Parallel()
 		s, pushed := mw.newSite(t), errorsOf{}
 		o := s.runs()
 		s.POST("/:value", pushed.collect, mw.Idempotent(o, mw.AnyCaller()), mustNotRun(t))
-		// A newer version keeps answers of another form under this name.
+		// A newer version stores responses of another form under this name.
 		for _, value := range []string{"", "\x02\x00\xc8\x01\x00", "\x01"} {
 			key := fmt.Sprintf("k%x", value)
 			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: fingerprintOf("POST", "/x")},
@@ -99,7 +99,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a request whose time is up while it waits is 503, and one whose client left gets nothing", func(t *testing.T) {
+	t.Run("time-out and leave while waiting", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish, statuses := mw.newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 5)
 		limit := func(c *gin.Context) {
@@ -137,7 +137,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 	})
-	t.Run("a client that leaves while it waits is noticed, though the fingerprint is not of its body", func(t *testing.T) {
+	t.Run("client leaves, body unread", func(t *testing.T) {
 		t.Parallel()
 		s, inside, finish, statuses := mw.newSite(t), make(chan struct{}), make(chan struct{}), make(chan int, 3)
 		above := func(c *gin.Context) { c.Next(); statuses <- c.Writer.Status() }
@@ -159,7 +159,8 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 	})
 }
 
-// fingerprintOf is the fingerprint of a request without query, media type and body.
+// fingerprintOf returns the fingerprint of a request without query, media type and
+// body.
 func fingerprintOf(method, path string) []byte {
 	var b []byte
 	for _, part := range []string{"whole", method, path, "", ""} {

@@ -13,8 +13,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// gone checks that the request of key is refused once its run is over. The client of a
-// hijacked connection has its answer before that.
+// gone checks that the request of key is refused once its run is complete. The client
+// of a hijacked connection has its response before that.
 func (s *site) gone(key, path string) {
 	s.t.Helper()
 	eventually(s.t, "the run is over", func() bool { return s.pay(key, path, "").status != http.StatusConflict })
@@ -32,7 +32,7 @@ func TestUnreplayable(t *testing.T) { onEach(t, testUnreplayable) }
 func testUnreplayable(t *testing.T, mw framework) {
 	t.Parallel()
 
-	t.Run("a stream arrives while the handler runs, and is not run again", func(t *testing.T) {
+	t.Run("stream", func(t *testing.T) {
 		t.Parallel()
 		for name, flush := range map[string]func(w http.ResponseWriter){
 			"by the writer":               func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
@@ -82,7 +82,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a hijacked connection works, and is not run again", func(t *testing.T) {
+	t.Run("hijacked connection", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/:how", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -107,7 +107,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("a connection cannot be hijacked under an answer, which is kept", func(t *testing.T) {
+	t.Run("hijack after the response began", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -122,7 +122,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer of the limit is kept, one byte more is sent and not run again", func(t *testing.T) {
+	t.Run("response at the limit", func(t *testing.T) {
 		t.Parallel()
 		const most = 256 << 10
 		s := mw.newSite(t)
@@ -158,7 +158,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("an answer that is shorter than announced is not given as a whole one", func(t *testing.T) {
+	t.Run("response shorter than announced", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -171,7 +171,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		s.gone("k", "/")
 	})
 
-	t.Run("an answer that is given past the middleware stands, and is judged by its status", func(t *testing.T) {
+	t.Run("response past the middleware", func(t *testing.T) {
 		mw.ofGin(t)
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
@@ -197,7 +197,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		s.gone("none", "/past/none")
 	})
 
-	t.Run("an answer after 103 Early Hints, which is 200 unless it says so, is not run again", func(t *testing.T) {
+	t.Run("response after 103", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), gin.WrapF(func(w http.ResponseWriter, _ *http.Request) {
@@ -210,7 +210,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		s.gone("k", "/")
 	})
 
-	t.Run("a stream whose status is not kept can be run again", func(t *testing.T) {
+	t.Run("stream of a status not stored", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {
@@ -224,7 +224,7 @@ func testUnreplayable(t *testing.T, mw framework) {
 		}
 	})
 
-	t.Run("trailers come with the first answer", func(t *testing.T) {
+	t.Run("trailers with the first response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), func(c *gin.Context) {

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// A handler that has done nothing leaves its key free, also for a mended request.
+// TestWithdraw: a handler that has done nothing leaves its key free, even for a
+// corrected request.
 func TestWithdraw(t *testing.T) { onEach(t, testWithdraw) }
 
 func testWithdraw(t *testing.T, mw framework) {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) { onEach(t, testRefusedInside) }
 
 func testRefusedInside(t *testing.T, mw framework) {
@@ -37,7 +37,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			return func(c *gin.Context) { c.String(http.StatusOK, "attempt %d", attempt(t, c)) }
 		}
 
-		run("after three busy answers the handler's first run is attempt 1", func(t *testing.T, s *site, id string) {
+		run("attempt 1 after three busy locks", func(t *testing.T, s *site, id string) {
 			s.POST("/:id", outside(s), mw.Lock(s.locker, "order", mw.Param("id")), pay(t))
 			release := s.hold(core.Key("order", id))
 			for range 3 {
@@ -51,7 +51,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a wait that was over, with a middleware in between, is no attempt", func(t *testing.T, s *site, id string) {
+		run("wait that timed out", func(t *testing.T, s *site, id string) {
 			timeOut := func(c *gin.Context) {
 				ctx, cancel := context.WithTimeout(c.Request.Context(), 50*time.Millisecond)
 				defer cancel()
@@ -77,7 +77,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a store that is down inside is no attempt", func(t *testing.T, s *site, id string) {
+		run("store down inside", func(t *testing.T, s *site, id string) {
 			down := &stub{Store: memstore.New()}
 			locks, err := core.New(down)
 			if err != nil {
@@ -95,7 +95,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a key that is missing inside is no attempt, and not the answer that is kept", func(t *testing.T, s *site, id string) {
+		run("key missing inside", func(t *testing.T, s *site, id string) {
 			s.POST("/:id", outside(s), mw.Lock(s.locker, "tenant", mw.Header("X-Tenant")), pay(t))
 			for range 3 {
 				r := s.pay(id, "/"+id, "")
@@ -108,7 +108,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a request that matches no route, or not its method, is no attempt, and gin's answer is not kept", func(t *testing.T, s *site, id string) {
+		run("no route or method", func(t *testing.T, s *site, id string) {
 			mw.ofGin(t)
 			next := mw.newReplica(t, server) // of the program's next version
 			for _, s := range []*site{s, next} {
@@ -130,7 +130,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a handler of NoRoute that has answered is an attempt, and its answer is kept", func(t *testing.T, s *site, id string) {
+		run("NoRoute handler responds", func(t *testing.T, s *site, id string) {
 			s.Use(outside(s))
 			s.NoRoute(func(c *gin.Context) { c.String(http.StatusNotFound, "attempt %d", attempt(t, c)) })
 			for _, replay := range []bool{false, true} {
@@ -140,7 +140,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			}
 		})
 
-		run("a handler that took a lock by hand, and found it busy, is an attempt", func(t *testing.T, s *site, id string) {
+		run("busy lock of the handler", func(t *testing.T, s *site, id string) {
 			attempts := make(chan int, 4)
 			s.POST("/:id", outside(s), mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 				attempts <- attempt(t, c)
@@ -164,7 +164,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			wantAttempts(t, attempts, 1, 2, 3)
 		})
 
-		run("what asks for its attempt before a Lock refuses is told the next one", func(t *testing.T, s *site, id string) {
+		run("attempt asked before a refusal", func(t *testing.T, s *site, id string) {
 			attempts := make(chan int, 4)
 			charge := func(c *gin.Context) { attempts <- attempt(t, c) }
 			s.POST("/:id", outside(s), charge, mw.Lock(s.locker, "order", mw.Param("id")), ok)
@@ -179,7 +179,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 			wantAttempts(t, attempts, 1, 2, 3)
 		})
 
-		run("one that cannot tell whether it had its effect, before a Lock refuses, is not forgotten", func(t *testing.T, s *site, id string) {
+		run("unknown outcome before a refusal", func(t *testing.T, s *site, id string) {
 			s.POST("/:id", outside(s), func(c *gin.Context) { _ = c.Error(once.ErrIndeterminate) }, mw.Lock(s.locker, "order", mw.Param("id")), pay(t))
 			release := s.hold(core.Key("order", id))
 			s.pay(id, "/"+id, "").problem(t, http.StatusConflict)

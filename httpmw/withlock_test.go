@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestLockAndIdempotent has both on one route, in both orders.
+// TestLockAndIdempotent mounts both on one route, in both orders.
 func TestLockAndIdempotent(t *testing.T) { onEach(t, testLockAndIdempotent) }
 
 func testLockAndIdempotent(t *testing.T, mw framework) {
@@ -36,7 +36,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			return s.pay(key, "/", `{"order":7}`, "X-User", user)
 		}
 
-		t.Run(order+": the handler has lease, attempt and body, and its answer is kept", func(t *testing.T) {
+		t.Run(order+": lease, attempt and body", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
@@ -62,7 +62,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			s.pay("", "/", `{"order":7}`, "X-User", "ann").problem(t, http.StatusBadRequest)
 		})
 
-		t.Run(order+": a busy lock is not the answer that is kept", func(t *testing.T) {
+		t.Run(order+": busy lock is not stored", func(t *testing.T) {
 			t.Parallel()
 			s, runs := mw.newSite(t), atomic.Int32{}
 			mount(s, func(c *gin.Context) {
@@ -81,7 +81,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 					t.Errorf("got %d %q", r.status, r.body)
 				}
 			}
-			// What was answered needs no lock, if nothing asks for it first.
+			// A stored response needs no lock, if nothing asks for the lock first.
 			s.hold("order:7")
 			r := pay(s, "ann", "k")
 			if idempotentOutside && !r.isReplay() || !idempotentOutside && r.status != http.StatusConflict {
@@ -89,7 +89,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			}
 		})
 
-		t.Run(order+": of many requests for one order under many keys one runs at a time, each once", func(t *testing.T) {
+		t.Run(order+": many requests under many keys", func(t *testing.T) {
 			t.Parallel()
 			const keys, tries = 5, 4
 			s, inside := mw.newSite(t), gauge{}
@@ -118,7 +118,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 		})
 	}
 
-	t.Run("a detached handler is told when the lock outside is lost", func(t *testing.T) {
+	t.Run("detached handler, outer lock lost", func(t *testing.T) {
 		t.Parallel()
 		s, elsewhere := mw.newSite(t), mw.newSite(t)
 		gone := core.ErrLost

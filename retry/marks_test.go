@@ -14,14 +14,14 @@ import (
 
 func TestStop(t *testing.T) {
 	t.Parallel()
-	bubble(t, "the run ends with the error itself, without the mark", func(t *testing.T) {
+	bubble(t, "run ends with the error itself", func(t *testing.T) {
 		c := failing(always(retry.Stop(io.EOF)))
 		v, err := retry.Do(t.Context(), retry.LockWait, c.op)
 		if v != "" || err != io.EOF || len(c.at) != 1 || time.Since(c.start) != 0 {
 			t.Errorf("%q, %v, %d runs in %v", v, err, len(c.at), time.Since(c.start))
 		}
 	})
-	bubble(t, "a mark inside of other errors works too, and their text stays", func(t *testing.T) {
+	bubble(t, "mark inside of other errors", func(t *testing.T) {
 		for _, marked := range []error{
 			fmt.Errorf("open: %w", retry.Stop(io.EOF)),
 			errors.Join(errDown, retry.Stop(io.EOF)),
@@ -37,7 +37,7 @@ func TestStop(t *testing.T) {
 			matches(t, err, io.EOF)
 		}
 	})
-	t.Run("outside of a Do errors.Is and errors.As look through the mark, and nil stays nil", func(t *testing.T) {
+	t.Run("mark outside of a Do", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{retry.Stop(&timeoutError{}), retry.After(ms, &timeoutError{})} {
 			var te *timeoutError
@@ -53,7 +53,7 @@ func TestStop(t *testing.T) {
 
 func TestMarksEndWithTheirDo(t *testing.T) {
 	t.Parallel()
-	bubble(t, "the mark of an inner Do does not stop an outer one", func(t *testing.T) {
+	bubble(t, "mark of an inner Do", func(t *testing.T) {
 		for name, inner := range map[string]func(context.Context) (string, error){
 			"outermost": failing(always(retry.Stop(errDown))).op,
 			"wrapped":   failing(always(fmt.Errorf("inner: %w", retry.Stop(errDown)))).op,
@@ -73,7 +73,7 @@ func TestMarksEndWithTheirDo(t *testing.T) {
 			matches(t, err, errDown)
 		}
 	})
-	bubble(t, "a mark in the cause of an inner Do's context does not stop an outer one", func(t *testing.T) {
+	bubble(t, "mark in the cause of a context", func(t *testing.T) {
 		for _, cause := range []error{retry.Stop(errDown), fmt.Errorf("group: %w, %w", context.Canceled, retry.Stop(errDown))} {
 			ended, end := context.WithCancelCause(t.Context())
 			end(cause)
@@ -110,11 +110,11 @@ func TestAfter(t *testing.T) {
 		hint      time.Duration
 		low, high time.Duration
 	}{
-		{"a hint above Max is kept to the full", steady, time.Minute, time.Minute, time.Minute},
+		{"hint above Max", steady, time.Minute, time.Minute, time.Minute},
 		{"jitter only lengthens a hint", retry.Policy{Initial: ms, Jitter: 0.5}, time.Second, time.Second, 1500 * ms},
-		{"a hint does not shorten the policy's pause", steady, ms, 10 * ms, 10 * ms},
-		{"a hint of nothing leaves the policy's pause", steady, 0, 10 * ms, 10 * ms},
-		{"a negative hint leaves the policy's pause", steady, -time.Hour, 10 * ms, 10 * ms},
+		{"hint does not shorten the pause", steady, ms, 10 * ms, 10 * ms},
+		{"hint of zero", steady, 0, 10 * ms, 10 * ms},
+		{"negative hint", steady, -time.Hour, 10 * ms, 10 * ms},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
 			for range 100 {
@@ -125,21 +125,21 @@ func TestAfter(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, "a hint is for the next attempt only", func(t *testing.T) {
+	bubble(t, "hint for the next attempt only", func(t *testing.T) {
 		c := failing(func(n int) error { return []error{retry.After(time.Second, errDown), errDown, nil}[n-1] })
 		_, err := retry.Do(t.Context(), steady, c.op)
 		if got, want := fmt.Sprint(c.at), "[0s 1s 1.02s]"; err != nil || got != want {
 			t.Errorf("%v, ran at %s, want %s", err, got, want)
 		}
 	})
-	bubble(t, "a hint grants no attempt that the policy does not", func(t *testing.T) {
+	bubble(t, "hint grants no attempt", func(t *testing.T) {
 		c := failing(always(retry.After(time.Second, io.EOF)))
 		_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 2}, c.op)
 		if err != io.EOF || len(c.at) != 2 || time.Since(c.start) != time.Second {
 			t.Errorf("%v, %d runs in %v", err, len(c.at), time.Since(c.start))
 		}
 	})
-	bubble(t, "a hint beyond the deadline ends the run at once, however long it is", func(t *testing.T) {
+	bubble(t, "hint beyond the deadline", func(t *testing.T) {
 		for _, hint := range []time.Duration{time.Minute, 1<<63 - 1} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			c := failing(always(retry.After(hint, errDown)))
@@ -151,7 +151,7 @@ func TestAfter(t *testing.T) {
 			cancel()
 		}
 	})
-	bubble(t, "the longest hint of several counts", func(t *testing.T) {
+	bubble(t, "longest hint counts", func(t *testing.T) {
 		c := failing(func(n int) error {
 			return []error{errors.Join(retry.After(time.Second, errDown), retry.After(time.Minute, retry.After(ms, io.EOF))), nil}[n-1]
 		})

@@ -9,29 +9,37 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Policy says how often an operation is attempted and how long the pauses in between are. It is a plain value, comparable and safe for
-// concurrent use; no function of this package changes one.
+// Policy sets how often an operation is attempted and how long the pauses in between
+// are. It is a plain value, comparable and safe for concurrent use; no function of this
+// package changes one.
 //
-// The zero Policy is one attempt. In any other policy a field left zero has the default that stands beside it.
+// The zero Policy is one attempt. In any other policy a zero field has the default that
+// is stated at the field.
 type Policy struct {
-	// Initial is the first pause. 0: 50ms, or Max where that is shorter.
+	// Initial is the first pause. The default is 50 ms, or Max if that is shorter.
 	Initial time.Duration
-	// Max bounds each pause, jitter included. 0: a minute, or Initial where that is longer.
+	// Max bounds each pause, jitter included. The default is a minute, or Initial if
+	// that is longer.
 	Max time.Duration
-	// Multiplier is the growth from one pause to the next, 1 or more. 0: 1, a constant pace.
+	// Multiplier is the growth from one pause to the next, at least 1. The default is
+	// 1, a constant pace.
 	Multiplier float64
-	// Jitter spreads a pause at random over ± this part of it, 0 to 1. What would exceed Max is folded back below it, so that callers do not
-	// gather at Max. 0: no spread.
+	// Jitter spreads a pause at random over ± this part of it, 0 to 1. The default is
+	// no spread. A pause that would exceed Max is folded back below it, so that callers
+	// do not gather at Max.
 	Jitter float64
-	// Attempts bounds how often the operation runs, the first time included. 0: no bound, the context ends the run; in the zero Policy: 1.
+	// Attempts bounds how often the operation runs, the first time included. By default
+	// nothing but the context ends the run; in the zero Policy the default is 1.
 	Attempts int
 }
 
-// The named policies. They are set once and for all: derive another by copying, not by assigning to them.
+// The named policies. Do not assign to them: derive another one by copying.
 var (
-	// LockWait is for waiting until another holder is done: 50ms doubling up to 1s, ±50%, until the context ends.
+	// LockWait is for waiting until another holder is done: 50 ms doubling up to 1
+	// second, ±50%, until the context is done.
 	LockWait = Policy{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5}
-	// Hiccup is for a server that fails in passing: three attempts, 20ms apart (±50%), then 100 to 200ms.
+	// Hiccup is for a server that fails in passing: three attempts, 20 ms apart (±50%),
+	// then 100 to 200 ms.
 	Hiccup = Policy{Initial: 20 * time.Millisecond, Max: 200 * time.Millisecond, Multiplier: 10, Jitter: 0.5, Attempts: 3}
 	// None is one attempt: the zero Policy.
 	None = Policy{}
@@ -42,40 +50,45 @@ const (
 	defaultMax     = time.Minute
 	// shortest is the least Initial of a policy without a bound on attempts.
 	shortest = time.Millisecond
-	// longest leaves room to double a pause and to pass it through a float64. Nobody lives to see a cap of 73 years cut to that.
+	// longest leaves room to double a pause and to pass it through a float64. Nobody
+	// will notice that a bound of 73 years or more is cut to that.
 	longest time.Duration = math.MaxInt64 / 4
 )
 
-// Validate returns nil, or an error that names the field that is wrong: a negative, infinite or NaN field, a Multiplier between 0 and 1,
-// a Jitter above 1, an Initial above Max, or unbounded Attempts with a first pause below a millisecond, which would be a hot loop.
+// Validate returns nil, or an error that names the wrong field: a negative, infinite or
+// NaN field, a Multiplier between 0 and 1, a Jitter above 1, an Initial above Max, or
+// unbounded Attempts with a first pause below a millisecond, which would be a hot loop.
 func (p Policy) Validate() error {
 	switch {
 	case p.Initial < 0:
-		return fmt.Errorf("retry: Initial is negative: %v", p.Initial)
+		return fmt.Errorf("retry: Initial %v is negative", p.Initial)
 	case p.Max < 0:
-		return fmt.Errorf("retry: Max is negative: %v", p.Max)
+		return fmt.Errorf("retry: Max %v is negative", p.Max)
 	case p.Max > 0 && p.Initial > p.Max:
 		return fmt.Errorf("retry: Initial %v is above Max %v", p.Initial, p.Max)
 	case p.Multiplier != 0 && !within(p.Multiplier, 1, math.MaxFloat64):
-		return fmt.Errorf("retry: Multiplier is neither 0 nor a finite number of 1 or more: %v", p.Multiplier)
+		return fmt.Errorf("retry: Multiplier %v is out of range (0, or at least 1 and finite)", p.Multiplier)
 	case !within(p.Jitter, 0, 1):
-		return fmt.Errorf("retry: Jitter is not between 0 and 1: %v", p.Jitter)
+		return fmt.Errorf("retry: Jitter %v is out of range (0 to 1)", p.Jitter)
 	case p.Attempts < 0:
-		return fmt.Errorf("retry: Attempts is negative: %d", p.Attempts)
+		return fmt.Errorf("retry: Attempts %d is negative", p.Attempts)
 	}
 	if full := p.withDefaults(); full.Attempts == 0 && full.Initial < shortest {
-		return errors.New("retry: without a bound on Attempts, Initial and Max must not be below a millisecond")
+		return errors.New("retry: Initial or Max is too short for unbounded Attempts (at least 1 millisecond)")
 	}
 	return nil
 }
 
-// within is false for NaN.
+// within reports whether x is from low to high; it returns false for NaN.
 func within(x, low, high float64) bool { return low <= x && x <= high }
 
-// Delays begins a run: each call of the returned function, made after an attempt has failed, gives the pause before the next attempt, more
-// than 0 and at most Max, or false when no attempt is left. It is for callers that do their own waiting; Do draws from the same sequence.
+// Delays begins a run. Each call of the returned function, made after an attempt has
+// failed, returns the pause before the next attempt, more than 0 and at most Max, or
+// false when no attempt is left. It is for callers that do their own waiting; Do draws
+// from the same sequence.
 //
-// Delays is safe for concurrent use; the returned function is not, and never blocks. A policy that Validate refuses has no pause.
+// Delays is safe for concurrent use; the returned function is not, and never blocks. A
+// policy that Validate refuses has no pause.
 func (p Policy) Delays() func() (time.Duration, bool) {
 	if p.Validate() != nil {
 		p = Policy{}
@@ -84,7 +97,7 @@ func (p Policy) Delays() func() (time.Duration, bool) {
 	return s.next
 }
 
-// withDefaults replaces what zero fields stand for, in a valid p.
+// withDefaults returns p, which is valid, with the defaults of zero fields.
 func (p Policy) withDefaults() Policy {
 	if p == (Policy{}) {
 		p.Attempts = 1
@@ -105,7 +118,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// sequence holds the pauses of one run of a valid policy. Nothing is set up before the first failure: most runs have none.
+// sequence holds the pauses of one run of a valid policy. Nothing is set up before the
+// first failure: most runs have none.
 type sequence struct {
 	policy Policy
 	failed int
@@ -121,8 +135,10 @@ func (s *sequence) next() (time.Duration, bool) {
 	}
 	s.failed++
 	d, limit := s.steps.NextBackOff(), s.policy.Max
-	// The library caps the interval before it adds the jitter. Folding keeps the spread, where cutting would send half of all callers to
-	// sleep for exactly the limit; and since no interval is above the limit, it never falls below the lower end of the spread.
+	// The library caps the interval before it adds the jitter. Folding keeps the
+	// spread, where cutting would send half of all callers to sleep for exactly the
+	// limit. No interval is above the limit, so a folded pause never falls below the
+	// lower end of the spread.
 	if d > limit {
 		d = 2*limit - d
 	}

@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// draw takes up to n pauses of one run.
+// draw returns up to n pauses of one run.
 func draw(p retry.Policy, n int) []time.Duration {
 	var out []time.Duration
 	next := p.Delays()
@@ -38,19 +38,19 @@ func TestThePausesOfAPolicy(t *testing.T) {
 		{"None has none", retry.None, nil},
 		{"one attempt has none", retry.Policy{Initial: ms, Attempts: 1}, nil},
 		{"n attempts have n-1", retry.Policy{Initial: ms, Attempts: 3}, []time.Duration{ms, ms}},
-		{"they grow by the multiplier up to Max", retry.Policy{Initial: 10 * ms, Max: 70 * ms, Multiplier: 2},
+		{"growing up to Max", retry.Policy{Initial: 10 * ms, Max: 70 * ms, Multiplier: 2},
 			[]time.Duration{10 * ms, 20 * ms, 40 * ms, 70 * ms, 70 * ms, 70 * ms}},
-		{"no multiplier is a constant pace", retry.Policy{Initial: 10 * ms, Max: time.Second},
+		{"no multiplier", retry.Policy{Initial: 10 * ms, Max: time.Second},
 			[]time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms, 10 * ms}},
 		{"no Initial is 50ms", retry.Policy{Attempts: 3}, []time.Duration{50 * ms, 50 * ms}},
-		{"no Initial is Max where that is shorter", retry.Policy{Max: 5 * ms, Attempts: 3}, []time.Duration{5 * ms, 5 * ms}},
-		{"a multiplier alone runs without end from 50ms", retry.Policy{Multiplier: 2},
+		{"no Initial, shorter Max", retry.Policy{Max: 5 * ms, Attempts: 3}, []time.Duration{5 * ms, 5 * ms}},
+		{"multiplier alone", retry.Policy{Multiplier: 2},
 			[]time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms}},
 		{"no Max is a minute", retry.Policy{Initial: 25 * time.Second, Multiplier: 2},
 			[]time.Duration{25 * time.Second, 50 * time.Second, time.Minute, time.Minute, time.Minute, time.Minute}},
-		{"no Max is Initial where that is longer", retry.Policy{Initial: time.Hour, Multiplier: 9, Attempts: 3},
+		{"no Max, longer Initial", retry.Policy{Initial: time.Hour, Multiplier: 9, Attempts: 3},
 			[]time.Duration{time.Hour, time.Hour}},
-		{"a multiplier beyond any duration jumps to Max", retry.Policy{Initial: ms, Max: time.Hour, Multiplier: math.MaxFloat64, Attempts: 4},
+		{"multiplier beyond any duration", retry.Policy{Initial: ms, Max: time.Hour, Multiplier: math.MaxFloat64, Attempts: 4},
 			[]time.Duration{ms, time.Hour, time.Hour}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,10 +71,10 @@ func TestTheNamedPolicies(t *testing.T) {
 		want   []span
 		ends   bool
 	}{
-		{"LockWait doubles from 50ms to a second, spread by half, without end", retry.LockWait, []span{
+		{"LockWait", retry.LockWait, []span{
 			{25 * ms, 75 * ms}, {50 * ms, 150 * ms}, {100 * ms, 300 * ms}, {200 * ms, 600 * ms}, {400 * ms, 1000 * ms}, {500 * ms, 1000 * ms}, {500 * ms, 1000 * ms}}, false},
-		{"Hiccup is three attempts, 20ms and then up to 200ms apart", retry.Hiccup, []span{{10 * ms, 30 * ms}, {100 * ms, 200 * ms}}, true},
-		{"None is one attempt", retry.None, nil, true},
+		{"Hiccup", retry.Hiccup, []span{{10 * ms, 30 * ms}, {100 * ms, 200 * ms}}, true},
+		{"None", retry.None, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +96,7 @@ func TestTheNamedPolicies(t *testing.T) {
 	}
 }
 
-func TestJitterIsSpreadBelowMaxInsteadOfGatheringAtIt(t *testing.T) {
+func TestJitterStaysBelowMax(t *testing.T) {
 	t.Parallel()
 	const n = 4000
 	p := retry.Policy{Initial: time.Second, Max: time.Second, Jitter: 0.5}
@@ -121,7 +121,7 @@ func TestJitterIsSpreadBelowMaxInsteadOfGatheringAtIt(t *testing.T) {
 	}
 }
 
-func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
+func TestValidateNamesTheField(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -139,8 +139,8 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 		{"a Jitter above one", retry.Policy{Jitter: 1.01, Attempts: 2}, "Jitter"},
 		{"a Jitter that is not a number", retry.Policy{Jitter: math.NaN()}, "Jitter"},
 		{"negative Attempts", retry.Policy{Attempts: -1}, "Attempts"},
-		{"endless attempts a microsecond apart", retry.Policy{Initial: time.Microsecond, Multiplier: 2}, "Attempts"},
-		{"endless attempts under a Max of a microsecond", retry.Policy{Max: time.Microsecond}, "Attempts"},
+		{"endless attempts of a microsecond", retry.Policy{Initial: time.Microsecond, Multiplier: 2}, "Attempts"},
+		{"endless attempts, tiny Max", retry.Policy{Max: time.Microsecond}, "Attempts"},
 		{"the zero policy", retry.Policy{}, ""},
 		{"attempts alone", retry.Policy{Attempts: 3}, ""},
 		{"a few attempts a nanosecond apart", retry.Policy{Initial: 1, Attempts: 3}, ""},
@@ -165,7 +165,7 @@ func TestValidateNamesTheFieldThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestRunsOfOnePolicyDoNotTouchEachOther(t *testing.T) {
+func TestRunsOfOnePolicy(t *testing.T) {
 	t.Parallel()
 	p := retry.Policy{Initial: ms, Max: 16 * ms, Multiplier: 2, Attempts: 7}
 	want := []time.Duration{ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 16 * ms}
@@ -216,7 +216,7 @@ func FuzzDelays(f *testing.F) {
 		if limit == 0 {
 			limit = max(time.Minute, p.Initial)
 		}
-		// Rounding, in the order of a float64's 53 bits.
+		// The bound leaves room for rounding, in the order of a float64's 53 bits.
 		low := time.Duration((1-p.Jitter)*float64(first)*(1-1e-9)) - 2
 		var sum float64
 		for i, d := range got {
@@ -225,7 +225,8 @@ func FuzzDelays(f *testing.F) {
 			}
 			sum += float64(d)
 		}
-		// A mean of n draws, each of at least half the first pause on average, is not a fifth of that by chance.
+		// A mean of n draws, each of at least half the first pause on average, is not a
+		// fifth of that by chance.
 		if p.Attempts == 0 && sum/n < float64(ms)/10 {
 			t.Errorf("%+v spins: %v for %d attempts", p, time.Duration(sum), n)
 		}

@@ -8,16 +8,20 @@ import (
 	"time"
 )
 
-// Do runs op until it succeeds, and returns what it returned then. An attempt that fails is followed by a pause of p and another attempt,
-// until one of these ends the run; Do then returns the zero T and an error:
+// Do runs op until it succeeds, and returns its result. An attempt that fails is
+// followed by a pause of p and another attempt, until one of these ends the run. Do
+// then returns the zero T and an error:
 //
 //   - p is invalid: the error of [Policy.Validate]; op did not run.
-//   - op answered [Stop], or was attempted as often as p allows: op's last error.
-//   - ctx has ended: op's last error, if it ran, joined with ctx.Err() and context.Cause(ctx). errors.Is and errors.As find all of them.
-//   - ctx has a deadline that the next pause would reach: at once, op's last error joined with [context.DeadlineExceeded].
+//   - op returned [Stop], or was attempted as often as p allows: op's last error.
+//   - ctx is done: op's last error, if it ran, joined with ctx.Err() and
+//     context.Cause(ctx). errors.Is and errors.As find all of them.
+//   - ctx has a deadline that the next pause would reach: at once, op's last error
+//     joined with [context.DeadlineExceeded].
 //
-// Do blocks for the pauses and for op, which gets ctx itself and has to watch it. A panic of op passes through. Do is safe for concurrent
-// use, and allocates nothing when the first attempt succeeds.
+// Do blocks for the pauses and for op, which gets ctx itself and has to watch it. A
+// panic of op passes through. Do is safe for concurrent use, and allocates nothing when
+// the first attempt succeeds.
 func Do[T any](ctx context.Context, p Policy, op func(ctx context.Context) (T, error)) (T, error) {
 	var zero T
 	if err := p.Validate(); err != nil {
@@ -64,13 +68,13 @@ func pause(ctx context.Context, pauses *sequence, jitter float64, err error) err
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	if ctx.Err() != nil { // also when both were ready
+	if ctx.Err() != nil { // even if both were ready
 		return ended(ctx, err)
 	}
 	return nil
 }
 
-// spread lengthens d by up to the part of it that jitter says.
+// spread lengthens d by up to the part jitter of it.
 func spread(d time.Duration, jitter float64) time.Duration {
 	if d > longest {
 		return d
@@ -78,7 +82,7 @@ func spread(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(rand.Float64()*jitter*float64(d))
 }
 
-// reason is why ctx ended: an error that matches its error and its cause.
+// reason returns an error that matches the error of ctx, which is done, and its cause.
 func reason(ctx context.Context) error {
 	err, cause := ctx.Err(), cover(context.Cause(ctx))
 	if errors.Is(cause, err) {
@@ -89,14 +93,15 @@ func reason(ctx context.Context) error {
 
 func ended(ctx context.Context, err error) error {
 	if errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)) {
-		return err // op has said so itself
+		return err // err has the reason already
 	}
 	return fmt.Errorf("%w (not tried again: %w)", err, reason(ctx))
 }
 
-// Stop marks err as one that another attempt will not mend: Do returns err itself. It works as well when op wraps the marked error further;
-// Do then returns the wrapped one, its text unchanged. A nil err stays nil, which is success. Outside of a Do the mark says nothing, and
-// errors.Is and errors.As look through it.
+// Stop marks err as one that another attempt will not cure: Do returns err itself. It
+// works as well when op wraps the marked error further; Do then returns the wrapped
+// one, its text unchanged. A nil err stays nil, which is success. Outside of a Do the
+// mark has no effect, and errors.Is and errors.As see through it.
 func Stop(err error) error {
 	if err == nil {
 		return nil
@@ -104,9 +109,11 @@ func Stop(err error) error {
 	return &mark{err: err, stop: true}
 }
 
-// After marks err with how long to wait: the next attempt, if the policy allows one, comes no sooner than d after this one, and no sooner
-// than without the mark. It is d lengthened at random by up to the policy's Jitter, and may exceed its Max. Of several marks in one error
-// Stop wins, then the longest d; a d of 0 or less has no effect. In all else After is as [Stop].
+// After marks err with the time to wait: the next attempt, if the policy allows one,
+// comes no sooner than d after this one, and no sooner than without the mark. The pause
+// is d lengthened at random by up to the policy's Jitter, and may exceed its Max. Of
+// several marks in one error Stop wins, then the longest d; a d of 0 or less has no
+// effect. In all else After is as [Stop].
 func After(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -114,7 +121,7 @@ func After(d time.Duration, err error) error {
 	return &mark{err: err, after: d}
 }
 
-// mark is what Stop and After put around an error.
+// mark is an error with the mark of Stop or After around it.
 type mark struct {
 	err   error
 	stop  bool
@@ -124,13 +131,14 @@ type mark struct {
 func (m *mark) Error() string { return m.err.Error() }
 func (m *mark) Unwrap() error { return m.err }
 
-// settled is an error returned by a Do, with marks inside that were meant for that Do and must not steer one around it.
+// settled is an error returned by a Do, with marks inside that were meant for that Do
+// and must not steer one around it.
 type settled struct{ err error }
 
 func (s *settled) Error() string { return s.err.Error() }
 func (s *settled) Unwrap() error { return s.err }
 
-// marks reads the marks in the tree of err, but for those that another Do has settled.
+// marks returns the marks in the tree of err, except those that another Do has settled.
 func marks(err error) (stop bool, least time.Duration) {
 	switch e := err.(type) {
 	case *settled:
@@ -148,7 +156,7 @@ func marks(err error) (stop bool, least time.Duration) {
 	return stop, least
 }
 
-// settle takes off the outer marks and covers those that lie deeper.
+// settle removes the outer marks and covers those that lie deeper.
 func settle(err error) error {
 	for {
 		m, ok := err.(*mark)

@@ -19,7 +19,8 @@ var (
 	steady = retry.Policy{Initial: 10 * ms, Max: 40 * ms, Multiplier: 2}
 )
 
-// calls is an operation that fails with what fail says for its n-th run, and a record of when it ran.
+// calls is an operation whose n-th run fails with the error of fail. It records when it
+// ran.
 type calls struct {
 	start time.Time
 	at    []time.Duration
@@ -57,14 +58,14 @@ func bubble(t *testing.T, name string, fn func(t *testing.T)) {
 
 func TestDo(t *testing.T) {
 	t.Parallel()
-	bubble(t, "a first success returns at once, with the value and no error", func(t *testing.T) {
+	bubble(t, "first success", func(t *testing.T) {
 		c := failing(always(nil))
 		v, err := retry.Do(t.Context(), retry.LockWait, c.op)
 		if v != "done" || err != nil || time.Since(c.start) != 0 {
 			t.Errorf("%q, %v after %v", v, err, time.Since(c.start))
 		}
 	})
-	bubble(t, "failures are followed by growing pauses until one attempt succeeds", func(t *testing.T) {
+	bubble(t, "growing pauses until success", func(t *testing.T) {
 		c := failing(func(n int) error {
 			if n < 5 {
 				return errDown
@@ -79,14 +80,14 @@ func TestDo(t *testing.T) {
 			t.Errorf("ran at %s, want %s", got, want)
 		}
 	})
-	bubble(t, "when the attempts are used up, the last error itself and the zero value are returned, with no pause after it", func(t *testing.T) {
+	bubble(t, "attempts used up", func(t *testing.T) {
 		c := failing(func(n int) error { return fmt.Errorf("failure %d", n) })
 		v, err := retry.Do(t.Context(), retry.Policy{Initial: 10 * ms, Attempts: 3}, c.op)
 		if v != "" || err == nil || err.Error() != "failure 3" || len(c.at) != 3 || time.Since(c.start) != 20*ms {
 			t.Errorf("%q, %v, %d runs in %v", v, err, len(c.at), time.Since(c.start))
 		}
 	})
-	bubble(t, "an invalid policy is an error before the operation runs", func(t *testing.T) {
+	bubble(t, "invalid policy", func(t *testing.T) {
 		c := failing(always(nil))
 		p := retry.Policy{Initial: time.Second, Max: ms}
 		if _, err := retry.Do(t.Context(), p, c.op); err == nil || err.Error() != p.Validate().Error() || len(c.at) != 0 {
@@ -97,7 +98,7 @@ func TestDo(t *testing.T) {
 
 func TestDoAndItsCaller(t *testing.T) {
 	t.Parallel()
-	bubble(t, "the operation gets the caller's context", func(t *testing.T) {
+	bubble(t, "operation gets the context", func(t *testing.T) {
 		type key struct{}
 		ctx := context.WithValue(t.Context(), key{}, "here")
 		v, err := retry.Do(ctx, retry.None, func(ctx context.Context) (any, error) { return ctx.Value(key{}), nil })
@@ -105,7 +106,7 @@ func TestDoAndItsCaller(t *testing.T) {
 			t.Errorf("%v, %v", v, err)
 		}
 	})
-	bubble(t, "a panic of the operation passes through", func(t *testing.T) {
+	bubble(t, "panic passes through", func(t *testing.T) {
 		defer func() {
 			if p := recover(); p != errRoof {
 				t.Errorf("recovered %v", p)
@@ -114,7 +115,7 @@ func TestDoAndItsCaller(t *testing.T) {
 		_, _ = retry.Do(t.Context(), retry.LockWait, func(context.Context) (int, error) { panic(errRoof) })
 		t.Error("Do returned")
 	})
-	bubble(t, "one policy serves many runs at once, each at its own pace", func(t *testing.T) {
+	bubble(t, "many runs of one policy", func(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {

@@ -12,11 +12,12 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Each case in this file is a trap of github.com/cenkalti/backoff/v4 that must not be reached through Do.
+// Each case in this file is a trap of github.com/cenkalti/backoff/v4 that must not be
+// reached through Do.
 
 func TestThePaceIsThePolicys(t *testing.T) {
 	t.Parallel()
-	bubble(t, "no combination of zero fields is a hot loop", func(t *testing.T) {
+	bubble(t, "zero fields are no hot loop", func(t *testing.T) {
 		for fields := range 16 {
 			var p retry.Policy
 			if fields&1 != 0 {
@@ -41,7 +42,7 @@ func TestThePaceIsThePolicys(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "jitter does not carry a pause above Max", func(t *testing.T) {
+	bubble(t, "jitter stays below Max", func(t *testing.T) {
 		p := retry.Policy{Initial: 90 * ms, Max: 100 * ms, Multiplier: 3, Jitter: 1, Attempts: 200}
 		c := failing(always(errDown))
 		_, err := retry.Do(t.Context(), p, c.op)
@@ -52,7 +53,7 @@ func TestThePaceIsThePolicys(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "an inner library's permanent error neither stops the run nor loses the text around it", func(t *testing.T) {
+	bubble(t, "permanent error of an inner library", func(t *testing.T) {
 		inner := fmt.Errorf("shard 3: %w", backoff.Permanent(errDown))
 		c := failing(always(inner))
 		_, err := retry.Do(t.Context(), retry.Policy{Initial: ms, Attempts: 4}, c.op)
@@ -60,7 +61,7 @@ func TestThePaceIsThePolicys(t *testing.T) {
 			t.Errorf("%v after %d runs", err, len(c.at))
 		}
 	})
-	bubble(t, "no elapsed time ends a run that the policy does not end", func(t *testing.T) {
+	bubble(t, "no elapsed time ends a run", func(t *testing.T) {
 		c := failing(func(n int) error {
 			if n <= 48 {
 				return errDown
@@ -75,7 +76,7 @@ func TestThePaceIsThePolicys(t *testing.T) {
 
 func TestAContextThatEnds(t *testing.T) {
 	t.Parallel()
-	bubble(t, "on an ended context the operation does not run even once", func(t *testing.T) {
+	bubble(t, "context done before", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errRoof)
 		c := failing(always(nil))
@@ -85,7 +86,7 @@ func TestAContextThatEnds(t *testing.T) {
 		}
 		matches(t, err, context.Canceled, errRoof)
 	})
-	bubble(t, "a context that ends during the pause ends it at once and does not hide the operation's error", func(t *testing.T) {
+	bubble(t, "context canceled during the pause", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(15*ms, func() { cancel(errRoof) })
 		c := failing(always(errDown))
@@ -95,7 +96,7 @@ func TestAContextThatEnds(t *testing.T) {
 		}
 		matches(t, err, errDown, context.Canceled, errRoof)
 	})
-	bubble(t, "a context that ends as the pause ends allows no further attempt", func(t *testing.T) {
+	bubble(t, "context canceled as the pause ends", func(t *testing.T) {
 		for range 50 { // both channels are ready: select picks at random
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(10*ms, cancel)
@@ -112,7 +113,7 @@ func TestAContextThatEnds(t *testing.T) {
 
 func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 	t.Parallel()
-	bubble(t, "a context that ends while the operation runs is reported beside the operation's error", func(t *testing.T) {
+	bubble(t, "context canceled during the operation", func(t *testing.T) {
 		for _, p := range []retry.Policy{retry.LockWait, retry.None} {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*ms, errRoof)
 			_, err := retry.Do(ctx, p, func(ctx context.Context) (int, error) {
@@ -123,7 +124,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 			matches(t, err, errDown, context.DeadlineExceeded, errRoof)
 		}
 	})
-	bubble(t, "an operation that reports the context's end itself is not made to say it twice", func(t *testing.T) {
+	bubble(t, "operation reports the context", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
 		defer cancel()
 		_, err := retry.Do(ctx, retry.LockWait, func(ctx context.Context) (int, error) {
@@ -134,7 +135,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
-	bubble(t, "an operation that reports the context's end without its cause has the cause added", func(t *testing.T) {
+	bubble(t, "operation reports it without cause", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		_, err := retry.Do(ctx, retry.LockWait, func(ctx context.Context) (int, error) {
 			cancel(errRoof)
@@ -142,7 +143,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 		})
 		matches(t, err, context.Canceled, errRoof)
 	})
-	bubble(t, "success counts even when the context has ended meanwhile", func(t *testing.T) {
+	bubble(t, "success on a canceled context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		v, err := retry.Do(ctx, retry.LockWait, func(context.Context) (int, error) { cancel(); return 7, nil })
 		if v != 7 || err != nil {
@@ -153,7 +154,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 
 func TestADeadline(t *testing.T) {
 	t.Parallel()
-	bubble(t, "a pause that would reach the deadline is not begun", func(t *testing.T) {
+	bubble(t, "pause reaches the deadline", func(t *testing.T) {
 		for _, left := range []time.Duration{40 * ms, time.Hour} { // to the deadline, when the pause of an hour is due
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			c := failing(always(errDown))
@@ -165,7 +166,7 @@ func TestADeadline(t *testing.T) {
 			cancel()
 		}
 	})
-	bubble(t, "a pause that ends before the deadline is slept", func(t *testing.T) {
+	bubble(t, "pause before the deadline", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*ms+1)
 		defer cancel()
 		c := failing(always(errDown))

@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// BenchmarkBusyKey measures, for ten seconds, how many tasks of 100 ms a key gets
-// done of which there are very many, and what part of the tasks of other keys is
+// BenchmarkBusyKey measures for ten seconds the number of tasks of 100 ms that a key
+// with very many of them gets done, and the part of the tasks of other keys that is
 // done meanwhile.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second

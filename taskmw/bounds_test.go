@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// The producer of a task decides how large it is: it is looked through where it
-// lies, whatever is in it.
+// TestWhatATaskCosts: the producer of a task decides how large it is. It is looked
+// through in place, whatever it contains.
 func TestWhatATaskCosts(t *testing.T) {
 	const length = 8 << 20
 	fill := func(head, text, tail string) []byte {
@@ -25,7 +25,7 @@ func TestWhatATaskCosts(t *testing.T) {
 		name    string
 		path    string
 		payload []byte
-		want    string // none if the task is refused
+		want    string // empty if the task is refused
 	}{
 		{"many fields", "id", fill(`{`, `"a":1,`, `"id":1}`), "1"},
 		{"a long string", "id", fill(`{"x":"`, "x", `","id":1}`), "1"},
@@ -51,7 +51,7 @@ func TestWhatATaskCosts(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	t.Run("a task that finds a full queue is sent away at once", func(t *testing.T) {
+	t.Run("full queue is busy at once", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t, core.WithMaxWaiting(1, 0))
 		release := hold(t, l, "order:5")
@@ -62,8 +62,8 @@ func TestBounds(t *testing.T) {
 				answers <- run(context.Background(), mw, `{"id":5}`, func(context.Context, *asynq.Task) error { return nil })
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is behind it
-			if err := within(t, "the others are told", answers); !errors.Is(err, core.ErrBusy) {
+		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+			if err := within(t, "the others are refused", answers); !errors.Is(err, core.ErrBusy) {
 				t.Errorf("got %v", err)
 			}
 		}

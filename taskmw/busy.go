@@ -8,31 +8,31 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Busy says what becomes of a task whose key is busy: another task has the lock,
-// or is being run under the same idempotency key.
+// Busy is the policy for a task whose key is busy: another task has the lock, or runs
+// under the same idempotency key.
 //
-// Each policy first waits in-line, in the worker's slot, for as long as
-// core.Wait says; without it as said below. A wait never lasts so long that
-// nothing is left for the handler: it ends a tenth of the time left before the
-// task's deadline, 5 seconds at most.
+// Each policy first waits in-line, in the worker's slot, for as long as core.Wait says;
+// without it, for the time stated at the policy. A wait always leaves time for the
+// handler: it ends before the task's deadline by a tenth of the time left, at most 5
+// seconds.
 //
-// A task that can be rescheduled waits only if no other task of its key waits in
-// the same server of Configure, and fewer than half of its slots are taken by
-// waiting tasks.
+// A task that can be rescheduled waits only if no other task of its key waits in the
+// same server of Configure, and if waiting tasks take fewer than half of the server's
+// slots.
 type Busy int
 
 // The policies for busy keys.
 const (
-	// Reschedule waits for a second, or a tenth of the time that the task has
-	// left if that is less, and then has the server deliver the task again
-	// later. Where another task of the key waits already, this one does not wait.
-	// With Configure that is no failure: no retry is burned, and the ErrorHandler
-	// is not told. As many tasks of a key as it has use for come back within a
-	// tick of the server, see Configure, and the others within 30 seconds.
+	// Reschedule waits for a second, or a tenth of the time that the task has left if
+	// that is less. Then it makes the server deliver the task again later. If another
+	// task of the key waits already, this one does not wait. With Configure that is no
+	// failure: it uses up no retry, and the ErrorHandler is not called. As many tasks
+	// as the key can serve come back within a tick of the server, see Configure, and
+	// the others within 30 seconds.
 	//
-	// A task on its last attempt would be archived by that, so it waits in-line
-	// for as long as it can, whatever core.Wait says and also beside others that wait,
-	// and only then fails.
+	// A task on its last attempt would be archived by that. So it waits in-line for as
+	// long as it can, whatever core.Wait says and even beside others that wait, and
+	// fails only then.
 	Reschedule Busy = iota
 	// Wait is Reschedule that waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
@@ -41,9 +41,9 @@ const (
 	Drop
 	// Skip does not wait. The task counts as done.
 	Skip
-	// Fail waits for as long as Reschedule, also where another task of the key
-	// waits. The task then fails as by an error of its handler: it burns a retry,
-	// and is archived if it had none left.
+	// Fail waits for as long as Reschedule, even if another task of the key waits. The
+	// task then fails as by an error of its handler: it uses up a retry, and is
+	// archived if it had none left.
 	Fail
 )
 
@@ -58,15 +58,15 @@ type delivery struct {
 	server     bool          // there is a server; in a unit test there is none
 	configured bool          // by Configure
 	last       bool          // the task is archived if this attempt fails
-	left       time.Duration // until its deadline; forever if it has none
+	left       time.Duration // until its deadline, or forever
 
-	// The rest is for a server of Configure.
+	// The fields below are for a server of Configure.
 	crowds  *crowds
 	task    string
-	places  []place   // what it asks for
-	crowd   *crowd    // the one that it comes back with if its key stays busy
-	waits   bool      // is counted among those that wait
-	refused bool      // must not wait
+	places  []place   // the keys that it asks for
+	crowd   *crowd    // the crowd that it comes back with if its key stays busy
+	waits   bool      // whether it is counted among those that wait
+	refused bool      // whether it must not wait
 	began   time.Time // when it was granted its keys
 }
 
@@ -86,8 +86,8 @@ func deliveryOf(ctx context.Context) *delivery {
 	return d
 }
 
-// enter says which keys the delivery is about to ask for. After it, patience
-// tells how long it may wait, and end has to be called.
+// enter registers the keys that the delivery is about to ask for. After it, patience
+// returns how long it may wait, and end has to be called.
 func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	if !d.configured || c.busy == Drop || c.busy == Skip {
 		return
@@ -103,7 +103,7 @@ func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	d.refused = !d.waits
 }
 
-// leave says that the delivery waits no more. Only the first call counts.
+// leave ends the delivery's wait. Only the first call counts.
 func (d *delivery) leave(granted bool) {
 	if d.waits {
 		d.waits = false
@@ -111,7 +111,7 @@ func (d *delivery) leave(granted bool) {
 	}
 }
 
-// begin says that the delivery was granted its keys, and holds them until end.
+// begin records that the delivery was granted its keys, and holds them until end.
 func (d *delivery) begin() {
 	if d.places != nil {
 		d.began = time.Now()
@@ -119,7 +119,7 @@ func (d *delivery) begin() {
 	}
 }
 
-// end says that the delivery is over, however it ended.
+// end ends the delivery, whatever its result.
 func (d *delivery) end() {
 	d.leave(false)
 	if !d.began.IsZero() {
@@ -127,8 +127,8 @@ func (d *delivery) end() {
 	}
 }
 
-// patience is how long the delivery waits in-line. asked is what core.Wait says,
-// less than 0 if nothing.
+// patience returns how long the delivery waits in-line. asked is the time of core.Wait,
+// or less than 0 without it.
 func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {

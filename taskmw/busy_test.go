@@ -24,7 +24,7 @@ var policies = map[string]taskmw.Busy{
 func TestBusy(t *testing.T) {
 	t.Parallel()
 
-	t.Run("each policy has its answer, and says nothing of the key", func(t *testing.T) {
+	t.Run("result of each policy", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct{ busy, revoke, failure bool }{
 			"reschedule": {true, false, false},
@@ -55,12 +55,12 @@ func TestBusy(t *testing.T) {
 		}
 	})
 
-	t.Run("the wait is a second, a tenth of the time left, or what is said", func(t *testing.T) {
+	t.Run("length of the wait", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			policy string
 			left   time.Duration // 0: no deadline
-			asked  time.Duration // less than 0: nothing
+			asked  time.Duration // less than 0: without core.Wait
 			want   time.Duration
 		}{
 			{"reschedule", 0, -1, time.Second},
@@ -102,7 +102,7 @@ func TestBusy(t *testing.T) {
 		}
 	})
 
-	t.Run("a task that waits in-line runs as soon as the key is free", func(t *testing.T) {
+	t.Run("task that waits in-line", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			l := memLocker(t)
@@ -115,7 +115,7 @@ func TestBusy(t *testing.T) {
 		})
 	})
 
-	t.Run("a task whose context ends while it waits does not run", func(t *testing.T) {
+	t.Run("context canceled while waiting", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			l := memLocker(t)
@@ -129,7 +129,7 @@ func TestBusy(t *testing.T) {
 		})
 	})
 
-	t.Run("a task that was given up while its key was granted does not run", func(t *testing.T) {
+	t.Run("task abandoned at its grant", func(t *testing.T) {
 		t.Parallel()
 		store := &late{Store: memstore.New()}
 		l := newLocker(t, store)
@@ -143,7 +143,7 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// late is a store whose caller gives up when it is granted something.
+// late is a store whose caller leaves when it is granted something.
 type late struct {
 	*memstore.Store
 	granted context.CancelFunc
@@ -194,14 +194,14 @@ func TestConfigure(t *testing.T) {
 	}
 	own := errors.New("own")
 
-	t.Run("contention is no failure, and the caller's functions decide of all else", func(t *testing.T) {
+	t.Run("contention is no failure", func(t *testing.T) {
 		t.Parallel()
-		busy, told := contention(t), 0
+		busy, handled := contention(t), 0
 		cfg := taskmw.Configure(asynq.Config{
 			Concurrency:    7,
 			IsFailure:      func(err error) bool { return err != own },
 			RetryDelayFunc: func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(n) * time.Hour },
-			ErrorHandler:   asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { told++ }),
+			ErrorHandler:   asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { handled++ }),
 		})
 		if cfg.Concurrency != 7 || cfg.IsFailure(busy) || cfg.IsFailure(own) || !cfg.IsFailure(errors.New("other")) {
 			t.Error("failures are not as they should be")
@@ -210,17 +210,17 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("own error: %v", d)
 		}
 		cfg.ErrorHandler.HandleError(t.Context(), nil, busy)
-		if told != 0 {
-			t.Error("the ErrorHandler was told of contention")
+		if handled != 0 {
+			t.Error("the ErrorHandler was called for contention")
 		}
 		cfg.ErrorHandler.HandleError(t.Context(), nil, own)
 		cfg.ErrorHandler.HandleError(t.Context(), nil, fmt.Errorf("a handler's own lock: %w", core.ErrBusy))
-		if told != 2 {
-			t.Errorf("the ErrorHandler was told %d times", told)
+		if handled != 2 {
+			t.Errorf("the ErrorHandler was called %d times", handled)
 		}
 	})
 
-	t.Run("without the caller's functions asynq's defaults decide", func(t *testing.T) {
+	t.Run("asynq's defaults", func(t *testing.T) {
 		t.Parallel()
 		cfg := taskmw.Configure(asynq.Config{})
 		if cfg.IsFailure(contention(t)) || !cfg.IsFailure(own) || cfg.IsFailure(nil) || cfg.ErrorHandler != nil {
@@ -231,7 +231,7 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
-	t.Run("a busy task comes back after about a tick, and a tick after the holder's lease at the latest", func(t *testing.T) {
+	t.Run("pause of a busy task", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct{ tick, ttl, least, most time.Duration }{
 			{0, 30 * time.Second, 2500 * time.Millisecond, 7500 * time.Millisecond},
@@ -258,7 +258,7 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
-	t.Run("a server looks for tasks often, unless the caller says how often", func(t *testing.T) {
+	t.Run("intervals of a server", func(t *testing.T) {
 		t.Parallel()
 		cfg := taskmw.Configure(asynq.Config{})
 		if a, b := cfg.DelayedTaskCheckInterval, cfg.TaskCheckInterval; a != 100*time.Millisecond || b != a {
@@ -270,7 +270,7 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 
-	t.Run("the caller's base context is kept, and configuring twice is harmless", func(t *testing.T) {
+	t.Run("base context, configured twice", func(t *testing.T) {
 		t.Parallel()
 		type key struct{}
 		cfg := asynq.Config{BaseContext: func() context.Context { return context.WithValue(context.Background(), key{}, "mine") }}

@@ -39,7 +39,7 @@ type jobs struct {
 	db *redis.Client
 }
 
-// register takes writes with the greatest token so far, or a greater one.
+// register accepts writes with the greatest token so far, or a greater one.
 var register = redis.NewScript(`
 if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token') or '0') then
 	return redis.call('HINCRBY', KEYS[1], 'refused', 1)
@@ -47,8 +47,8 @@ end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return redis.call('HINCRBY', KEYS[1], 'effects', 1)`)
 
-// ProcessTask says that it has begun, waits until it may go on without looking
-// at its context, and writes to the register of its key.
+// ProcessTask reports that it has begun, waits until it may go on without checking its
+// context, and writes to the register of its key.
 func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	lease, _ := core.LeaseFromContext(ctx)
 	attempt, _ := once.AttemptFromContext(ctx)
@@ -74,8 +74,8 @@ func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	return j.db.Incr(ctx, "written:"+j.Name).Err()
 }
 
-// server is what processes tasks by p, not started yet. Several tasks of the
-// queue may have one key.
+// server returns a server that processes tasks by p, not started yet. Several tasks of
+// the queue may have one key.
 func (p plan) server(db *redis.Client, l *core.Locker) (*asynq.Server, asynq.Handler, error) {
 	o, err := once.New(l, once.Acquire(core.TTL(p.TTL)))
 	if err != nil {
@@ -124,7 +124,7 @@ func newChild(t *testing.T, p plan) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a program else waits a second before it ends.
+	// With the race detector a program otherwise waits a second before it exits.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {

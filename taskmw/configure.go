@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// quickTick is how often a server of Configure looks for tasks if nothing is
-	// said. With asynq's own 5 seconds and 1 second, a key would be unused most of
-	// the time between two lots of rescheduled tasks.
+	// quickTick is the default interval in which a server of Configure looks for tasks.
+	// With asynq's own 5 seconds and 1 second, a key would be unused most of the time
+	// between two lots of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
-	// defaultTick is for a delivery that the server is not known of.
+	// defaultTick is the tick for a delivery whose server is not known.
 	defaultTick = 5 * time.Second
 )
 
-// configuredKey is in the context of each task of a server of Configure.
+// configuredKey is the key in the context of each task of a server of Configure.
 type configuredKey struct{}
 
-// Configure returns cfg for a server on which busy tasks are no failures: they
-// burn no retry, are delivered again later, and the ErrorHandler is not told of
-// them. It marks the tasks' contexts, by BaseContext.
+// Configure returns cfg for a server on which busy tasks are no failures: they use up
+// no retry, are delivered again later, and the ErrorHandler is not called for them. It
+// marks the tasks' contexts, by BaseContext.
 //
-// A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and
-// for any tasks every TaskCheckInterval while there are none. Configure sets both
-// to 100 ms where cfg does not say; asynq's defaults are 5 s and 1 s. An idle
-// server then sends Redis about thirty commands a second for each queue. A key
-// whose tasks take less than a tick is not in use all the time.
+// A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
+// any tasks every TaskCheckInterval while there are none. If cfg does not set them,
+// Configure sets both to 100 ms; asynq's defaults are 5 seconds and 1 second. An idle
+// server then sends Redis about thirty commands a second for each queue. A key whose
+// tasks take less than a tick is not in use all the time.
 //
 // Everything else is as cfg says, by its own IsFailure, RetryDelayFunc and
-// ErrorHandler, or asynq's defaults.
+// ErrorHandler, or by asynq's defaults.
 //
-// It does not change what cfg refers to. Fields of the result that it has set
-// are not to be replaced; set them before.
+// Configure does not change what cfg refers to. Do not replace the fields of the result
+// that it has set; set them before.
 func Configure(cfg asynq.Config) asynq.Config {
 	tick := cfg.DelayedTaskCheckInterval
 	if tick <= 0 {
@@ -84,7 +84,7 @@ func Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// mark makes contexts that show that the server was configured.
+// mark returns a base whose contexts show that the server was configured.
 func mark(base func() context.Context, s *crowds) func() context.Context {
 	if base == nil {
 		ctx := context.WithValue(context.Background(), configuredKey{}, s)
@@ -93,9 +93,9 @@ func mark(base func() context.Context, s *crowds) func() context.Context {
 	return func() context.Context { return context.WithValue(base(), configuredKey{}, s) }
 }
 
-// pause is when a busy task is to be delivered again: after about a tick, so
-// that not all come at once, and a tick after the holder's lease has run out at
-// the latest. It does not grow: asynq cannot tell how often a task was busy.
+// pause returns the time until a busy task is delivered again: about a tick, so that
+// not all come at once, and at the latest a tick after the holder's lease has expired.
+// It does not grow: asynq does not report how often a task was busy.
 func pause(tick, after time.Duration) time.Duration {
 	return min(tick/2+rand.N(tick), after+tick)
 }

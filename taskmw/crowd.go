@@ -10,59 +10,59 @@ import (
 )
 
 const (
-	// inLine is how many tasks of a key wait in a worker's slot.
+	// inLine bounds how many tasks of a key wait in a worker's slot.
 	inLine = 1
 	// soonAtMost bounds how many tasks of a key come back within a tick.
 	soonAtMost = 64
-	// rateAtMost bounds how many short tasks a key is expected to run in a
-	// period before it has.
+	// rateAtMost bounds how many short tasks a key is expected to run in a period
+	// before it has run as many.
 	rateAtMost = 16
-	// laterAtLeast is how many tasks of a key come back each second at least.
+	// laterAtLeast is the least number of tasks of a key that come back each second.
 	laterAtLeast = 20
 	// laterAtMost is the longest pause. It bounds how long a key can stand
 	// unused, and how often each of very many tasks comes back in vain.
 	laterAtMost = 30 * time.Second
 )
 
-// place is a key that tasks can wait for.
+// place is a key for which tasks can wait.
 type place struct {
 	locker *core.Locker
-	run    string // the name of an Idempotent, whose keys are not those of Lock
+	run    string // the name of an Idempotent, whose keys differ from those of a Lock
 	key    string
 }
 
 // crowds are the tasks of one server that find their keys busy, by key. They
 // decide which of them waits in a worker's slot, and when the others come back.
 type crowds struct {
-	tick    time.Duration // how often rescheduled tasks are taken up
-	period  time.Duration // in which all that are due come back
-	waiting int           // how many tasks wait, for whatever key
-	most    int           // how many of them may, without those that have to
+	tick    time.Duration // interval in which rescheduled tasks are taken up
+	period  time.Duration // in which all tasks that are due come back
+	waiting int           // the number of tasks that wait, for any key
+	most    int           // the bound of waiting, except for tasks that have to wait
 
 	mu    sync.Mutex
 	of    map[place]*crowd
 	swept time.Time
 }
 
-// crowd are the tasks of one key.
+// crowd has the tasks of one key.
 type crowd struct {
-	waiting int           // how many tasks wait in their slots
-	refused time.Time     // when a task was refused, last
+	waiting int           // the number of tasks that wait in their slots
+	refused time.Time     // when a task was last refused
 	next    time.Time     // when the last of the others comes back
-	hold    time.Duration // for how long a task has the key; 0 if unknown
+	hold    time.Duration // how long a task has the key; 0 if unknown
 
-	period    int64                // that the following is about
+	period    int64                // the period of the fields below
 	soon      map[string]time.Time // when tasks left that come back at the next tick, by ID
-	ran, last int                  // how many had the key, and in the period before
+	ran, last int                  // the number of tasks that had the key, in the period and in the one before
 }
 
 func newCrowds(tick time.Duration, slots int) *crowds {
-	// asynq keeps the time of a rescheduled task in whole seconds.
+	// asynq stores the time of a rescheduled task in whole seconds.
 	return &crowds{tick: tick, period: max(tick, time.Second), most: max(slots/2, 1), of: map[place]*crowd{}}
 }
 
-// enter tells whether a task may wait, and the crowd that it belongs to. If must
-// is set, it does. leave has to be called for a task that waits.
+// enter reports whether a task may wait, and returns the crowd that it belongs to. If
+// must is set, the task waits. leave has to be called for a task that waits.
 func (s *crowds) enter(places []place, task string, must bool) (c *crowd, wait bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *crowds) enter(places []place, task string, must bool) (c *crowd, wait b
 	return s.at(places[0]), true
 }
 
-// at is the crowd of p.
+// at returns the crowd of p.
 func (s *crowds) at(p place) *crowd {
 	c := s.of[p]
 	if c == nil {
@@ -119,7 +119,7 @@ func (s *crowds) leave(places []place, granted bool) {
 	}
 }
 
-// held notes for how long a task had its keys.
+// held records how long a task had its keys.
 func (s *crowds) held(places []place, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *crowds) held(places []place, d time.Duration) {
 	}
 }
 
-// sweep forgets the crowds that have dispersed.
+// sweep removes the crowds that have dispersed.
 func (s *crowds) sweep(now time.Time) {
 	if now.Sub(s.swept) < 2*s.period {
 		return
@@ -155,7 +155,7 @@ func (c *crowd) idle(now time.Time, period time.Duration) bool {
 	return c.waiting == 0 && now.Sub(c.refused) > 2*period
 }
 
-// begin begins the period of now.
+// begin starts the period of now.
 func (c *crowd) begin(now time.Time, period time.Duration) {
 	n := now.UnixNano() / int64(period)
 	if n == c.period {
@@ -168,9 +168,9 @@ func (c *crowd) begin(now time.Time, period time.Duration) {
 	c.period, c.ran, c.soon = n, 0, nil
 }
 
-// pause is when a task that was refused comes back. As many tasks as the key can
-// still run in this period come back at the next tick. The others are spread over
-// the next periods.
+// pause returns the time until a refused task comes back. As many tasks as the key can
+// still run in this period come back at the next tick. The others are spread over the
+// next periods.
 func (s *crowds) pause(c *crowd, task string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

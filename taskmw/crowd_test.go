@@ -20,13 +20,13 @@ import (
 func TestCrowds(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
-		"one busy task of a key waits in a slot, the others are rescheduled, and other keys go on": oneWaits,
-		"one task whose run goes on waits in a slot, and other keys go on":                         oneWaitsForARun,
-		"one task waits for a busy key that it names second":                                       oneWaitsForTheSecond,
-		"when the one that waited has got the key, another one waits":                              nextWaits,
-		"tasks of many busy keys wait in half of the slots, and other keys go on":                  halfWaits,
-		"where a task on its last attempt waits, the others of its key are rescheduled":            lastOneWaits,
-		"nothing is remembered of a key once its tasks are done, failed, panicked or refused":      nothingRemembered,
+		"one task of a key waits":           oneWaits,
+		"one task waits for a run":          oneWaitsForARun,
+		"one task waits for its second key": oneWaitsForTheSecond,
+		"next task waits":                   nextWaits,
+		"half of the slots wait":            halfWaits,
+		"task on its last attempt waits":    lastOneWaits,
+		"nothing remembered of done tasks":  nothingRemembered,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,7 +35,7 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// stream is a handler that knows which deliveries it has not answered yet.
+// stream is a handler that knows which deliveries have not returned yet.
 type stream struct {
 	asynq.Handler
 	mu      sync.Mutex
@@ -72,8 +72,8 @@ func (s *stream) refusals() int {
 	return s.refused
 }
 
-// stays waits until so many deliveries of hot tasks, and no more, go on while
-// others are refused.
+// stays waits until exactly so many deliveries of hot tasks go on while others are
+// refused.
 func (s *stream) stays(t *testing.T, want int) {
 	t.Helper()
 	var old map[int]bool
@@ -101,9 +101,9 @@ func (s *stream) stays(t *testing.T, want int) {
 	})
 }
 
-// crowded serves hot tasks, of a key that is held, and others. It returns when
-// all others are done, although the key is still held, and want hot tasks wait
-// or run. In the end all hot tasks are done.
+// crowded serves hot tasks, of a key that is held, and others. It returns when all
+// others are done, although the key is still held, and want hot tasks wait or run. At
+// the end all hot tasks are done.
 func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int) {
 	r.t.Helper()
 	const others = 20
@@ -130,11 +130,11 @@ func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int
 	}
 }
 
-// unretried is a handler of tasks that burned no retry.
+// unretried is a handler of tasks that have used up no retry.
 func unretried(t *testing.T) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		if n, _ := asynq.GetRetryCount(ctx); n != 0 {
-			t.Errorf("%d retries are burned", n)
+			t.Errorf("%d retries are used up", n)
 		}
 		return nil
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Hot keys: thousands of tasks on ten, with more workers than keys. Most find their key
-// free or wait in-line, and some are rescheduled: how many depends on the machine. Each is run
-// once, and none burns a retry.
+// TestDrain is about hot keys: thousands of tasks on ten, with more workers than keys.
+// Most find their key free or wait in-line, and some are rescheduled; the number
+// depends on the machine. Each is run once, and none uses up a retry.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const keys = 10
@@ -42,7 +42,7 @@ func TestDrain(t *testing.T) {
 		inside[n].enter()
 		defer inside[n].leave()
 		if retried, _ := asynq.GetRetryCount(ctx); retried != 0 {
-			t.Errorf("a task has burned %d retries", retried)
+			t.Errorf("a task has used up %d retries", retried)
 		}
 		ledger[n].Store(ledger[n].Load() + 1)
 		return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Runs that go on after Locker.Close. hazard 58
+// TestLateAnswer is about runs that go on after Locker.Close. hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {
-		t.Run("a task that goes on after Close and succeeds is done, and not run again"+policy, func(t *testing.T) {
+		t.Run("success after Close"+policy, func(t *testing.T) {
 			t.Parallel()
 			store := memstore.New()
 			l := newLocker(t, store)

@@ -19,7 +19,7 @@ func ExampleLock() {
 	mux := asynq.NewServeMux()
 	mux.Use(taskmw.Lock(locks, "account", taskmw.Payload("account_id")))
 	mux.HandleFunc("book", func(ctx context.Context, _ *asynq.Task) error {
-		lease, _ := core.LeaseFromContext(ctx) // ctx ends when the lock is lost
+		lease, _ := core.LeaseFromContext(ctx) // ctx is canceled when the lock is lost
 		fmt.Printf("booked under %s, fenced: %v\n", lease.Key(), lease.Token() > 0)
 		return nil
 	})
@@ -38,7 +38,8 @@ func ExampleLock() {
 	// taskmw account: busy
 }
 
-// The server's own functions keep their say; of busy tasks they do not hear.
+// The server's own functions decide about everything else; they are not called for busy
+// tasks.
 func ExampleConfigure() {
 	locks, _ := core.New(memstore.New())
 	permanent := errors.New("permanent")
@@ -54,10 +55,10 @@ func ExampleConfigure() {
 	handler := lock(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
 	err := handler.ProcessTask(context.Background(), asynq.NewTask("book", []byte(`{"id":9}`)))
 
-	fmt.Println("busy burns a retry:", cfg.IsFailure(err), "and comes back within 7.5s:", cfg.RetryDelayFunc(3, err, nil) <= 7500*time.Millisecond)
+	fmt.Println("busy uses up a retry:", cfg.IsFailure(err), "and comes back within 7.5s:", cfg.RetryDelayFunc(3, err, nil) <= 7500*time.Millisecond)
 	fmt.Println("a failure does:", cfg.IsFailure(permanent), "and comes back after", cfg.RetryDelayFunc(3, permanent, nil))
 	// Output:
-	// busy burns a retry: false and comes back within 7.5s: true
+	// busy uses up a retry: false and comes back within 7.5s: true
 	// a failure does: true and comes back after 3m0s
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Remembered is how many busy keys the server of cfg knows of, and how many
-// tasks wait in its slots.
+// Remembered returns how many busy keys the server of cfg remembers, and how many tasks
+// wait in its slots.
 func Remembered(cfg asynq.Config) (keys, waiting int) {
 	s := cfg.BaseContext().Value(configuredKey{}).(*crowds)
 	s.mu.Lock()
@@ -17,7 +17,7 @@ func Remembered(cfg asynq.Config) (keys, waiting int) {
 	return len(s.of), s.waiting
 }
 
-// CallOf is the call of an Idempotent of this name whose key is the task's type.
+// CallOf returns the call of an Idempotent of this name whose key is the task's type.
 func CallOf(name string, t *asynq.Task) once.Call {
 	g := configure("CallOf", name, Type(), nil)
 	m := &idempotent{conflict: conflict{config: &g}, key: Type()}

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// failure is why a task did not run. asynq stores its text and shows it in
-// dashboards, so that holds no key, and nothing that a KeyFunc says.
+// failure is the reason why a task did not run. asynq stores its text and shows it in
+// dashboards, so the text has no key, and nothing that a KeyFunc says.
 type failure struct {
 	text   string
 	causes []error
@@ -23,10 +23,10 @@ type failure struct {
 func (f *failure) Error() string   { return f.text }
 func (f *failure) Unwrap() []error { return f.causes }
 
-// notRun is err as a failure of the middleware, and not of the handler.
+// notRun returns err as a failure of the middleware, and not of the handler.
 func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
-// hasRun tells whether err is an error of the handler's.
+// hasRun reports whether err is an error of the handler's.
 func hasRun(err error) bool {
 	return err == nil || !errors.As(err, new(*failure)) && !isContention(err)
 }
@@ -35,17 +35,17 @@ func hasRun(err error) bool {
 // and is no failure at all to a server of Configure.
 type contention struct {
 	failure
-	after   time.Duration // when the holder's lease runs out, 0 if unknown
-	crowded bool          // pause is known
+	after   time.Duration // when the holder's lease expires, or 0 if unknown
+	crowded bool          // whether pause is known
 	pause   time.Duration // until it is delivered again
 }
 
-// isContention tells whether a task has only to be delivered again, or removed.
+// isContention reports whether a task has only to be delivered again, or removed.
 func isContention(err error) bool {
 	return err != nil && errors.As(err, new(*contention))
 }
 
-// keyFailure is the failure of a task whose key could not be found.
+// keyFailure returns the failure of a task whose key could not be found.
 func (g *config) keyFailure(err error) error {
 	text := "taskmw " + g.name + ": the key could not be found"
 	if !errors.Is(err, core.ErrInvalid) {
@@ -58,24 +58,24 @@ func (g *config) keyFailure(err error) error {
 	return &failure{text, []error{err, asynq.SkipRetry}}
 }
 
-// errNotConfigured is what the observer is told of a server that has not been
-// through Configure.
-var errNotConfigured = errors.New("a busy task burns a retry: the server's asynq.Config is not that of taskmw.Configure")
+// errNotConfigured is the observer's error for a server that has not been through
+// Configure.
+var errNotConfigured = errors.New("a busy task uses up a retry: the server's asynq.Config is not that of taskmw.Configure")
 
-// conflict is what becomes of a task whose key is busy.
+// conflict has what is needed to end a task whose key is busy.
 type conflict struct {
 	*config
 	locker   *core.Locker
 	notified atomic.Bool
 }
 
-// end returns what the middleware answers for a task that did not run since its
-// key was busy.
+// end returns the middleware's result for a task that did not run because its key was
+// busy.
 func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) error {
 	if c.busy == Skip {
 		return nil
 	}
-	// Without the key: a caller that takes errors apart may store what is in them.
+	// Without the key: a caller that inspects errors may store their contents.
 	err := failure{"taskmw " + c.name + ": busy", []error{busy.WithoutKey()}}
 	switch {
 	case c.busy == Drop:

@@ -14,58 +14,55 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Idempotent is a middleware that runs a task once: one that is delivered again,
-// or enqueued again under the same key, after a success is done without being
-// run. With TaskID as the key it protects from what asynq delivers twice; with a
-// key of the payload or a header also from producers that enqueue twice. How
-// long a success is remembered, and what becomes of a run that died midway, is
-// said by once.Retain and once.AtMostOnce.
+// Idempotent returns a middleware that runs a task once. A task that is delivered
+// again, or enqueued again under the same key, after a success is done without being
+// run. With TaskID as the key it protects from duplicate deliveries of asynq, with a
+// key of the payload or a header also from producers that enqueue twice. once.Retain
+// sets how long a success is remembered, and once.AtMostOnce whether a run that died
+// midway runs again.
 //
-// A run that failed is run again when asynq tries again;
-// once.AttemptFromContext tells the handler how many there were. For
-// once.AtMostOnce, an error of a handler whose context has ended, or that matches
-// context.Canceled or context.DeadlineExceeded, says that it is not known how far
-// it came: that run died midway. After other errors it runs again. After
-// once.NotFinal and nil this task is done, and a later one under its key runs
-// again. The key is busy while the task is being run elsewhere, see Busy. A task
-// that differs in type or payload from the one that the key was used for is archived.
+// A run that failed is run again when asynq tries again; once.AttemptFromContext
+// reports the number of the attempt to the handler. For once.AtMostOnce, an error of a
+// handler whose context is done, or that matches context.Canceled or
+// context.DeadlineExceeded, says that it is not known how far the handler came: that
+// run died midway. After other errors it runs again. After once.NotFinal and nil this
+// task is done, and a later one under its key runs again. The key is busy while the
+// task is being run elsewhere, see Busy. A task that differs in type or payload from
+// the one that the key was used for is archived.
 //
-// The handler runs under the context of a lease, derived from that of the task,
-// which ends when the lease is lost. What it returns stands, also if its success
-// could not be noted: the task is done, but a later one may run again. The run
-// is held until the handler returns, as Lock holds its lock.
+// The handler runs under the context of a lease, derived from that of the task, which
+// is canceled when the lease is lost. Its result stands, even if its success could not
+// be stored: the task is done, but a later one may run again. The run is held until the
+// handler returns, as Lock holds its lock.
 //
-// What the handler writes by WriteResult is stored with the run, and is the result of
-// later tasks too.
+// A result that the handler writes by WriteResult is stored with the run, and is the
+// result of later tasks too.
 //
-// After Commit the database decides: the task is done if the transaction was committed, whatever
-// the handler returns, and tried again if it was rolled back.
+// After Commit the database decides: the task is done if the transaction was committed,
+// whatever the handler returns, and tried again if it was rolled back.
 //
-// A task that a Lock inside refused, since its key is busy, bad or not to be found
-// or the store is down, is no attempt. Mount it inside of a Lock where duplicates
-// are rare: outside, a task that finds the lock busy costs two more calls.
+// A task that an inner Lock refused is no attempt: its key is busy, bad or not to be
+// found, or the store is down. Mount Idempotent inside of a Lock if duplicates are
+// rare: outside, a task that finds the lock busy costs two more calls.
 //
-// It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, an option is nil or for Lock only. The middleware is safe for concurrent
-// use, and can be mounted where a Lock can.
+// Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
+// has more than 64 bytes, or if an option is nil or for Lock only. The middleware is
+// safe for concurrent use, and can be mounted where a Lock can.
 func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if o == nil {
 		panic("taskmw: Idempotent: the Once is nil")
 	}
 	g := configure("Idempotent", name, key, opts)
 	if len(g.acquire)+len(g.also) > 0 {
-		panic("taskmw: Idempotent: Acquire and Also are for Lock; how runs are claimed is said to once.New")
+		panic("taskmw: Idempotent: Acquire and Also are for Lock; once.New has the options for runs")
 	}
 	if g.open {
 		panic("taskmw: Idempotent: FailOpen is for Lock")
 	}
 	l, acquire := adapter.Terms(o)
 	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
-	m.terms = termsOf("Idempotent", l, acquire)
-	if m.wait == 0 {
-		m.wait = -1 // which is what a Once does if it was told nothing
-	}
-	m.acquire = nil // o has them
+	m.terms = termsOf("Idempotent", l, append([]core.AcquireOption{core.Wait(unasked)}, acquire...))
+	m.acquire = nil // o has these options
 	return middleware(m.process)
 }
 
@@ -93,7 +90,7 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 		answer = next.ProcessTask(inside, t)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
-			once.NotFinal(outer) // an Idempotent outside has the same answer
+			once.NotFinal(outer) // an outer Idempotent has the same result
 		}
 		if err := outcome(ctx, answer); err != nil {
 			return once.Answer{}, err
@@ -103,9 +100,9 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	d.leave(err == nil)
 	switch {
 	case ran && committed && (err == nil || answer == nil || errors.Is(err, core.ErrUnavailable)):
-		return err // as the database has it
+		return err // as the database recorded it
 	case ran:
-		// The handler's answer stands, saved or not.
+		// The handler's result stands, stored or not.
 		return answer
 	case err == nil:
 		if err := replay(ctx, t, out.Value); err != nil {
@@ -125,10 +122,10 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	return notRun(err)
 }
 
-// outcome is the error of what is inside, marked for once. If a middleware of this
-// package refused the task, there was no run, unless something in between has asked
-// for its attempt and may have acted on that. An error that does not say that
-// nothing was done leaves it open.
+// outcome returns the error of the inner handlers, marked for once. If a middleware of
+// this package refused the task, there was no run, unless something in between has
+// asked for its attempt and may have acted on that. An error that does not say that
+// nothing was done leaves the outcome open.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -145,7 +142,7 @@ func outcome(ctx context.Context, err error) error {
 	return err
 }
 
-// call is what t asks for.
+// call returns the once.Call of t.
 func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error) {
 	value, err := m.key(ctx, t)
 	if err != nil {
@@ -170,7 +167,7 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 	return c, nil
 }
 
-// digest is one value for several, which do not run into each other.
+// digest returns one value for several, which do not run into each other.
 func digest(values ...[]byte) []byte {
 	all := sha256.New()
 	for _, v := range values {

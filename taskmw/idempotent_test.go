@@ -28,7 +28,7 @@ func TestIdempotent(t *testing.T) {
 		return taskmw.Idempotent(newOnce(t, l), "mail", taskmw.Payload("id"), opts...)
 	}
 
-	t.Run("of 50 duplicates at once one runs, and all are done", func(t *testing.T) {
+	t.Run("fifty duplicates at once", func(t *testing.T) {
 		t.Parallel()
 		mw, runs := idempotent(t, memLocker(t)), atomic.Int32{}
 		var wg sync.WaitGroup
@@ -50,7 +50,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("a run that failed is run again, and sees its attempt", func(t *testing.T) {
+	t.Run("failed run is run again", func(t *testing.T) {
 		t.Parallel()
 		mw, failed := idempotent(t, memLocker(t)), errors.New("no connection")
 		for want := 1; want <= 3; want++ {
@@ -75,7 +75,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("another payload or type under the same key is archived", func(t *testing.T) { // hazard 60
+	t.Run("another payload or type is archived", func(t *testing.T) { // hazard 60
 		t.Parallel()
 		mw := idempotent(t, memLocker(t))
 		done := func(context.Context, *asynq.Task) error { return nil }
@@ -95,7 +95,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("Fingerprint says what has to be the same", func(t *testing.T) {
+	t.Run("Fingerprint", func(t *testing.T) {
 		t.Parallel()
 		mw := idempotent(t, memLocker(t), taskmw.Fingerprint(taskmw.Payload("cents")))
 		done := func(context.Context, *asynq.Task) error { return nil }
@@ -113,7 +113,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("an empty fingerprint fails for good", func(t *testing.T) {
+	t.Run("empty fingerprint", func(t *testing.T) {
 		t.Parallel()
 		none := func(context.Context, *asynq.Task) (string, error) { return "", nil }
 		err := run(t.Context(), idempotent(t, memLocker(t), taskmw.Fingerprint(none)), `{"id":1}`, mustNotRun(t))
@@ -122,7 +122,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("one inside another that could not run anything leaves nothing unclear", func(t *testing.T) {
+	t.Run("inner one that could not run", func(t *testing.T) {
 		t.Parallel()
 		closed := memLocker(t)
 		if err := closed.Close(t.Context()); err != nil {
@@ -144,7 +144,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("a run that died midway is archived with AtMostOnce, and else run again", func(t *testing.T) {
+	t.Run("run that died midway", func(t *testing.T) {
 		t.Parallel()
 		for _, strict := range []bool{true, false} {
 			var opts []once.Option
@@ -170,7 +170,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("a run whose time was up is archived with AtMostOnce, and one that failed is run again", func(t *testing.T) { // hazard 59
+	t.Run("run that timed out", func(t *testing.T) { // hazard 59
 		t.Parallel()
 		mw := taskmw.Idempotent(newOnce(t, memLocker(t), once.AtMostOnce()), "mail", taskmw.Payload("id"))
 		for name, c := range map[string]struct {
@@ -179,7 +179,7 @@ func TestIdempotent(t *testing.T) {
 			died    bool
 		}{
 			"a call of its own timed out": {`{"id":1}`, func(func()) error { return fmt.Errorf("bank: %w", context.DeadlineExceeded) }, true},
-			"the task's context ended":    {`{"id":2}`, func(cancel func()) error { cancel(); return errors.New("bank: interrupted") }, true},
+			"task's context canceled":     {`{"id":2}`, func(cancel func()) error { cancel(); return errors.New("bank: interrupted") }, true},
 			"it failed":                   {`{"id":3}`, func(func()) error { return errors.New("bank: declined") }, false},
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -195,7 +195,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("a run whose context ends while it waits for a lock runs again, with AtMostOnce too", func(t *testing.T) {
+	t.Run("context canceled while waiting", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			l := memLocker(t)
@@ -214,7 +214,7 @@ func TestIdempotent(t *testing.T) {
 		})
 	})
 
-	t.Run("what was done and could not be recorded is done", func(t *testing.T) {
+	t.Run("done and not recorded", func(t *testing.T) {
 		t.Parallel()
 		o := newOnce(t, memLocker(t))
 		typename, payload := sha256.Sum256([]byte("order:pay")), sha256.Sum256([]byte(`{"id":1}`))
@@ -230,7 +230,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("the handler's answer stands if its lease is lost, or its success cannot be noted", func(t *testing.T) {
+	t.Run("lost lease, success not stored", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			for _, want := range []error{nil, errors.New("half done")} {
@@ -256,13 +256,17 @@ func TestIdempotent(t *testing.T) {
 		})
 	})
 
-	t.Run("a Once that waits says for how long", func(t *testing.T) {
+	t.Run("Once with a wait", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			for _, c := range []struct {
 				opts []once.Option
 				want time.Duration
-			}{{nil, time.Second}, {[]once.Option{once.Acquire(core.Wait(7 * time.Second))}, 7 * time.Second}} {
+			}{
+				{nil, time.Second},
+				{[]once.Option{once.Acquire(core.Wait(7 * time.Second))}, 7 * time.Second},
+				{[]once.Option{once.Acquire(core.Wait(0))}, 0},
+			} {
 				mw := taskmw.Idempotent(newOnce(t, memLocker(t), c.opts...), "mail", taskmw.Payload("id"))
 				begun, finish := make(chan struct{}), make(chan struct{})
 				go func() {
@@ -279,6 +283,9 @@ func TestIdempotent(t *testing.T) {
 					t.Errorf("got %v after %v, want %v", err, waited, c.want)
 				}
 				time.AfterFunc(c.want/2, func() { close(finish) })
+				if c.want == 0 {
+					time.Sleep(time.Millisecond)
+				}
 				if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); err != nil {
 					t.Errorf("got %v", err)
 				}
@@ -286,7 +293,7 @@ func TestIdempotent(t *testing.T) {
 		})
 	})
 
-	t.Run("inside of a Lock a duplicate finds the answer when the lock is free", func(t *testing.T) {
+	t.Run("inside of a Lock", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		lock, mw := locked(t, l, taskmw.Acquire(core.Wait(soon))), idempotent(t, l)
@@ -314,8 +321,8 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// mute is a store that grants, and then neither hears nor notes anything, until
-// it is well again.
+// mute is a store that grants, and then neither hears nor records anything, until it is
+// well again.
 type mute struct {
 	deaf
 	well atomic.Bool

@@ -8,20 +8,20 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a task what is to be locked. An error that matches
-// core.ErrInvalid is the task's own fault: it is archived. After any other the
-// task is tried again. Neither text is stored with the task; an ErrorHandler
-// that unwraps the error finds it.
+// KeyFunc finds in a task the key to lock. An error that matches core.ErrInvalid is the
+// task's own fault: the task is archived. After any other error the task is tried
+// again. Neither text is stored with the task; an ErrorHandler that unwraps the error
+// finds it.
 //
-// The result is one part of the key, without control characters, or several
-// parts with U+001F between them, which is how Join puts them together: parts
-// "a" and "b" under the name "order" lock core.Key("order", "a", "b").
+// The result is one part of the key, without control characters, or several parts with
+// U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
+// lock core.Key("order", "a", "b").
 //
-// ctx is the task's. Outside of an asynq server, in a unit test, it tells
-// nothing of the task.
+// ctx is the task's. Outside of an asynq server, in a unit test, it has no data of the
+// task.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
-// sourceOf is a place in tasks.
+// sourceOf names a place in tasks.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "taskmw", Kind: kind} }
 
 // headed is a task of asynq v0.26.0 and later.
@@ -33,7 +33,7 @@ type headed interface{ Headers() map[string]string }
 func Header(name string) KeyFunc {
 	s := keys.NewSource("taskmw", "header", name)
 	if _, ok := any((*asynq.Task)(nil)).(headed); !ok {
-		panic("taskmw: Header: tasks have headers from asynq v0.26.0 on, and this is an older one")
+		panic("taskmw: Header: tasks have headers since asynq v0.26.0, and this asynq is older")
 	}
 	return func(_ context.Context, t *asynq.Task) (string, error) {
 		value, ok := any(t).(headed).Headers()[name]
@@ -44,8 +44,8 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// TaskID takes the task's ID, which stays the same when the task is tried again
-// or delivered twice. Outside of an asynq server a task has none, and is
+// TaskID takes the key from the task's ID, which stays the same when the task is tried
+// again or delivered twice. Outside of an asynq server a task has no ID, and is
 // refused.
 func TaskID() KeyFunc {
 	s := sourceOf("task ID")
@@ -58,16 +58,16 @@ func TaskID() KeyFunc {
 	}
 }
 
-// Type takes the task's type: tasks of one type run one at a time.
+// Type takes the key from the task's type: tasks of one type run one at a time.
 func Type() KeyFunc {
 	s := sourceOf("task type")
 	return func(_ context.Context, t *asynq.Task) (string, error) { return s.Part(t.Type()) }
 }
 
 // Join makes one key of several, whose parts cannot run into each other:
-// Join(Payload("a"), Payload("b")) under the name "x" locks core.Key("x", a, b).
-// It fails as the first of parts that fails. It panics if there are none, or one
-// is nil.
+// Join(Payload("a"), Payload("b")) under the name "x" locks core.Key("x", a, b). Its
+// KeyFunc fails with the error of the first part that fails. Join panics if there are
+// no parts, or one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("taskmw: Join without parts")

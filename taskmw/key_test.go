@@ -31,8 +31,8 @@ func TestKeys(t *testing.T) {
 		{"parts of which one fails", taskmw.Join(taskmw.Payload("id"), taskmw.TaskID()), "", "known to an asynq server only"},
 		{"parts of which one is empty", taskmw.Join(constant("a"), constant("")), "", "the key is empty"},
 		{"a function", constant("ü{%}"), "order:ü%7B%25%7D", ""},
-		{"a function that gives a control character", constant("a\nb"), "", "the key contains a control character"},
-		{"a key that is too long when escaped", constant(strings.Repeat("%", 200)), "", "the key is too long"},
+		{"function with a control character", constant("a\nb"), "", "the key contains a control character"},
+		{"key too long when escaped", constant(strings.Repeat("%", 200)), "", "the key is too long"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 
-	t.Run("a function's own error is a failure, and its text is not stored", func(t *testing.T) {
+	t.Run("function's own error", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
 			err  error
@@ -73,7 +73,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 
-	t.Run("task types without a handler pass a mux by", func(t *testing.T) {
+	t.Run("task types without a handler", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		mux := asynq.NewServeMux()
@@ -135,14 +135,14 @@ func TestBadArgumentsPanic(t *testing.T) {
 	}
 }
 
-// With an older asynq, Header names the version that it needs. header_test.go has
-// what it finds with a newer one.
+// TestHeader_NamesVersion: with an older asynq, Header names the version that it needs.
+// header_test.go has the cases of a newer one.
 func TestHeader_NamesVersion(t *testing.T) {
 	t.Parallel()
 	_, has := any((*asynq.Task)(nil)).(interface{ Headers() map[string]string })
 	defer func() {
 		text, _ := recover().(string)
-		if has != (text == "") || !has && !strings.HasPrefix(text, "taskmw: Header: tasks have headers from asynq v0.26.0 on") {
+		if has != (text == "") || !has && !strings.HasPrefix(text, "taskmw: Header: tasks have headers since asynq v0.26.0") {
 			t.Errorf("got %q, and tasks have headers: %v", text, has)
 		}
 	}()

@@ -13,25 +13,24 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Lock is a middleware that runs tasks under a lock. It locks core.Key(name,
-// key), with the parts of key if it is made by Join, and further keys that the
-// option Also names. What becomes of a task whose key is busy is said by Busy;
-// the server has to be configured by Configure for that.
+// Lock returns a middleware that runs tasks under a lock. It locks core.Key(name, key),
+// with the parts of key if Join made it, and further keys that the option Also names.
+// Busy says what becomes of a task whose key is busy; that needs a server configured by
+// Configure.
 //
-// The handler runs under the lease's context, derived from that of the task,
-// which ends when the lease is lost. What the handler returns stands, whatever
-// becomes of the lease. The lock is given back when the handler has returned or
-// panicked, and not before: when a task's time is up, asynq delivers it again
-// while the old handler still runs, and the new one waits for it. So that a
-// handler that hangs does not hold the key for ever, a MaxHold of the task's
-// deadline and one TTL is set, see Acquire.
+// The handler runs under the lease's context, derived from that of the task, which is
+// canceled when the lease is lost. The handler's result stands, whatever becomes of the
+// lease. The lock is released when the handler has returned or panicked, and not
+// before: when a task times out, asynq delivers it again while the old handler still
+// runs, and the new one waits for it. A handler that hangs does not hold the key for
+// ever: a MaxHold of the task's deadline and one TTL is set, see Acquire.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has
-// more than 64 bytes, an option is nil or for Idempotent only, or an acquire option is not
-// allowed. The middleware is safe for concurrent use; it can be mounted on a
-// mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
-// that a mux has no handler for pass it by, unless another package's middleware
-// is mounted behind it, through which it cannot see.
+// Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
+// more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire
+// option is not allowed. The middleware is safe for concurrent use. It can be mounted
+// on a mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
+// that a mux has no handler for pass it, unless it cannot see that because a middleware
+// of another package is mounted inside.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if l == nil {
 		panic("taskmw: Lock: the locker is nil")
@@ -78,11 +77,11 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		return notRun(err)
 	}
 	d.begin()
-	// Whatever it fails with, the handler's answer stands; the Locker's observer
-	// is told.
+	// The handler's result stands whatever error Release returns; the Locker's observer
+	// is notified of it.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	if ctx.Err() != nil {
-		return notRun(context.Cause(ctx)) // the server has given the task up meanwhile
+		return notRun(context.Cause(ctx)) // the server has abandoned the task meanwhile
 	}
 	return next.ProcessTask(lease.Context(), t)
 }
@@ -105,15 +104,15 @@ func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
 // unasked is a wait that no caller asks for.
 const unasked = forever - 1
 
-// terms are how a middleware acquires.
+// terms are the settings with which a middleware acquires.
 type terms struct {
 	acquire []core.AcquireOption
-	wait    time.Duration // as core.Wait says, less than 0 if it is not there
+	wait    time.Duration // the time of core.Wait, or less than 0 without it
 	ttl     time.Duration
-	bounded bool // there is a MaxHold
+	bounded bool // whether there is a MaxHold
 }
 
-// termsOf looks through the options. It panics if they are not allowed.
+// termsOf returns the terms of the options. It panics if they are not allowed.
 func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {
@@ -126,7 +125,7 @@ func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 	return terms{opts[:len(opts):len(opts)], wait, ttl, maxHold > 0}
 }
 
-// options are those of one delivery.
+// options returns the options of one delivery.
 func (m *terms) options(b Busy, d *delivery) []core.AcquireOption {
 	opts := make([]core.AcquireOption, 0, len(m.acquire)+3)
 	opts = append(append(opts, m.acquire...), core.Wait(b.patience(d, m.wait)))
@@ -136,8 +135,8 @@ func (m *terms) options(b Busy, d *delivery) []core.AcquireOption {
 	return opts
 }
 
-// middleware has process run each task, or refuse it. A mux calls the result for each
-// task anew, so it keeps nothing.
+// middleware makes process run each task, or refuse it. A mux calls the result for each
+// task anew, so the result has no state.
 func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Handler) error) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		if isNotFound(next) {
@@ -147,9 +146,9 @@ func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Hand
 	}
 }
 
-// isNotFound tells whether h is what a mux has for a task without a handler. To
-// lock those would archive the tasks of a newer program that this one does not
-// know yet, if they have no key.
+// isNotFound reports whether h is the handler of a mux for a task without one. To lock
+// such tasks would archive those of a newer program that this one does not know yet, if
+// they have no key.
 func isNotFound(h asynq.Handler) bool {
 	f, ok := h.(asynq.HandlerFunc)
 	return ok && reflect.ValueOf(f).Pointer() == reflect.ValueOf(asynq.NotFound).Pointer()

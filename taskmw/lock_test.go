@@ -18,12 +18,12 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Without a server, as in a unit test of a handler: asynq tells nothing of the
+// TestLock has no server, as in a unit test of a handler: asynq passes no data of the
 // task, and the middleware does what it can.
 func TestLock(t *testing.T) {
 	t.Parallel()
 
-	t.Run("tasks of one key run one at a time, in all middlewares of that name", func(t *testing.T) {
+	t.Run("one at a time per key", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		first, second := locked(t, l, taskmw.Acquire(core.Wait(soon))), locked(t, l, taskmw.Acquire(core.Wait(soon)))
@@ -52,7 +52,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("the handler's answer is the middleware's, success or failure", func(t *testing.T) {
+	t.Run("handler's result", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		for _, want := range []error{nil, errors.New("no money"), asynq.SkipRetry, asynq.RevokeTask, fmt.Errorf("a lock of mine: %w", core.ErrBusy), context.Canceled} {
@@ -65,7 +65,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("a panic passes, and the key is free", func(t *testing.T) { // hazard 50
+	t.Run("panic frees the key", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		l := memLocker(t)
 		func() {
@@ -81,7 +81,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("a task whose context has ended gives its key back", func(t *testing.T) { // hazard 47
+	t.Run("canceled task releases its key", func(t *testing.T) { // hazard 47
 		t.Parallel()
 		l := memLocker(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -95,7 +95,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("Also locks more keys, in any order", func(t *testing.T) {
+	t.Run("Also", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		mw := taskmw.Lock(l, "account", taskmw.Payload("from"), taskmw.Also(taskmw.Payload("to")), taskmw.Acquire(core.Wait(soon)))
@@ -121,7 +121,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("two limits nest, and the inner one's contention passes the outer", func(t *testing.T) {
+	t.Run("nested locks", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		perUser := taskmw.Lock(l, "user", taskmw.Payload("user"))
@@ -141,7 +141,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("a store that is down is an ordinary failure", func(t *testing.T) {
+	t.Run("store down is a failure", func(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, broken{memstore.New()})
 		err := run(t.Context(), locked(t, l), `{"id":"secret"}`, mustNotRun(t))
@@ -155,10 +155,10 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	t.Run("FailOpen runs a task without its lock where the store is down, and at no other time", func(t *testing.T) {
+	t.Run("FailOpen", func(t *testing.T) {
 		t.Parallel()
 		events := &seen{}
-		told := func() []core.Event { return events.all(core.RanUnlocked) }
+		unlocked := func() []core.Event { return events.all(core.RanUnlocked) }
 		l, want := newLocker(t, broken{memstore.New()}, core.WithObserver(events)), errors.New("no money")
 		err := run(t.Context(), locked(t, l, taskmw.FailOpen()), `{"id":1}`, func(ctx context.Context, _ *asynq.Task) error {
 			if _, found := core.LeaseFromContext(ctx); found || !core.Unlocked(ctx) {
@@ -166,8 +166,8 @@ func TestLock(t *testing.T) {
 			}
 			return want
 		})
-		if err != want || len(told()) != 1 || told()[0].Name != "order" || !errors.Is(told()[0].Err, core.ErrUnavailable) {
-			t.Errorf("got %v, and the observer %v", err, told())
+		if err != want || len(unlocked()) != 1 || unlocked()[0].Name != "order" || !errors.Is(unlocked()[0].Err, core.ErrUnavailable) {
+			t.Errorf("got %v, and the observer %v", err, unlocked())
 		}
 		l = memLocker(t, core.WithObserver(events))
 		mw := locked(t, l, taskmw.FailOpen(), taskmw.Acquire(core.Wait(0)))
@@ -187,12 +187,12 @@ func TestLock(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrClosed) || len(told()) != 1 {
-			t.Errorf("a closed locker: got %v, and the observer %v", err, told())
+		if err := run(t.Context(), mw, `{"id":1}`, mustNotRun(t)); !errors.Is(err, core.ErrClosed) || len(unlocked()) != 1 {
+			t.Errorf("a closed locker: got %v, and the observer %v", err, unlocked())
 		}
 	})
 
-	t.Run("a lease that is lost ends the handler's context, and its answer stands", func(t *testing.T) {
+	t.Run("lost lease", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			for _, want := range []error{nil, errors.New("half done")} {
@@ -211,7 +211,7 @@ func TestLock(t *testing.T) {
 		})
 	})
 
-	t.Run("a hung handler holds its key for a TTL beyond its deadline, or as MaxHold says", func(t *testing.T) {
+	t.Run("hung handler", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			defaults, opts []core.AcquireOption

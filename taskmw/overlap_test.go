@@ -14,17 +14,17 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// hazard 61: asynq delivers a task again while its first handler still runs. TTLs are 30s
-// where a test says nothing else, so what comes soon did not wait for one to run
-// out.
+// TestOverlap is about hazard 61: asynq delivers a task again while its first handler
+// still runs. TTLs are 30 seconds if a test says nothing else, so whatever comes soon
+// did not wait for one to expire.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
-		"after a time-out the retry waits until the old handler returns":        timeOut,
-		"after a shutdown the task runs elsewhere when its handler returns":     shutDown,
-		"a task that waits when its server shuts down runs elsewhere":           shutDownWaiting,
-		"a handler that hangs for ever frees its key after its MaxHold":         hangs,
-		"an Idempotent task that timed out and then succeeded is not run again": timeOutIdempotent,
+		"retry after a time-out":         timeOut,
+		"shutdown while a task runs":     shutDown,
+		"shutdown while a task waits":    shutDownWaiting,
+		"handler that hangs":             hangs,
+		"Idempotent task that timed out": timeOutIdempotent,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,8 +33,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// stuck is a handler that lets its first call ignore the end of its context
-// until release is closed; later calls return at once.
+// stuck is a handler that lets its first call ignore its context until release is
+// closed; later calls return at once.
 type stuck struct {
 	gauge
 	begun, release chan struct{}
@@ -84,7 +84,7 @@ func timeOut(r *rig) {
 	within(r.t, "the task runs", h.begun)
 	eventually(r.t, "the task was delivered again, and found busy, twice", func() bool { return delays.Load() >= 2 })
 	if n := r.task(id).Retried; n != 1 {
-		r.t.Errorf("%d retries are burned, want one by the time-out", n)
+		r.t.Errorf("%d retries are used up, want one by the time-out", n)
 	}
 	close(h.release)
 	r.drained(soon)
@@ -113,7 +113,7 @@ func shutDown(r *rig) {
 	}))
 	eventually(r.t, "another server has the task", func() bool { return delivered.Load() > 0 })
 	if info := r.task(id); info.Retried != 0 {
-		r.t.Errorf("%d retries are burned", info.Retried)
+		r.t.Errorf("%d retries are used up", info.Retried)
 	}
 	close(h.release)
 	r.drained(soon)

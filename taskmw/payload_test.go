@@ -22,9 +22,9 @@ func TestPayload(t *testing.T) {
 	}{
 		{"an integer", "id", `{"x":[1,{"id":2}],"id":42}`, "42", ""},
 		{"a nested string", "order.ref.id", `{"id":1,"order":{"id":2,"ref":{"id":"a:b"}}}`, "a:b", ""},
-		{"a nested field whose object is missing", "order.id", `{"id":1}`, "", `taskmw: the payload field "order" is missing`},
-		{"a field that is repeated in another case", "id", `{"id":1,"Id":2}`, "", `the payload field "id" is there more than once`},
-		{"a string with the separator of parts", "id", `{"id":"a\u001fb"}`, "", "contains a control character"},
+		{"nested field of a missing object", "order.id", `{"id":1}`, "", `taskmw: the payload field "order" is missing`},
+		{"field repeated in another case", "id", `{"id":1,"Id":2}`, "", `the payload field "id" is there more than once`},
+		{"string with the parts' separator", "id", `{"id":"a\u001fb"}`, "", "contains a control character"},
 		{"an empty payload", "id", "", "", "taskmw: the payload is not valid JSON"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

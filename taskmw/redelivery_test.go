@@ -11,14 +11,14 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// A worker in a process of its own is stopped or killed in the middle of its
-// tasks. asynq delivers them again, to a worker of this process; its recovery is
+// TestRedelivery: a worker in a process of its own is stopped or killed in the middle
+// of its tasks. asynq delivers them again, to a worker of this process; its recovery is
 // made to come at once.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 
 	// hazard 61
-	t.Run("of tasks whose worker was stopped, and then goes on, one run has an effect", func(t *testing.T) {
+	t.Run("stopped worker goes on", func(t *testing.T) {
 		t.Parallel()
 		const tasks = 50
 		r := newRig(t)
@@ -54,7 +54,7 @@ func TestRedelivery(t *testing.T) {
 				t.Errorf("task %d: %v effects and refused writes (%v), want 1 and 1", i, got, err)
 			}
 		}
-		// What is enqueued again was done, and stays so.
+		// A task that is enqueued again was done, and stays so.
 		for i := range tasks {
 			r.enqueue("pay", payload(i))
 		}
@@ -66,7 +66,7 @@ func TestRedelivery(t *testing.T) {
 	})
 
 	// hazard 48
-	t.Run("tasks whose worker was killed run again when their locks' TTL is over", func(t *testing.T) {
+	t.Run("killed worker", func(t *testing.T) {
 		t.Parallel()
 		const tasks = 10
 		r := newRig(t)
@@ -94,7 +94,7 @@ func TestRedelivery(t *testing.T) {
 		at := time.Now()
 		for i := range tasks {
 			wg.Go(func() {
-				// As soon as it begins; drained says whether it does.
+				// As soon as it begins; drained reports whether it does.
 				for end := at.Add(soon); time.Now().Before(end) && len(r.list("begun:"+strconv.Itoa(i))) < 2; {
 					time.Sleep(time.Millisecond)
 				}

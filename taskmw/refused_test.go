@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Idempotent outside and Lock inside. hazard 59
+// TestRefusedInside has Idempotent outside and Lock inside. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	attemptIn := func(ctx context.Context) int {
@@ -33,7 +33,7 @@ func TestRefusedInside(t *testing.T) {
 			return taskmw.Idempotent(newOnce(t, l, opts...), "pay", taskmw.Payload("id"))
 		}
 
-		t.Run("on a server, after three busy deliveries the handler's first run is attempt 1"+name, func(t *testing.T) {
+		t.Run("attempt 1 after three busy locks"+name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			l := r.locker()
@@ -61,7 +61,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		t.Run("a store that is down inside, or a key that is bad, is no attempt"+name, func(t *testing.T) {
+		t.Run("store down or bad key inside"+name, func(t *testing.T) {
 			t.Parallel()
 			closed := newLocker(t, memstore.New())
 			if err := closed.Close(t.Context()); err != nil {
@@ -83,7 +83,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		t.Run("a refusal that a middleware in between wraps is no attempt"+name, func(t *testing.T) {
+		t.Run("wrapped refusal"+name, func(t *testing.T) {
 			t.Parallel()
 			l := memLocker(t)
 			release := hold(t, l, "order:1")
@@ -109,7 +109,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		t.Run("a handler that found a lock of its own busy is an attempt"+name, func(t *testing.T) {
+		t.Run("busy lock of the handler"+name, func(t *testing.T) {
 			t.Parallel()
 			pay := outside(t, memLocker(t))
 			for want := 1; want <= 3; want++ {
@@ -125,7 +125,7 @@ func TestRefusedInside(t *testing.T) {
 			}
 		})
 
-		t.Run("what asks for its attempt before a Lock refuses is told the next one"+name, func(t *testing.T) {
+		t.Run("attempt asked before a refusal"+name, func(t *testing.T) {
 			t.Parallel()
 			l := memLocker(t)
 			hold(t, l, "order:1")

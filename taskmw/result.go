@@ -10,26 +10,26 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxResult is the length of the longest result that is kept with a run, in bytes.
+// maxResult is the length of the longest result that is stored with a run, in bytes.
 const maxResult = 256 << 10
 
-// resultVersion is the first byte of a result that is kept. A run without one keeps
+// resultVersion is the first byte of a stored result. A run without a result stores
 // nothing.
 const resultVersion = 1
 
-var errResult = errors.New("taskmw: the kept result has a version that this program does not know")
+var errResult = errors.New("taskmw: the stored result has a version that this program does not know")
 
-// WriteResult writes the result of t as t.ResultWriter().Write(data) does, and notes
+// WriteResult writes the result of t as t.ResultWriter().Write(data) does, and records
 // it for Idempotent, which stores it with the run. A later task under the same key is
 // done with the same result. Only the last result of a run counts.
 //
 // ctx is that of the handler. Without an Idempotent around it, WriteResult only writes.
-// Without a server, as in a unit test, it only notes. Idempotent cannot see what a
+// Without a server, as in a unit test, it only records. Idempotent cannot see what a
 // handler writes to ResultWriter itself: a later task is then done without a result.
 //
 // A result of more than 256 KiB is written to t, and is not stored: later tasks are
-// done without a result. An error is that of the ResultWriter; the result is noted all
-// the same. WriteResult is safe for concurrent use.
+// done without a result. WriteResult is safe for concurrent use. An error is that of
+// the ResultWriter; the result is recorded all the same.
 func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {
 		r.note(data)
@@ -42,15 +42,15 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	return err
 }
 
-// Commit saves the success of the task of ctx, with the result that WriteResult has written, in
-// the caller's own transaction tx, as once.Commit does: its effect and its success are
-// committed together, or neither is. The handler writes the result first, calls Commit as
-// the last statement of the transaction, and commits that. A result that is written after Commit
-// is not stored.
+// Commit stores the success of the task of ctx, with the result that WriteResult has
+// written, in the caller's own transaction tx, as once.Commit does. The handler's
+// effect and its success are committed together, or neither is. The handler writes the
+// result first, calls Commit as the last statement of the transaction, and commits
+// that. A result that is written after Commit is not stored.
 //
-// It fails as once.Commit does, with core.ErrInvalid if there is no Idempotent around the
-// handler. The ctx is not that of a once.Do in the handler: Commit would save the result as the
-// answer of that run.
+// Commit fails as once.Commit does, with core.ErrInvalid if there is no Idempotent
+// around the handler. Do not pass the ctx of a once.Do in the handler: Commit would
+// store the result as the response of that run.
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {
@@ -61,7 +61,7 @@ func Commit(ctx context.Context, tx once.Saver) error {
 
 type resultKey struct{}
 
-// result is that of a run, as far as it was noted.
+// result is the result of a run, as far as it was recorded.
 type result struct {
 	outer *result // of an Idempotent around this one, which has the same
 
@@ -69,7 +69,7 @@ type result struct {
 	kept once.Answer
 }
 
-// noting returns a context in which WriteResult notes for the result, too.
+// noting returns a context in which WriteResult also records for the result.
 func noting(ctx context.Context) (context.Context, *result) {
 	r := &result{}
 	r.outer, _ = ctx.Value(resultKey{}).(*result)
@@ -88,7 +88,7 @@ func (r *result) note(data []byte) {
 	}
 }
 
-// answer is what is stored of the run.
+// answer returns the once.Answer of the run.
 func (r *result) answer() once.Answer {
 	r.mu.Lock()
 	defer r.mu.Unlock()

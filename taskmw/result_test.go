@@ -64,7 +64,8 @@ func TestWriteResult(t *testing.T) {
 	}
 }
 
-// An Idempotent around another one stores what the inner one replays.
+// TestWriteResult_ReplayedInside: an Idempotent around another one stores the result
+// that the inner one replays.
 func TestWriteResult_ReplayedInside(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)
@@ -88,7 +89,8 @@ func TestWriteResult_ReplayedInside(t *testing.T) {
 	}
 }
 
-// A result of a later version of the kit is an error and not a further run.
+// TestWriteResult_UnknownVersion: a result of a later version of the kit is an error
+// and not a further run.
 func TestWriteResult_UnknownVersion(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

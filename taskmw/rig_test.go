@@ -26,8 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable()                              // Redis clients tell of every server that a test has ended
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // Redis clients log every server that a test has stopped
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // soon is a deadline for what should not take long, on a busy machine.
 const soon = 30 * time.Second
 
-// tick is how often the servers of these tests take up what was rescheduled.
+// tick is the interval in which the servers of these tests take up rescheduled tasks.
 const tick = 100 * time.Millisecond
 
 // rig is a Redis for asynq and for locks.
@@ -56,7 +56,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{t, server, db, asynq.NewClientFromRedisClient(db), asynq.NewInspectorFromRedisClient(db)}
 }
 
-// config is that of a server which does not let tests wait.
+// config returns the configuration of a server that does not keep tests waiting.
 func config() asynq.Config {
 	return asynq.Config{
 		Concurrency:              8,
@@ -67,7 +67,7 @@ func config() asynq.Config {
 	}
 }
 
-// locker is one of a process of its own.
+// locker returns the Locker of a process of its own.
 func (r *rig) locker(opts ...core.Option) *core.Locker {
 	r.t.Helper()
 	store, err := redisstore.New(testclient.Redis(r.t, r.server.Addr))
@@ -130,7 +130,7 @@ func (r *rig) enqueue(typename, payload string, opts ...asynq.Option) string {
 	return info.ID
 }
 
-// task is what the queue knows of a task, nil if it is done.
+// task returns what the queue knows of a task, or nil if it is done.
 func (r *rig) task(id string) *asynq.TaskInfo {
 	r.t.Helper()
 	info, err := r.queue.GetTaskInfo("default", id)
@@ -155,7 +155,7 @@ func (r *rig) drained(within time.Duration) {
 	})
 }
 
-// archived is how many tasks were given up.
+// archived returns the number of archived tasks.
 func (r *rig) archived() int {
 	r.t.Helper()
 	q, err := r.queue.GetQueueInfo("default")
@@ -177,7 +177,7 @@ func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	return release
 }
 
-// isFree tells whether key is free.
+// isFree reports whether key is free.
 func isFree(t *testing.T, l *core.Locker, key string) bool {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -210,7 +210,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// run has a middleware run a task with this payload, without a server.
+// run makes a middleware run a task with this payload, without a server.
 func run(ctx context.Context, mw asynq.MiddlewareFunc, payload string, h asynq.HandlerFunc) error {
 	return mw(h).ProcessTask(ctx, asynq.NewTask("order:pay", []byte(payload)))
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Three replicas that each run a scheduler and a server: each tick brings three
-// tasks, of which one runs.
+// TestScheduledJob has three replicas that each run a scheduler and a server: each tick
+// brings three tasks, of which one runs.
 func TestScheduledJob(t *testing.T) {
 	t.Parallel()
 	for name, policy := range map[string]taskmw.Busy{"skip": taskmw.Skip, "drop": taskmw.Drop} {
-		t.Run("a job that three replicas schedule runs once a tick, by "+name, func(t *testing.T) {
+		t.Run("three replicas, "+name, func(t *testing.T) {
 			t.Parallel()
 			const every, keep, rounds = 2 * time.Second, time.Second, 5
 			r, s := newRig(t), &schedule{every: every, keep: keep}
@@ -72,7 +72,7 @@ func TestScheduledJob(t *testing.T) {
 	}
 }
 
-// schedule is what became of the tasks of each tick.
+// schedule records the tasks of each tick.
 type schedule struct {
 	every, keep time.Duration
 	good        int // ticks of the rounds before this
@@ -83,23 +83,23 @@ type schedule struct {
 	runs  []runAt // of all rounds
 }
 
-// outcome is that of one tick.
+// outcome has the result of one tick.
 type outcome struct {
 	delivered, runs int
 	late            bool // by so much that KeepFor does not suffice
 }
 
-// runAt is when a task was delivered that ran, and when that began.
+// runAt has the times at which a task was delivered and began.
 type runAt struct{ delivered, began time.Time }
 
-// begin begins a round.
+// begin starts a round.
 func (s *schedule) begin(start time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.start, s.ticks = start, map[int]*outcome{}
 }
 
-// tick is the one of that time, under the mutex.
+// tick returns the tick of that time, under the mutex.
 func (s *schedule) tick(at time.Time) *outcome {
 	n := int(at.Sub(s.start) / s.every)
 	if s.ticks[n] == nil {

@@ -17,20 +17,20 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// Servers of asynq on a redis-server.
+// TestServer has servers of asynq on a redis-server.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
-		"tasks of one account run one at a time on three servers":           serial,
-		"contention uses no retry, and no error handler is called":          unburned,
-		"a busy task without retries waits, and is not archived":            lastAttempt,
-		"a last attempt whose key stays busy is archived, and that is told": lastAttemptFails,
-		"each policy does what it says":                                     eachPolicy,
-		"a server without Configure burns retries, and says so once":        unconfigured,
-		"tasks with bad keys are archived at once":                          badKeys,
-		"a lock store that is down is an ordinary failure":                  storeDown,
-		"a handler whose key was deleted is told, and its answer stands":    keyDeleted, // hazard 38
-		"task IDs are keys on a server":                                     taskIDs,
+		"three servers":                   serial,
+		"contention uses no retry":        unburned,
+		"busy task without retries waits": lastAttempt,
+		"last attempt, key stays busy":    lastAttemptFails,
+		"each policy":                     eachPolicy,
+		"server without Configure":        unconfigured,
+		"tasks with bad keys":             badKeys,
+		"store down is a failure":         storeDown,
+		"deleted key":                     keyDeleted, // hazard 38
+		"task IDs":                        taskIDs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +49,7 @@ func serial(r *rig) {
 		defer inside[n].leave()
 		all.enter()
 		defer all.leave()
-		// A naive ledger, which loses what two write at once.
+		// The ledger is naive: it loses writes that overlap.
 		balance, err := r.db.Get(ctx, fmt.Sprintf("balance:%d", n)).Int()
 		if err != nil && balance != 0 {
 			return err
@@ -76,11 +76,11 @@ func serial(r *rig) {
 }
 
 func unburned(r *rig) {
-	var told atomic.Int32
+	var handled atomic.Int32
 	var delays atomic.Int32
 	cfg := config()
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
-		told.Add(1)
+		handled.Add(1)
 		r.t.Errorf("the ErrorHandler heard of %v", err)
 	})
 	cfg = taskmw.Configure(cfg)
@@ -138,7 +138,7 @@ func lastAttempt(r *rig) {
 	}))
 	first := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0))
 	eventually(r.t, "the task is delivered", func() bool { return waiting.Load() == 1 })
-	// A task with retries is refused at once, so the other would have been.
+	// A task with retries is refused at once, so the other one would have been.
 	second := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(1))
 	eventually(r.t, "the other is rescheduled", func() bool { return waiting.Load() >= 4 })
 	if a, b := r.task(first), r.task(second); a.State != asynq.TaskStateActive || b.Retried != 0 {
@@ -155,13 +155,13 @@ func lastAttempt(r *rig) {
 
 func lastAttemptFails(r *rig) {
 	hold(r.t, r.locker(), "order:secret")
-	told := make(chan error, 9)
+	handled := make(chan error, 9)
 	cfg := config()
-	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { told <- err })
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { handled <- err })
 	r.serve(taskmw.Configure(cfg), locked(r.t, r.locker())(mustNotRun(r.t)))
 	id := r.enqueue("pay", `{"id":"secret"}`, asynq.MaxRetry(0), asynq.Timeout(2*time.Second))
-	if err := within(r.t, "the ErrorHandler is told", told); !errors.Is(err, core.ErrBusy) {
-		r.t.Errorf("told of %v", err)
+	if err := within(r.t, "the ErrorHandler is called", handled); !errors.Is(err, core.ErrBusy) {
+		r.t.Errorf("the ErrorHandler got %v", err)
 	}
 	r.drained(soon)
 	if info := r.task(id); info.State != asynq.TaskStateArchived || strings.Contains(info.LastErr, "secret") {
@@ -173,12 +173,12 @@ func eachPolicy(r *rig) {
 	l := r.locker()
 	hold(r.t, l, "order:1")
 	var mu sync.Mutex
-	told := map[string]error{}
+	handled := map[string]error{}
 	cfg := config()
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, task *asynq.Task, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		told[task.Type()] = err
+		handled[task.Type()] = err
 	})
 	mux := asynq.NewServeMux()
 	ids := map[string]string{}
@@ -190,7 +190,7 @@ func eachPolicy(r *rig) {
 	for name, want := range map[string]struct {
 		state   asynq.TaskState
 		retried int
-		told    bool
+		handled bool
 	}{
 		"reschedule": {asynq.TaskStateRetry, 0, false},
 		"wait":       {asynq.TaskStateRetry, 0, false},
@@ -202,16 +202,16 @@ func eachPolicy(r *rig) {
 			return info != nil && info.State == want.state && info.Retried == want.retried
 		})
 		mu.Lock()
-		if err := told[name]; (err != nil) != want.told || err != nil && !errors.Is(err, core.ErrBusy) {
-			r.t.Errorf("%s: the ErrorHandler was told %v", name, err)
+		if err := handled[name]; (err != nil) != want.handled || err != nil && !errors.Is(err, core.ErrBusy) {
+			r.t.Errorf("%s: the ErrorHandler got %v", name, err)
 		}
 		mu.Unlock()
 	}
 	eventually(r.t, "the dropped task is gone", func() bool { return r.task(ids["drop"]) == nil })
 	mu.Lock()
 	defer mu.Unlock()
-	if told["drop"] != nil {
-		r.t.Errorf("drop: the ErrorHandler was told %v", told["drop"])
+	if handled["drop"] != nil {
+		r.t.Errorf("drop: the ErrorHandler got %v", handled["drop"])
 	}
 }
 
@@ -221,20 +221,20 @@ func unconfigured(r *rig) {
 	hold(r.t, l, "order:1")
 	r.serve(config(), locked(r.t, l, taskmw.Acquire(core.Wait(0)))(mustNotRun(r.t)))
 	id := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(1000))
-	eventually(r.t, "two retries are burned", func() bool { return r.task(id).Retried >= 2 })
+	eventually(r.t, "two retries are used up", func() bool { return r.task(id).Retried >= 2 })
 	if misused := events.all(core.Misused); len(misused) != 1 || misused[0].Name != "order" || !strings.Contains(misused[0].Err.Error(), "taskmw.Configure") {
-		r.t.Errorf("told %v", misused)
+		r.t.Errorf("got the events %v", misused)
 	}
 }
 
 func badKeys(r *rig) {
-	told := make(chan error, 9)
+	handled := make(chan error, 9)
 	cfg := config()
-	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { told <- err })
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { handled <- err })
 	r.serve(taskmw.Configure(cfg), locked(r.t, r.locker())(mustNotRun(r.t)))
 	id := r.enqueue("pay", `{"id":"secret\u0007"}`)
-	if err := within(r.t, "the ErrorHandler is told", told); !errors.Is(err, core.ErrInvalid) {
-		r.t.Errorf("told of %v", err)
+	if err := within(r.t, "the ErrorHandler is called", handled); !errors.Is(err, core.ErrInvalid) {
+		r.t.Errorf("the ErrorHandler got %v", err)
 	}
 	r.drained(soon)
 	info := r.task(id)
@@ -253,7 +253,7 @@ func storeDown(r *rig) {
 	})))
 	locks.server.Kill()
 	id := r.enqueue("pay", `{"id":"secret"}`, asynq.MaxRetry(1000))
-	eventually(r.t, "retries are burned", func() bool { return r.task(id).Retried >= 2 })
+	eventually(r.t, "retries are used up", func() bool { return r.task(id).Retried >= 2 })
 	if info := r.task(id); strings.Contains(info.LastErr, "secret") || ran.Load() != 0 {
 		r.t.Errorf("%q, ran %d times", info.LastErr, ran.Load())
 	}
@@ -276,7 +276,7 @@ func keyDeleted(r *rig) {
 			return nil
 		})))
 	r.enqueue("pay", `{"id":1}`)
-	if cause := within(r.t, "the handler's context has ended", ended); !errors.Is(cause, core.ErrLost) {
+	if cause := within(r.t, "the handler's context is done", ended); !errors.Is(cause, core.ErrLost) {
 		r.t.Errorf("the cause is %v", cause)
 	}
 	r.drained(soon)

@@ -68,7 +68,8 @@ func OfHold(e core.Event, id string) core.Event { return engine.OfHold(e, id) }
 // acquire is refused as invalid or closed.
 func Report(e *core.Event) core.AcquireOption { return engine.Report(e) }
 
-// Terms returns how o claims its runs: its Locker and its acquire options.
+// Terms returns the Locker of o and the acquire options with which o claims its runs, without
+// the default core.Wait(0). So an adapter can have another default.
 func Terms(o *once.Once) (*core.Locker, []core.AcquireOption) { return runs.Terms(o) }
 
 // WithLabel returns o with another name for its calls in messages and events, in place of

@@ -480,7 +480,7 @@ func TestSweep(t *testing.T) {
 		acquire(t, s, run)
 		for range 10 {
 			time.Sleep(11 * time.Second)
-			if raised := m.floor; raised > 0 && raised < last && m.deletes > 0 {
+			if raised := m.floor; raised > 0 && raised < last && m.deleted > 0 {
 				t.Error("an entry was deleted before the floor was raised to its token")
 			}
 			c := claim("pace")
@@ -488,8 +488,8 @@ func TestSweep(t *testing.T) {
 			release(t, s, c, nil)
 			synctest.Wait()
 		}
-		if m.deletes < 50 || len(m.entries) > 4 {
-			t.Errorf("got %d deleted, %d left, want 50 deleted", m.deletes, len(m.entries))
+		if m.deleted < 50 || len(m.entries) > 4 {
+			t.Errorf("got %d deleted, %d left, want 50 deleted", m.deleted, len(m.entries))
 		}
 		if ok, err := m.Save(t.Context(), "key 0", late, late); ok || err != nil {
 			t.Errorf("a late write over an entry that was deleted: got %v, %v, want false", ok, err)
@@ -507,6 +507,131 @@ func TestSweep(t *testing.T) {
 		}
 		busy(t, s, claim("held"))
 	})
+}
+
+// TestSweep_Pages shows that a page of entries is deleted in one step, and that processes
+// do not delete the same pages.
+func TestSweep_Pages(t *testing.T) {
+	t.Parallel()
+	for name, processes := range map[string]int{"one process": 1, "four processes": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const keys, page = 10_000, 1_000
+				m := newMemory()
+				stores := make([]*casstore.Store, processes)
+				for i := range stores {
+					stores[i] = newStore(t, m)
+				}
+				for i := range keys {
+					c := claim(fmt.Sprint("key ", i))
+					c.TTL = time.Second
+					if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
+						t.Fatalf("got %v and %v, want an entry", ok, err)
+					}
+				}
+				for range 10 {
+					time.Sleep(11 * time.Second)
+					for _, s := range stores {
+						c := claim("pace")
+						c.TTL = time.Hour
+						acquire(t, s, c)
+						release(t, s, c, nil)
+					}
+					synctest.Wait()
+				}
+				if m.deleted != keys || len(m.entries) != 1 {
+					t.Errorf("got %d deleted, %d left, want %d deleted", m.deleted, len(m.entries), keys)
+				}
+				// The first page of each process may be that of another one.
+				if most := keys/page + 3*(processes-1); m.deletes > most || m.doomed > most*page {
+					t.Errorf("got %d steps with %d entries, want %d steps at most", m.deletes, m.doomed, most)
+				}
+			})
+		})
+	}
+}
+
+// TestSweep_Slow shows that a sweep that runs out of time continues ten seconds later, not
+// after a minute.
+func TestSweep_Slow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 10_000
+		m := newMemory()
+		s := newStore(t, &slow{m})
+		for i := range keys {
+			c := claim(fmt.Sprint("key ", i))
+			c.TTL = time.Second
+			if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
+				t.Fatalf("got %v and %v, want an entry", ok, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for range 50 {
+			c := claim("pace")
+			c.TTL = time.Hour
+			acquire(t, s, c)
+			release(t, s, c, nil)
+			time.Sleep(time.Second)
+		}
+		if m.deleted != keys {
+			t.Errorf("got %d deleted in 50 s, want %d", m.deleted, keys)
+		}
+	})
+}
+
+// slow is a memory that takes its time to find entries.
+type slow struct{ *memory }
+
+func (s *slow) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
+	time.Sleep(700 * time.Millisecond)
+	return s.memory.Dead(ctx, most)
+}
+
+// TestSweep_WrittenMeanwhile shows that an entry that is written after the sweep has read
+// it stays.
+func TestSweep_WrittenMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		c := claim("key")
+		s := newStore(t, &late{m, func() {
+			if _, ok, err := m.Take(t.Context(), c, 77); !ok || err != nil {
+				t.Errorf("got %v and %v, want a grant", ok, err)
+			}
+		}})
+		before := claim("key")
+		before.TTL, c.TTL = time.Second, time.Hour
+		acquire(t, s, before)
+		for range 10 {
+			time.Sleep(11 * time.Second)
+			pace := claim("pace")
+			acquire(t, s, pace)
+			synctest.Wait() // for the sweep
+			release(t, s, pace, nil)
+		}
+		if m.doomed == 0 {
+			t.Fatal("nothing was swept")
+		}
+		if got := m.entry("key"); got.Version != 77 {
+			t.Errorf("got version %d, want the entry that was written", got.Version)
+		}
+	})
+}
+
+// late is a memory that another client writes to before entries are deleted, once.
+type late struct {
+	*memory
+	write func()
+}
+
+func (l *late) Delete(ctx context.Context, items []casstore.Item) (int, error) {
+	if l.write != nil {
+		l.write()
+		l.write = nil
+	}
+	return l.memory.Delete(ctx, items)
 }
 
 // TestClockSetBack_Refused shows that after the clock was set back a hold lasts no

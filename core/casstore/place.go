@@ -34,7 +34,8 @@ type Place interface {
 	//   - If old.Version is 0, there must be no entry. A place that deletes entries must
 	//     still have old.Floor too.
 	//   - In a place with replicas, old.Now must be the time, or one up to a second ago: that of
-	//     a replica may be any other, and nothing may last by it.
+	//     a replica may be any other, and nothing may last by it. A long e.Value may take more
+	//     time on its way, as another second for 32 MiB.
 	//
 	// Save keeps e.Version with the entry, so that a later Load returns it, even in a
 	// place that counts changes by itself. If one of these conditions is not met, Save
@@ -192,7 +193,8 @@ type Sweeper interface {
 	// before it deletes an entry with that token.
 	Raise(ctx context.Context, token uint64) error
 
-	// Delete deletes the entry of key if it still has the version of old, and reports
-	// whether it did.
-	Delete(ctx context.Context, key string, old Entry) (bool, error)
+	// Delete deletes each of the entries that still has the version of its item, in as few
+	// steps as it can, and returns how many it has deleted. It leaves out an entry that another
+	// client has locked. There are at most 1,000, of different keys.
+	Delete(ctx context.Context, items []Item) (deleted int, err error)
 }

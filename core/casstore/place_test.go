@@ -18,7 +18,8 @@ type memory struct {
 	watches map[watched][]chan struct{}
 	skew    time.Duration // of its clock
 
-	loads, saves, lost, usual, extends, deletes int // counters
+	// counters: doomed counts the items of all deletes, and deleted those that were deleted
+	loads, saves, lost, usual, extends, deletes, doomed, deleted int
 }
 
 type watched struct{ key, lease string }
@@ -196,15 +197,19 @@ func (m *memory) Raise(_ context.Context, token uint64) error {
 	return nil
 }
 
-func (m *memory) Delete(_ context.Context, key string, old casstore.Entry) (bool, error) {
+func (m *memory) Delete(_ context.Context, items []casstore.Item) (deleted int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.entries[key].Version != old.Version {
-		return false, nil
-	}
 	m.deletes++
-	delete(m.entries, key)
-	return true, nil
+	m.doomed += len(items)
+	for _, i := range items {
+		if m.entries[i.Key].Version == i.Version {
+			deleted++
+			delete(m.entries, i.Key)
+		}
+	}
+	m.deleted += deleted
+	return deleted, nil
 }
 
 // bare is a place of two methods.

@@ -59,16 +59,22 @@ func (s *Store) sweep() {
 }
 
 // sweepAll deletes dead entries below the floor, raises the floor for the next time, and
-// reports whether something is left. An error ends it: a later sweep does the rest.
+// reports whether something is left. An error ends it: a later sweep does the rest. A page
+// of which another process has deleted most ends it too: that process deletes the next
+// pages.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling
 	for {
 		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, sweepPage) })
-		if err != nil || len(items) == 0 {
+		switch {
+		case err != nil:
+			return ctx.Err() != nil // its time was too short for all
+		case len(items) == 0:
 			return false
 		}
-		deleted, highest := 0, uint64(0)
+		var gone []Item
+		var highest uint64
 		for _, item := range items {
 			now := time.UnixMicro(item.Now.UnixMicro())
 			item.Now = now
@@ -80,10 +86,14 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 				highest = max(highest, state.Token, uint64(now.UnixMicro()))
 				continue
 			}
-			if _, err := do(ctx, s, func(ctx context.Context) (bool, error) { return w.place.Delete(ctx, item.Key, item.Entry) }); err != nil {
+			gone = append(gone, item)
+		}
+		deleted := 0
+		if len(gone) > 0 {
+			deleted, err = do(ctx, s, func(ctx context.Context) (int, error) { return w.place.Delete(ctx, gone) })
+			if err != nil {
 				return true
 			}
-			deleted++
 		}
 		if highest > 0 {
 			_, err := do(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.place.Raise(ctx, highest) })
@@ -92,8 +102,11 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 			}
 			return true
 		}
-		if deleted == 0 || len(items) < sweepPage {
+		switch {
+		case len(gone) == 0 || len(items) < sweepPage:
 			return false
+		case deleted < len(gone)/2:
+			return true
 		}
 	}
 }

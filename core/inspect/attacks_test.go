@@ -118,7 +118,8 @@ func TestNoURLHasAKey(t *testing.T) {
 	})
 }
 
-// What a page of another site can send or read as JSON is nothing.
+// TestOtherSitesGetNothingAsJSON: a page of another site can neither send a change nor
+// read anything as JSON.
 func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	t.Parallel()
 	st := memstore.New()
@@ -171,7 +172,7 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 		}
 	}
 	// A browser asks first whether a site may send JSON or another method, and reads
-	// nothing that it is not told to.
+	// nothing that it is not allowed to.
 	for _, a := range []answer{
 		get(h, "view=revoke&format=json", foreign, func(r *http.Request) {
 			r.Method = "OPTIONS"
@@ -198,13 +199,13 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	}
 }
 
-// allowed tells whether a key can have a byte: not those of control characters, braces,
-// and what UTF-8 never has.
+// allowed reports whether a key can have a byte: not those of control characters,
+// braces, and bytes that UTF-8 never has.
 func allowed(b byte) bool {
 	return b >= 0x20 && b != 0x7f && b != '{' && b != '}' && b != 0xc0 && b != 0xc1 && b < 0xf5
 }
 
-// wholeKeys are keys of 512 bytes, which have every byte that a key can have.
+// wholeKeys returns keys of 512 bytes, which have every byte that a key can have.
 func wholeKeys(t *testing.T) (keys []string) {
 	t.Helper()
 	var runes []rune
@@ -244,7 +245,7 @@ func wholeKeys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// keysOf are the keys that a page shows.
+// keysOf returns the keys that a page shows.
 func keysOf(body string) (keys []string) {
 	for _, k := range regexp.MustCompile(`<code class="key">(.*?)</code>`).FindAllStringSubmatch(body, -1) {
 		keys = append(keys, html.UnescapeString(k[1]))
@@ -254,7 +255,7 @@ func keysOf(body string) (keys []string) {
 
 func invisible(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
 
-func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
+func TestEveryByteOfAKey(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, s core.Store) {
 		h := inspect.Handler(newInspector(t, s), all("ann"))
@@ -309,7 +310,7 @@ func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 		}
 		for b := range 256 {
 			if b == '{' || b == '}' {
-				continue // some stores take them
+				continue // some stores allow them
 			}
 			key, code := "x:"+string([]byte{byte(b)}), http.StatusBadRequest
 			if allowed(byte(b)) && b < 0x80 {
@@ -322,9 +323,10 @@ func TestEveryByteOfAKeyIsFoundAndListed(t *testing.T) {
 	})
 }
 
-// Two operators take one of two readers away, one by revoke and one by release: the other
-// is told that it is gone, and the other reader is not touched.
-func TestTwoOperatorsTakeOneOfTwoReaders(t *testing.T) {
+// TestTwoOperatorsOneReader: two operators take one of two readers away, one by revoke
+// and one by release. One of them gets the error that it is gone, and the other reader
+// is not touched.
+func TestTwoOperatorsOneReader(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, st core.Store) {
 		h := inspect.Handler(newInspector(t, st), all("ann"))
@@ -350,7 +352,7 @@ func TestTwoOperatorsTakeOneOfTwoReaders(t *testing.T) {
 			}
 			did.want(t, 200)
 			if s := late.want(t, http.StatusConflict).json(t); s.Error != "There is no such hold any more. Nothing has changed." {
-				t.Fatalf("the other one is told %q", s.Error)
+				t.Fatalf("the other one got %q", s.Error)
 			}
 			if x := st.Extend(t.Context(), []store.Claim{gone, stays}); !errors.Is(x[0].Err, core.ErrLost) || x[1].Err != nil {
 				t.Fatalf("the hold that was taken: %v; the other one: %v", x[0].Err, x[1].Err)

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// screens is an environment variable: a directory that the pictures are written to.
+// screens is an environment variable: a directory for the pictures.
 const screens = "LOCKKIT_SCREENSHOTS"
 
 // site is the page in a real browser. Its name is one that a browser does not trust, so
@@ -49,7 +49,7 @@ func openSite(t *testing.T, b *testserver.Browser, page http.Handler) *site {
 	return s
 }
 
-// calm checks what has to be so of every page, and takes its picture.
+// calm checks what has to hold on every page, and takes its picture.
 func (s *site) calm(name string) {
 	s.t.Helper()
 	if said := s.Complaints(); len(said) > 0 {
@@ -136,7 +136,7 @@ func TestBrowser(t *testing.T) {
 	stranger := openSite(t, browser, inspect.Handler(in))
 	stranger.calm("stranger now")
 	stranger.wantText("the stranger's page", "ledger", "1d2h", "exclusive", "payments 1.4.2 on node-7.example.com, PID 4711", in.Digest("order:4711"))
-	stranger.Click("table button") // of the oldest that has a key
+	stranger.Click("table button") // of the oldest lock that has a key
 	stranger.wantText("the stranger's lock", lease.ID(), "exclusive", "Waiters")
 	stranger.calm("stranger lock")
 	if page := browser.Run("return document.documentElement.outerHTML").(string); strings.Contains(page, "order:4711") || browser.Count("form[action='?view=revoke'],form[action='?view=release']") != 0 {
@@ -195,7 +195,7 @@ func TestBrowser(t *testing.T) {
 	}
 	<-lease.Context().Done()
 	if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
-		t.Errorf("the holder is told %v", cause)
+		t.Errorf("the holder got the cause %v", cause)
 	}
 	stopWaiting()
 	<-waiting

@@ -39,8 +39,8 @@ func ExampleNew() {
 	// true
 }
 
-// The page for every visitor of this server: names and digests, no keys, no
-// buttons. Only this machine can.
+// The page for every visitor of this server: names and digests, no keys, no buttons.
+// Only this machine can open it.
 func ExampleHandler() {
 	in, err := inspect.New(memstore.New()) // the store of the service
 	if err != nil {
@@ -50,11 +50,11 @@ func ExampleHandler() {
 	go http.ListenAndServe("127.0.0.1:9090", nil)
 }
 
-// operator is what the service's own login says of a request.
+// operator returns the operator of a request, as the service's own login reports it.
 func operator(*http.Request) (name string, admin bool) { return "", false }
 
-// A page in a gin group, with keys and buttons for administrators, and a log of what
-// they do that has to be written first.
+// A page in a gin group, with keys and buttons for administrators, and a log of their
+// changes that has to be written first.
 func ExampleAllow() {
 	in, err := inspect.New(memstore.New(), inspect.Observer(core.SlogObserver(nil)))
 	if err != nil {

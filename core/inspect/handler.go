@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// Action is what a request to a Handler wants to do, and has to be allowed.
+// Action is an action of a request to a Handler, which has to be allowed.
 type Action int
 
 // The actions.
@@ -30,7 +30,7 @@ const (
 
 var actions = [...]string{View: "view", ShowKeys: "show keys", RevokeHold: "revoke", ReleaseNow: "release now"}
 
-// String is the action in words.
+// String returns the action in words.
 func (a Action) String() string {
 	if a <= 0 || int(a) >= len(actions) {
 		return "unknown"
@@ -38,48 +38,49 @@ func (a Action) String() string {
 	return actions[a]
 }
 
-// Entry is a change that is about to be made.
+// Entry describes a change that is about to be made.
 type Entry struct {
 	Action Action // RevokeHold or ReleaseNow
-	Who    string // as Allow has said
+	Who    string // as Allow has returned it
 	Name   string // of the lock
-	Key    string // it can be a customer's data: mind that where Entry is kept
+	Key    string // it can be a customer's data: mind that where Entry is stored
 	Hold   string // ID of the hold
 }
 
 // HandlerOption is a setting of Handler.
 type HandlerOption func(*handler)
 
-// Allow has f decide on each action of each request: an error refuses it, and the
-// operator's name is for Audit. f is asked for View first, and for the other actions also to know
-// which buttons to show, so it should be quick; it may be called by several goroutines.
-// The text of its error is not shown. f decides by what the request carries: Handler
-// itself knows no users, and looks at no Host.
+// Allow makes f decide on each action of each request: an error refuses it, and the
+// operator's name is for Audit. By default every caller has View and nothing else, so
+// mount a Handler behind a login.
 //
-// Without Allow every caller has View and nothing else, so mount a Handler behind a login.
+// f is called for View first, and for the other actions also to find out which buttons
+// to show, so it should be quick. Several goroutines may call it. The text of its error
+// is not shown. f decides by what the request carries: Handler itself knows no users,
+// and checks no Host.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
 	return func(h *handler) { h.allow = f }
 }
 
-// Audit has f called before each change, after Allow. An error vetoes the change; its
-// text is not shown. Whether the hold was still there is not known yet: Observer of New
-// is told of what has been done.
+// Audit calls f before each change, after Allow. An error vetoes the change; its text
+// is not shown. Whether the hold was still there is not known yet: Observer of New is
+// notified of changes that were made.
 func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 	return func(h *handler) { h.audit = f }
 }
 
-// Handler is the Inspector as a page. It uses no script, and answers the same as JSON
-// where the query has format=json, with the same rights.
+// Handler returns the Inspector as a page. It uses no script. If the query has
+// format=json, it responds with the same as JSON, with the same rights.
 //
 // It can be mounted anywhere, at a path with or without a slash at its end, stripped or
-// not, and behind a proxy that adds a prefix: it looks at the query only, and its links
-// have nothing else. Keys are never in a URL: they are asked for by forms, which are
-// refused if they come from another origin (http.CrossOriginProtection).
+// not, and behind a proxy that adds a prefix: it uses the query only, and its links
+// have nothing else. Keys are never in a URL. They are sent by forms, which are refused
+// if they come from another origin (http.CrossOriginProtection).
 //
-// A list walks over the store, so there is one at a time for each Handler; a second one
-// waits some seconds for it, and is refused with 429 then.
+// A list walks over the store, so each Handler makes one at a time. A second one waits
+// up to 3 seconds for the first, and is then refused with 429.
 //
-// It panics if an option is nil.
+// Handler panics if an option is nil.
 func Handler(in *Inspector, opts ...HandlerOption) http.Handler {
 	h := &handler{in: in, seal: newSeal(in), lists: make(chan struct{}, 1)}
 	for _, o := range opts {
@@ -104,11 +105,11 @@ type handler struct {
 var style []byte
 
 const (
-	maxForm   = 16 << 10 // bytes; a key has 512, which three bytes of a form each can stand for
-	mostRows  = 100      // of a page
+	maxForm   = 16 << 10 // bytes; a key has 512, and a form can need three bytes for each
+	mostRows  = 100      // rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // for another request's list
-	listWalk  = 2 * time.Second // over what is no lock, before the page says so
+	listWalk  = 2 * time.Second // over entries that are no lock, before the page says so
 	retryNext = 2               // seconds
 )
 
@@ -124,7 +125,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Frame-Options", "DENY")
 	head.Set("Cross-Origin-Resource-Policy", "same-origin")
 	// Under "no-referrer" a browser sends forms with "Origin: null", which is refused
-	// where there is no HTTPS, and so no Sec-Fetch-Site. URLs have no keys.
+	// without HTTPS, because there is no Sec-Fetch-Site then. URLs have no keys.
 	head.Set("Referrer-Policy", "same-origin")
 
 	view := r.URL.Query().Get("view")
@@ -167,7 +168,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, r, p)
 }
 
-// view is a page, by the methods that it takes.
+// view is a page, with the methods that it allows.
 type view struct {
 	get, post bool
 	show      func(h *handler, ctx context.Context, r *http.Request, p *page)
@@ -191,7 +192,7 @@ var views = map[string]view{
 	"release": {post: true, show: (*handler).release},
 }
 
-// may tells whether the request may do this, and whose it is.
+// may reports whether the request may do this, and returns its operator.
 func (h *handler) may(r *http.Request, a Action) (who string, ok bool) {
 	if h.allow == nil {
 		return "", a == View
@@ -228,7 +229,7 @@ func (h *handler) list(ctx context.Context, r *http.Request, p *page) {
 		p.code, p.Error = http.StatusTooManyRequests, "Another list is being made. Try again in a moment."
 		return
 	case <-ctx.Done():
-		p.code, p.Error = http.StatusServiceUnavailable, "The request has ended."
+		p.code, p.Error = http.StatusServiceUnavailable, "The request was canceled."
 		return
 	}
 	for start := time.Now(); ; {
@@ -259,7 +260,7 @@ func (h *handler) release(ctx context.Context, r *http.Request, p *page) {
 	h.change(ctx, r, p, ReleaseNow)
 }
 
-// change takes a hold away, or asks to confirm that.
+// change removes a hold, or asks to confirm that.
 func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action) {
 	who, ok := h.may(r, a)
 	if !ok {
@@ -275,7 +276,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	if err == nil {
 		err = claims.CheckKey("inspect", key, true)
 	}
-	if err != nil { // the audit does not hear of what no store has
+	if err != nil { // Audit is not called for a key or a hold that no store has
 		p.fail(err)
 		return
 	}
@@ -289,7 +290,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 			return
 		}
 	}
-	// Closing the page does not take the decision back.
+	// Closing the page does not undo the decision.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	end, done := h.in.Revoke, "Revoked. The key stays taken for what was left of the hold, so that its holder learns of the loss first."
@@ -302,7 +303,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 			p.Error = "There is no such hold any more. Nothing has changed."
 			h.look(ctx, r, p, key)
 		} else if !unchanged(err) {
-			p.Error = "It is not known whether the hold has ended. Look at the lock, and try again. " + p.Error
+			p.Error = "It is not known whether the hold is gone. Look at the lock, and try again. " + p.Error
 		}
 		return
 	}
@@ -326,7 +327,7 @@ func (h *handler) show(ctx context.Context, r *http.Request, p *page, key string
 	h.one(r, p, lock)
 }
 
-// confirm shows what a release would do, if the hold is still there.
+// confirm shows the effect of a release, if the hold is still there.
 func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, hold string) {
 	lock, err := h.in.Look(ctx, key)
 	if err != nil {
@@ -345,7 +346,8 @@ func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, ho
 
 const staleForm = "This form is not of this process, or is too old. Begin again."
 
-// key is the key that a form is about: as it was typed, or as a page has sealed it.
+// key returns the key that a form is about: as it was typed, or as a page has sealed
+// it.
 func (h *handler) key(r *http.Request, p *page) (key string, ok bool) {
 	sealed := r.PostForm.Get("lock")
 	if sealed == "" {
@@ -377,7 +379,7 @@ func (p *page) fail(err error) {
 
 func (p *page) refuse(why string) { p.code, p.Error = http.StatusBadRequest, why }
 
-// write answers with the page.
+// write responds with the page.
 func (h *handler) write(w http.ResponseWriter, r *http.Request, p *page) {
 	var out bytes.Buffer
 	kind := "text/html; charset=utf-8"

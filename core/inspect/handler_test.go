@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// everyView asks for each page, as an operator and with mistakes.
+// everyView requests each page, as an operator and with mistakes.
 func everyView(h http.Handler, key, hold string) map[string]answer {
 	form := url.Values{"key": {key}, "hold": {hold}}
 	return map[string]answer{
@@ -106,7 +106,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 				}
 			}
 		}
-		// What is not shown can be opened all the same.
+		// A lock that is not shown can still be opened.
 		stranger := inspect.Handler(in)
 		row := get(stranger, "format=json").json(t).Held[0]
 		if row.Key != "" || row.Digest != in.Digest("order:"+secret+"-0") {
@@ -129,7 +129,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 	})
 }
 
-// ids are those of the holds of key.
+// ids returns the IDs of the holds of key.
 func ids(t testing.TB, in *inspect.Inspector, key string) (all []string) {
 	t.Helper()
 	l, err := in.Look(t.Context(), key)
@@ -178,7 +178,7 @@ func TestChangesNeedTheRight(t *testing.T) {
 			t.Fatalf("%s: the holds are %q", name, got)
 		}
 	}
-	// Buttons are there for what is allowed.
+	// There are buttons for the allowed actions.
 	page := post(inspect.Handler(in, only(inspect.View, inspect.RevokeHold)), "view=lock", form).want(t, 200).body
 	if !strings.Contains(page, "?view=revoke") || strings.Contains(page, "?view=release") {
 		t.Errorf("the page for one who may revoke is %s", page)
@@ -251,7 +251,7 @@ func TestTwoOperatorsRevokeOneHold(t *testing.T) {
 	})
 }
 
-func TestRevokeOfAHoldThatIsGoneEndsNoOther(t *testing.T) {
+func TestRevokeOfAGoneHold(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, st core.Store) {
 		old, successor := claim("order:1"), claim("order:1")
@@ -310,7 +310,7 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 				t.Errorf("%s of %s: status %d, want %d", view, c.name, a.Code, want)
 			}
 			if held := s.Release(t.Context(), claimed) == nil; !c.taken && !held {
-				t.Errorf("%s of %s has ended a hold", view, c.name)
+				t.Errorf("%s of %s has removed a hold", view, c.name)
 			}
 		}
 	}
@@ -342,7 +342,7 @@ func TestHostileHost(t *testing.T) {
 			}
 		}
 	}
-	// A service that any host name may point to says so in Allow.
+	// A service that any host name may point to checks the name in Allow.
 	careful := inspect.Handler(newInspector(t, store), inspect.Allow(func(r *http.Request, _ inspect.Action) (string, error) {
 		if r.Host != "locks.internal" {
 			return "", errors.New("not here")
@@ -353,7 +353,7 @@ func TestHostileHost(t *testing.T) {
 	get(careful, "", hostile).want(t, http.StatusForbidden)
 }
 
-// hostileKeys are texts that a page could take for something else.
+// hostileKeys returns texts that a page could take for something else.
 func hostileKeys() []string {
 	keys := []string{
 		`x:<script>alert(1)</script>`, `x:"><img src=x onerror=alert(1)>`, `x:' onmouseover='alert(1)`, `x:</code></td></table><form action=//evil>`,
@@ -405,7 +405,8 @@ func TestKeysAreTextOnThePage(t *testing.T) {
 			if err := store.Release(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			// A free lock makes the same tags, whatever its key, but for what is sealed.
+			// A free lock makes the same tags, whatever its key, except for the sealed
+			// text.
 			sealed := regexp.MustCompile(`value="[^"]*"`)
 			body := post(h, "view=lock", url.Values{"key": {key}}).want(t, 200).body
 			got := tags.FindAllString(body, -1)
@@ -562,7 +563,7 @@ func TestKeysAreNotTakenFromURLs(t *testing.T) {
 	}
 }
 
-func TestReplicasOfThePageShareASecret(t *testing.T) {
+func TestReplicasShareASecret(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	fill(t, store, 250)

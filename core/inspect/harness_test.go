@@ -158,7 +158,7 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// claim is that of a process of its own.
+// claim returns a claim of a process of its own.
 func claim(key string) store.Claim {
 	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 }
@@ -175,14 +175,14 @@ func all(who string) inspect.HandlerOption {
 	return inspect.Allow(func(*http.Request, inspect.Action) (string, error) { return who, nil })
 }
 
-// answer is what a handler has answered.
+// answer is the response of a handler.
 type answer struct {
 	*httptest.ResponseRecorder
 	body string
 }
 
-// get asks for a page; post sends a form from it, as a browser does. edit changes what is
-// sent.
+// get requests a page; post sends a form from it, as a browser does. edit changes the
+// request.
 func get(h http.Handler, query string, edit ...func(*http.Request)) answer {
 	return send(h, httptest.NewRequest("GET", "http://locks.internal/admin?"+query, nil), edit...)
 }

@@ -19,47 +19,48 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Inspector shows what a store has of locks, and takes holds away. Its methods are safe
-// for concurrent use, return soon after ctx ends, and fail with the errors of
+// Inspector shows the locks of a store, and removes holds. Its methods are safe for
+// concurrent use and return soon after ctx is done. They fail with the errors of
 // store.Inspector: ErrInvalid, ErrUnsupported, ErrUnavailable; none names a key.
 type Inspector struct {
 	config
 	store store.Inspector
-	cards store.Cards // nil: the store keeps none
+	cards store.Cards // or nil if the store has no cards
 }
 
 // Option is a setting of New.
 type Option func(*config)
 
-// config is what the options of one Inspector add up to.
+// config holds the options of one Inspector.
 type config struct {
-	observer core.Observer // nil if no observer is told
+	observer core.Observer // or nil
 	secret   []byte
 }
 
-// Observer has o told of each hold that was taken away, by one core.Revoked. Without it
-// no observer is told.
+// Observer notifies o of each hold that was removed, by one core.Revoked. By default no
+// observer is notified.
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
-// Secret makes digests of keys, and the positions in a Handler's lists, the same for all
-// processes that are given this secret, of 32 random bytes or more: for several replicas
-// of a page at one address. Without it each New makes a secret of its own. It must not
-// be known outside, since a digest is then as good as the key wherever keys can be
-// guessed.
+// Secret makes digests of keys, and the positions in a Handler's lists, the same for
+// all processes that have this secret. It is for several replicas of a page at one
+// address. By default each New makes a secret of its own. The secret is at least 32
+// random bytes. It must not be known outside, because a digest is then as good as the
+// key wherever keys can be guessed.
 func Secret(secret []byte) Option {
 	return func(c *config) { c.secret = append([]byte{}, secret...) }
 }
 
-// leastSecret is in bytes, as many as the digest behind it has.
+// leastSecret is the least length of a secret in bytes, that of the digest made with
+// it.
 const leastSecret = sha256.Size
 
 // New returns an Inspector of store. It sends nothing. It fails with
 // core.ErrUnsupported if store is no store.Inspector; one that was set up so that it
-// cannot be inspected answers so later. It fails with core.ErrInvalid if store or an
+// cannot be inspected reports that later. It fails with core.ErrInvalid if store or an
 // option is nil, and for a secret that is too short.
 func New(s core.Store, opts ...Option) (*Inspector, error) {
 	if s == nil {
-		return nil, fmt.Errorf("inspect: new: a store is needed: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("inspect: new: the store is nil: %w", core.ErrInvalid)
 	}
 	looked, ok := s.(store.Inspector)
 	if !ok {
@@ -78,7 +79,7 @@ func New(s core.Store, opts ...Option) (*Inspector, error) {
 		in.secret = make([]byte, leastSecret)
 		rand.Read(in.secret) // it does not fail
 	case len(in.secret) < leastSecret:
-		return nil, fmt.Errorf("inspect: new: a secret of %d bytes, %d are needed: %w", len(in.secret), leastSecret, core.ErrInvalid)
+		return nil, fmt.Errorf("inspect: new: Secret: %d bytes are too few (at least %d): %w", len(in.secret), leastSecret, core.ErrInvalid)
 	}
 	return in, nil
 }
@@ -93,23 +94,23 @@ type Lock struct {
 	Run     *store.Run
 }
 
-// Hold is a hold, or a claim that waits, with the process that has it. Where the store
-// does not know its Age, it is that of the card's entry.
+// Hold is a hold, or a claim that waits, with its process. If the store does not know
+// its Age, it has that of the card's entry.
 type Hold struct {
 	store.Hold
-	// Card is that of its process, without entries. It is found by the process, and where
-	// the store does not know that, by the ID of the hold among the entries of all cards;
-	// nil if there is none.
+	// Card is the card of its process, without entries, or nil. It is found by the
+	// process. If the store does not know the process, it is found by the ID of the
+	// hold among the entries of all cards.
 	Card  *core.Card
-	Trace string    // as the card's entry tells
-	named core.Mode // by the card's entry
+	Trace string    // from the card's entry
+	named core.Mode // from the card's entry
 }
 
 // Mode returns the mode of the card's entry. Without a card it returns the mode of the
 // weight, which is all that stores keep of it: core.ModeExclusive for store.All,
-// core.ModePermits for less than that, core.ModeShared for 1, and 0 for no weight. A reader
-// and a single permit are the same to a store, as are a run of package once and an exclusive
-// hold.
+// core.ModePermits for less than that, core.ModeShared for 1, and 0 for no weight. A
+// reader and a single permit are the same to a store, as are a run of package once and
+// an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -124,8 +125,8 @@ func (h Hold) Mode() core.Mode {
 	return 0
 }
 
-// Kind says for a reader how a hold excludes others: "exclusive", "shared", "3 permits".
-// Where no card tells, a weight of 1 can be either.
+// Kind returns in words how a hold excludes others: "exclusive", "shared", "3 permits".
+// Without a card, a weight of 1 is "shared or a permit".
 func (h Hold) Kind() string {
 	switch {
 	case h.Weight == 1 && h.named == 0:
@@ -144,14 +145,14 @@ type entry struct {
 	card *core.Card
 }
 
-// cards are those of all processes.
+// cards has the cards of all processes.
 type cards struct {
 	of    map[string]*core.Card // by process, without entries
 	holds map[string]entry      // by ID of the hold
 }
 
-// Look shows one lock. A key of which nothing is alive has no holds, waiters and run.
-// Cards that cannot be read are left out.
+// Look returns one lock. If the key has no live entries, it has no holds, waiters and
+// run. Cards that cannot be read are left out.
 func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 	state, err := in.store.Look(ctx, key)
 	if err != nil {
@@ -160,9 +161,9 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 	return in.lock(state, in.known(ctx)), nil
 }
 
-// List shows the locks of which something is alive, page by page, as List of
-// store.Inspector does: in no particular order from page to page, the oldest hold first
-// in a page. The store may have to walk over everything that it has.
+// List returns the locks with live entries, page by page, as List of store.Inspector
+// does: in no particular order from page to page, the oldest hold first in a page. The
+// store may have to walk over everything that it has.
 //
 // next is the store's own, and can contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
@@ -183,7 +184,7 @@ func (in *Inspector) List(ctx context.Context, after string, most int) (page []L
 	return page, next, nil
 }
 
-// age is that of the oldest hold.
+// age returns the age of the oldest hold.
 func (l Lock) age() (age time.Duration) {
 	for _, h := range l.Holds {
 		age = max(age, h.Age)
@@ -191,25 +192,25 @@ func (l Lock) age() (age time.Duration) {
 	return age
 }
 
-// Overview is what the cards of the processes tell.
+// Overview has the entries of the processes' cards.
 type Overview struct {
 	Held, Waiting []Long      // the oldest first
 	Processes     []core.Card // without entries
 }
 
-// Long is what a process has held, or waited for, longer than some seconds.
+// Long is a hold or a wait of a process that is older than some seconds.
 type Long struct {
-	store.CardEntry           // For is as of when the card was written
+	store.CardEntry           // For is the time up to the writing of the card
 	Digest          string    // of its key; "" if the card does not have the key
 	Process         core.Card // without entries
 }
 
-// Now shows what has been held and waited for the longest, in all processes that write
-// cards (store.Cards). It asks for no lock, and is the cheap way to see all that are
-// stuck. It fails with core.ErrUnsupported where the store keeps no cards.
+// Now returns the longest holds and waits of all processes that write cards
+// (store.Cards). It requests no lock, and is the cheap way to see all stuck ones. It
+// fails with core.ErrUnsupported if the store has no cards.
 func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	if in.cards == nil {
-		return Overview{}, fmt.Errorf("inspect: now: the store keeps no cards: %w", core.ErrUnsupported)
+		return Overview{}, fmt.Errorf("inspect: now: the store has no cards: %w", core.ErrUnsupported)
 	}
 	cards, err := in.cards.Cards(ctx)
 	if err != nil {
@@ -238,15 +239,15 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// Revoke takes away the hold of key that has this ID, whichever lease has it now, and
-// keeps the key taken for the rest of the hold. The holder's context ends with
+// Revoke removes the hold of key that has this ID, whichever lease has it now, and
+// keeps the key taken for the rest of the hold. The holder's context is canceled with
 // core.ErrLost before another process is granted the key.
 //
-// It fails with core.ErrLost if there is no such hold; nothing has changed then. After an
-// error that is none of store.Inspector's the hold may have ended or not; the same call
-// again tells.
+// It fails with core.ErrLost if there is no such hold; nothing has changed then. After
+// an error that is none of store.Inspector's it is not known whether the hold was
+// removed; the same call again finds out.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
-	return in.end(ctx, key, hold, time.Millisecond) // the store keeps it for the rest of the hold
+	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
 }
 
 // ReleaseNow is Revoke, but the key is free at once. There can be two holders until the
@@ -267,7 +268,7 @@ func (in *Inspector) end(ctx context.Context, key, hold string, keep time.Durati
 	return nil
 }
 
-// unchanged tells whether the error of a Revoke says that nothing has changed.
+// unchanged reports whether the error of a Revoke says that nothing has changed.
 func unchanged(err error) bool {
 	for _, e := range []error{core.ErrLost, core.ErrUnavailable, core.ErrUnsupported, core.ErrInvalid} {
 		if errors.Is(err, e) {
@@ -277,26 +278,26 @@ func unchanged(err error) bool {
 	return false
 }
 
-// Digest stands for a key where keys are not shown: 11 letters, digits, '-' and '_', the
-// same for the same key. A key cannot be guessed from it without the secret of this
-// Inspector.
+// Digest returns a text that stands for a key where keys are not shown: 11 letters,
+// digits, '-' and '_', the same for the same key. A key cannot be guessed from it
+// without the secret of this Inspector.
 func (in *Inspector) Digest(key string) string {
 	return base64.RawURLEncoding.EncodeToString(in.derive("key\x00" + key)[:8])
 }
 
-// derive is what the secret makes of a purpose, 32 bytes.
+// derive returns 32 bytes made of the secret and a purpose.
 func (in *Inspector) derive(purpose string) []byte {
 	mac := hmac.New(sha256.New, in.secret)
 	mac.Write([]byte(purpose))
 	return mac.Sum(nil)
 }
 
-// maxName is the longest name, in bytes.
+// maxName is the length of the longest name, in bytes.
 const maxName = 64
 
-// Name is the name of a lock whose acquire had no core.Name: the key's part before the
-// first ':', and "lock" if there is none, or it is not 1 to 64 letters, digits, '.', '_'
-// and '-', since it may be data then.
+// Name returns the name of a lock whose acquire had no core.Name: the key's part before
+// the first ':'. It returns "lock" if there is none, or if the part is not 1 to 64
+// letters, digits, '.', '_' and '-', because it may be data then.
 func Name(key string) string {
 	name, _, ok := strings.Cut(key, ":")
 	if !ok || name == "" || len(name) > maxName {
@@ -310,14 +311,14 @@ func Name(key string) string {
 	return name
 }
 
-// known is what the cards tell.
+// known returns the data of the cards.
 func (in *Inspector) known(ctx context.Context) (known cards) {
 	if in.cards == nil {
 		return known
 	}
 	all, err := in.cards.Cards(ctx)
 	if err != nil {
-		return known // what the store has of a lock is worth showing by itself
+		return known // the store's own data is worth showing by itself
 	}
 	known = cards{make(map[string]*core.Card), make(map[string]entry)}
 	for _, c := range all {
@@ -333,13 +334,13 @@ func (in *Inspector) known(ctx context.Context) (known cards) {
 	return known
 }
 
-// join adds what the cards tell of a hold.
+// join adds the cards' data to a hold.
 func (known cards) join(h store.Hold) Hold {
 	e := known.holds[h.ID]
 	if h.Process != "" {
 		card := known.of[h.Process]
 		if e.card != card {
-			e = entry{card: card} // of another process: not true
+			e = entry{card: card} // of another process: not trusted
 		}
 	}
 	if h.Age == 0 {
@@ -348,7 +349,7 @@ func (known cards) join(h store.Hold) Hold {
 	return Hold{Hold: h, Card: e.card, Trace: e.Trace, named: modeOf(e.Mode)}
 }
 
-// modeOf is the mode with this name, 0 for none that is known here.
+// modeOf returns the mode with this name, or 0 for an unknown one.
 func modeOf(name string) core.Mode {
 	for m := core.ModeExclusive; m <= core.ModeRun; m++ {
 		if m.String() == name {

@@ -30,7 +30,7 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := inspect.New(memstore.New(), nil); !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("a nil option: %v", err)
 	}
-	t.Run("a nil option of a Handler panics", func(t *testing.T) {
+	t.Run("nil option of a Handler", func(t *testing.T) {
 		in := newInspector(t, memstore.New())
 		defer func() {
 			if recover() == nil {
@@ -52,14 +52,14 @@ func TestNames(t *testing.T) {
 	for _, key := range []string{
 		"order:42", "order", ":42", "a b:1", "a.b_c-D9:1", strings.Repeat("n", 64) + ":1", strings.Repeat("n", 65) + ":1", "ö:1", "a:b:c",
 	} {
-		var told string
-		l, err := core.New(store, core.WithObserver(observe(func(e core.Event) { told = e.Name })))
+		var observed string
+		l, err := core.New(store, core.WithObserver(observe(func(e core.Event) { observed = e.Name })))
 		if err != nil {
 			t.Fatal(err)
 		}
 		acquire(t, l, key).Release(t.Context())
-		if got := inspect.Name(key); got != told || told == "" {
-			t.Errorf("%q has the name %q here and %q in events", key, got, told)
+		if got := inspect.Name(key); got != observed || observed == "" {
+			t.Errorf("%q has the name %q here and %q in events", key, got, observed)
 		}
 	}
 }
@@ -131,7 +131,8 @@ func TestLookJoinsTheCards(t *testing.T) {
 	})
 }
 
-// The card of a process is found before it lists the hold, and tells what stores do not.
+// TestLookFindsTheProcess: the card of a process is found before it lists the hold, and
+// has data that stores do not have.
 func TestLookFindsTheProcess(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
@@ -150,7 +151,7 @@ func TestLookFindsTheProcess(t *testing.T) {
 		put(core.Card{Process: process, Host: "host-7", PID: 42, Entries: []store.CardEntry{
 			{Name: "pool", Mode: "permits", Hold: permit.ID(), For: 7 * time.Second},
 		}})
-		// What a card says of the hold of another process is not true.
+		// A card's entry for the hold of another process is not trusted.
 		put(core.Card{Process: "EVIL", Host: "evil", Entries: []store.CardEntry{
 			{Name: "order", Mode: "shared", Hold: held.ID(), Trace: "evil", For: 7 * time.Hour},
 		}})
@@ -205,18 +206,18 @@ func TestNowWithoutCards(t *testing.T) {
 	}
 }
 
-// TestRevokedHolderIsToldFirst and TestReleasedHolderIsNot are the two verbs: the second
+// TestRevokedHolderLearnsFirst and TestReleasedHolderLearnsLater are the two verbs: the second
 // one expects the overlap.
-func TestRevokedHolderIsToldFirst(t *testing.T) {
+func TestRevokedHolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(3*time.Second))
 		in := newInspector(t, store)
 		next := make(chan *core.Lease, 1)
-		var told bool // when the next holder is granted the key
+		var learned bool // when the next holder is granted the key
 		go func() {
 			other, _ := newLocker(t, store).Acquire(context.Background(), "order:1")
-			told = lease.Context().Err() != nil
+			learned = lease.Context().Err() != nil
 			next <- other
 		}()
 		if err := in.Revoke(t.Context(), "order:1", lease.ID()); err != nil {
@@ -225,11 +226,11 @@ func TestRevokedHolderIsToldFirst(t *testing.T) {
 		if l, err := in.Look(t.Context(), "order:1"); err != nil || len(l.Holds) == 0 || l.Holds[0].ID != "" {
 			t.Errorf("after a revoke there is %+v, %v", l, err)
 		}
-		if other := <-next; other == nil || !told {
-			t.Errorf("the next holder came, and the old one was told: %v", told)
+		if other := <-next; other == nil || !learned {
+			t.Errorf("the next holder came, and the old one had learned of the loss: %v", learned)
 		}
 		if !errors.Is(context.Cause(lease.Context()), core.ErrLost) || !errors.Is(lease.Release(t.Context()), core.ErrLost) {
-			t.Errorf("the holder is told %v", context.Cause(lease.Context()))
+			t.Errorf("the holder got the cause %v", context.Cause(lease.Context()))
 		}
 		if err := in.Revoke(t.Context(), "order:1", lease.ID()); !errors.Is(err, core.ErrLost) {
 			t.Errorf("a second revoke: %v", err)
@@ -237,7 +238,7 @@ func TestRevokedHolderIsToldFirst(t *testing.T) {
 	})
 }
 
-func TestReleasedHolderIsNot(t *testing.T) {
+func TestReleasedHolderLearnsLater(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(time.Minute))
@@ -248,47 +249,47 @@ func TestReleasedHolderIsNot(t *testing.T) {
 			t.Errorf("the key is not free: %v", err)
 		}
 		if lease.Context().Err() != nil {
-			t.Error("the old holder was told before it asked")
+			t.Error("the old holder learned of the loss before it asked")
 		}
 	})
 }
 
-// vague is a Store whose revoke is not answered.
+// vague is a Store whose revoke gets no answer.
 type vague struct{ *memstore.Store }
 
 var errVague = errors.New("no answer")
 
 func (vague) Revoke(context.Context, string, string, time.Duration) error { return errVague }
 
-func TestRevokedIsTold(t *testing.T) {
+func TestRevokedIsNotified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var told []core.Event
+		var events []core.Event
 		var log strings.Builder
 		seen := core.Observers(observe(func(e core.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, e)
+			events = append(events, e)
 		}), core.SlogObserver(slog.New(slog.NewTextHandler(&log, nil)), core.LogKeys()))
 		store := memstore.New()
 		lease := acquire(t, newLocker(t, store), "order:secret")
 		in := newInspector(t, store, inspect.Observer(seen))
-		if err := in.Revoke(t.Context(), "order:secret", "nobody"); !errors.Is(err, core.ErrLost) || len(told) != 0 {
-			t.Errorf("%v; told of a hold that is not there: %v", err, told)
+		if err := in.Revoke(t.Context(), "order:secret", "nobody"); !errors.Is(err, core.ErrLost) || len(events) != 0 {
+			t.Errorf("%v; got events of a hold that is not there: %v", err, events)
 		}
 		if err := in.Revoke(t.Context(), "order:secret", lease.ID()); err != nil {
 			t.Fatal(err)
 		}
-		if len(told) != 1 || told[0].Kind != core.Revoked || told[0].Name != "order" || told[0].Hold() != lease.ID() || told[0].Err != nil {
-			t.Errorf("told is %+v", told)
+		if len(events) != 1 || events[0].Kind != core.Revoked || events[0].Name != "order" || events[0].Hold() != lease.ID() || events[0].Err != nil {
+			t.Errorf("got the events %+v", events)
 		}
 		if line := log.String(); !strings.Contains(line, "level=WARN") || !strings.Contains(line, "hold="+lease.ID()) || strings.Contains(line, "secret") {
 			t.Errorf("the line is %s", line)
 		}
 		unheard := newInspector(t, vague{store}, inspect.Observer(seen))
-		if err := unheard.ReleaseNow(t.Context(), "order:secret", "x"); !errors.Is(err, errVague) || len(told) != 2 || !errors.Is(told[1].Err, errVague) {
-			t.Errorf("%v: told is %+v", err, told)
+		if err := unheard.ReleaseNow(t.Context(), "order:secret", "x"); !errors.Is(err, errVague) || len(events) != 2 || !errors.Is(events[1].Err, errVague) {
+			t.Errorf("%v: got the events %+v", err, events)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-// mounts are ways to serve the page, by the path at which a browser opens it.
+// mounts returns ways to serve the page, by the path at which a browser opens it.
 func mounts(page http.Handler) map[string]struct {
 	root http.Handler
 	path string
@@ -88,7 +88,7 @@ func click(t *testing.T, client *http.Client, at *url.URL, method, link string, 
 	return string(raw), resp.Request.URL
 }
 
-// hidden are the hidden fields of the form that begins with this tag.
+// hidden returns the hidden fields of the form that begins with this tag.
 func hidden(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	_, form, ok := strings.Cut(page, `<form method="post" action="`+action+`"><input`)

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// page is what one answer shows, in HTML and in JSON. It has a key only where keys may
-// be shown.
+// page is the content of one response, in HTML and in JSON. It has a key only if keys
+// may be shown.
 type page struct {
 	View      string     `json:"view"`
 	Notice    string     `json:"notice,omitempty"`
@@ -34,7 +34,7 @@ type page struct {
 	code   int
 }
 
-// ref names a lock: by its key where keys are shown, else by name and digest.
+// ref names a lock: by its key if keys are shown, otherwise by name and digest.
 type ref struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest,omitempty"`
@@ -50,7 +50,7 @@ type lockRow struct {
 }
 
 type holdRow struct {
-	ID      string   `json:"id,omitempty"` // "" of what a revoke has left
+	ID      string   `json:"id,omitempty"` // "" for the rest of a revoked hold
 	Mode    string   `json:"mode"`
 	Weight  int64    `json:"weight"`
 	Fair    bool     `json:"fair,omitempty"`
@@ -95,7 +95,7 @@ func processOf(c core.Card) process {
 	return process{ID: c.Process, Service: c.Service, Version: c.Version, Host: c.Host, PID: c.PID, Start: c.Start}
 }
 
-// String says where the process is, as short as it can.
+// String returns where the process is, as short as it can.
 func (p process) String() string {
 	words := strings.TrimSpace(visible.Text(p.Service) + " " + visible.Text(p.Version))
 	if p.Host != "" {
@@ -118,7 +118,7 @@ func (d ms) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Duration(d).Milliseconds(), 10), nil
 }
 
-// String is the time for a reader, rounded.
+// String returns the time for a reader, rounded.
 func (d ms) String() string {
 	t := time.Duration(d)
 	switch {

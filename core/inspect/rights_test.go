@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// refused asks the page for a view of the hold of order:1, and fails the test unless it
-// names the right that is missing, and no key.
+// refused requests a view of the hold of order:1, and fails the test unless the page
+// names the missing right, and no key.
 func refused(t *testing.T, store core.Store, view, hold, right string) {
 	t.Helper()
 	h := inspect.Handler(newInspector(t, store), all("ann"))
@@ -42,7 +42,7 @@ func refused(t *testing.T, store core.Store, view, hold, right string) {
 	}
 }
 
-func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
+func TestPageNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -79,7 +79,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 			refused(t, quorum, view, hold, "mget")
 		}
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
-			t.Errorf("the hold has ended: %v", x[0].Err)
+			t.Errorf("the hold is gone: %v", x[0].Err)
 		}
 
 		server.Kill()
@@ -121,7 +121,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		refused(t, reads, "release", hold, "GRANT SELECT, UPDATE ON lockkit.locks")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
-			t.Errorf("the hold has ended: %v", x[0].Err)
+			t.Errorf("the hold is gone: %v", x[0].Err)
 		}
 	})
 	t.Run("mariadb", func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		refused(t, reads, "release", hold, "UPDATE command denied")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
-			t.Errorf("the hold has ended: %v", x[0].Err)
+			t.Errorf("the hold is gone: %v", x[0].Err)
 		}
 	})
 	t.Run("zookeeper", func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestThePageNamesTheRightThatTheServerRefuses(t *testing.T) {
 		refused(t, reads, "release", hold, "CREATE or DELETE")
 		post(inspect.Handler(newInspector(t, reads)), "view=lock", url.Values{"key": {"order:1"}}).want(t, 200)
 		if x := s.Extend(t.Context(), []store.Claim{c}); x[0].Err != nil {
-			t.Errorf("the hold has ended: %v", x[0].Err)
+			t.Errorf("the hold is gone: %v", x[0].Err)
 		}
 	})
 }

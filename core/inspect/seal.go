@@ -6,18 +6,18 @@ import (
 	"encoding/base64"
 )
 
-// seal encrypts a text that can contain a key, for a page whose reader may not see keys.
-// It takes the Inspector's secret to read or make a sealed text.
+// seal encrypts a text that can contain a key, for a page whose reader may not see
+// keys. Reading or making a sealed text takes the Inspector's secret.
 type seal struct{ box cipher.AEAD }
 
 func newSeal(in *Inspector) seal {
 	block, err := aes.NewCipher(in.derive("seal"))
 	if err != nil {
-		panic(err) // 32 bytes are a key
+		panic(err) // cannot happen: 32 bytes are a key
 	}
 	box, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // of AES
+		panic(err) // cannot happen: the cipher is AES
 	}
 	return seal{box}
 }

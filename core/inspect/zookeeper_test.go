@@ -16,8 +16,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The page shows the same of ZooKeeper as of any store, though its nodes have digests only.
-func TestThePageOnZooKeeper(t *testing.T) {
+// TestPageOnZooKeeper: the page shows the same for ZooKeeper as for any store, although
+// its nodes have digests only.
+func TestPageOnZooKeeper(t *testing.T) {
 	t.Parallel()
 	st := newZooKeeper(t)
 	var entries []inspect.Entry
@@ -76,7 +77,8 @@ func TestThePageOnZooKeeper(t *testing.T) {
 		t.Errorf("the page lists %q", got)
 	}
 
-	// What the list has opened is revoked: its holder is told, and its key kept.
+	// A lock that was opened from the list is revoked: its holder is notified, and its
+	// key kept.
 	form := url.Values{"lock": {listed["order:1"]}, "hold": {lease.ID()}, "confirm": {lease.ID()}}
 	body = post(h, "view=revoke", form).want(t, 200).body
 	if !strings.Contains(body, "Revoked.") || !strings.Contains(body, "kept after a revoke") {
@@ -84,12 +86,12 @@ func TestThePageOnZooKeeper(t *testing.T) {
 	}
 	for _, view := range []string{"revoke", "release"} {
 		if s := post(h, "view="+view+"&format=json", form).want(t, http.StatusConflict).json(t); !strings.Contains(s.Error, "Nothing has changed") {
-			t.Errorf("a second %s is told %q", view, s.Error)
+			t.Errorf("a second %s got %q", view, s.Error)
 		}
 	}
 	<-lease.Context().Done()
 	if cause := context.Cause(lease.Context()); !errors.Is(cause, core.ErrLost) {
-		t.Errorf("the holder is told %v", cause)
+		t.Errorf("the holder got the cause %v", cause)
 	}
 	testserver.Eventually(t, time.Minute, "the waiter has the key", func() bool {
 		seen = lookUp("order:1")

@@ -64,7 +64,7 @@ func committed(ctx context.Context) bool {
 	return ok && a.answer.Load() == isCommitted
 }
 
-// terms implements adapter.Terms.
+// terms implements adapter.Terms. The first option is New's default.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
-	return o.locker, o.acquire[:len(o.acquire):len(o.acquire)]
+	return o.locker, o.acquire[1:len(o.acquire):len(o.acquire)]
 }

@@ -56,6 +56,9 @@ func TestWith(t *testing.T) {
 		if ttl, _, err := adapter.Limits(l, opts...); l != locks || ttl != 10*time.Second || err != nil {
 			t.Errorf("the terms say TTL %v, %v", ttl, err)
 		}
+		if wait, err := adapter.Check(l, append([]core.AcquireOption{core.Wait(time.Minute)}, opts...)...); wait != time.Minute || err != nil {
+			t.Errorf("got the terms' own wait %v, %v; want none", wait, err)
+		}
 	})
 }
 

@@ -32,7 +32,7 @@ func Example() {
 	// Output:
 }
 
-// More spans, and an attribute that tells two Lockers of one process apart.
+// More spans, and an attribute that distinguishes two Lockers of one process.
 func ExampleNew() {
 	tel, err := otellock.New(
 		otellock.WithAttributes(attribute.String("locks", "billing")),

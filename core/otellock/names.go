@@ -13,7 +13,7 @@ import (
 // conventions have it for values that are not listed.
 const otherName = "_OTHER"
 
-// names has the series of each name, at most so many, and of the others together: a
+// names has the series of each name, up to a limit, and of the others together: a
 // careless caller cannot make a series of each of its names.
 type names struct {
 	most     int
@@ -23,7 +23,7 @@ type names struct {
 	known atomic.Pointer[map[string]*series] // is replaced, never changed
 	full  atomic.Bool                        // other was asked for
 
-	mu sync.Mutex // of what replaces known
+	mu sync.Mutex // serializes replacements of known
 }
 
 func newNames(most int, constant []attribute.KeyValue) *names {
@@ -37,8 +37,8 @@ func (n *names) series(label string) *series {
 	return &series{label: label, base: append(slices.Clip(n.constant), keyName.String(label))}
 }
 
-// of returns the series of the name, and tells whether they are asked for the first
-// time.
+// of returns the series of the name, and reports whether they are requested for the
+// first time.
 func (n *names) of(name string) (s *series, isNew bool) {
 	known := *n.known.Load()
 	if s = known[name]; s != nil {
@@ -48,7 +48,7 @@ func (n *names) of(name string) (s *series, isNew bool) {
 		return n.other, !n.full.Load() && n.full.CompareAndSwap(false, true)
 	}
 	if s, isNew = n.add(name); s == nil {
-		return n.of(name) // others have taken what was left
+		return n.of(name) // others have taken the rest
 	}
 	return s, isNew
 }
@@ -63,7 +63,8 @@ func (n *names) all(f func(*series) bool) {
 	f(n.other)
 }
 
-// add gives the name series of its own, nil if there is no room.
+// add returns the series of the name, a new one if isNew is set, or nil if there is no
+// room.
 func (n *names) add(name string) (s *series, isNew bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,24 +21,25 @@ type config struct {
 	attributes []attribute.KeyValue
 	acquires   bool
 	holds      bool
-	bad        error // the first thing an option had to refuse
+	bad        error // the first error that an option reported
 }
 
-// WithMeterProvider has metrics written to p. Nil, and the default, is the global
+// WithMeterProvider writes metrics to p. The default, also for a nil p, is the global
 // provider.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider has spans written to p. Nil, and the default, is the global
+// WithTracerProvider writes spans to p. The default, also for a nil p, is the global
 // provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// MaxNames is how many names of locks have series of their own, at least 1, by default
-// 100. The locks whose names come after them are told as "_OTHER" together; once for a
-// Telemetry, this is counted as a misuse of that name and reported to otel.Handle.
+// MaxNames bounds how many names of locks have series of their own. The default is 100;
+// the range begins at 1. The locks with later names are reported together as "_OTHER".
+// Once for a Telemetry, this is counted as a misuse of that name and reported to
+// otel.Handle.
 func MaxNames(n int) Option {
 	return func(c *config) {
 		if n < 1 {
-			c.refuse(fmt.Errorf("MaxNames(%d): 1 or more is allowed", n))
+			c.refuse(fmt.Errorf("MaxNames: %d is out of range (at least 1)", n))
 		}
 		c.names = n
 	}
@@ -57,13 +58,15 @@ func WithAttributes(a ...attribute.KeyValue) Option {
 	}
 }
 
-// WithAllAcquires makes a span of every acquire under a recorded parent, not only of
-// those that found the key taken, failed, or took more than a millisecond.
+// WithAllAcquires makes a span of every acquire under a recorded parent. By default
+// only those are spans that found the key taken, failed, or took more than a
+// millisecond.
 func WithAllAcquires() Option { return func(c *config) { c.acquires = true } }
 
-// WithHoldSpans makes a span "hold order" of every lease under a recorded parent, when
-// it ends, besides that of its acquire. It covers the handler's span nearly exactly,
-// and made at the end it cannot be the parent of what happened under the lease.
+// WithHoldSpans makes a span "hold order" of every lease under a recorded parent, at
+// the lease's end, in addition to that of its acquire. By default leases are no spans.
+// The span covers the handler's span nearly exactly. Because it is made at the end, it
+// cannot be the parent of what happened under the lease.
 func WithHoldSpans() Option { return func(c *config) { c.holds = true } }
 
 func (c *config) refuse(err error) {

@@ -18,14 +18,14 @@ import (
 	"github.com/lockkit/lockkit/core/otellock"
 )
 
-// provider keeps what is measured and traced, one line each. The SDK is for tests
-// outside this module, in package sdktest.
+// provider records measurements and spans, one line each. The SDK is for tests outside
+// this module, in package sdktest.
 type provider struct {
 	noop.MeterProvider
 	mu    sync.Mutex
 	lines []string
 	calls map[*registration]metric.Callback
-	asked []observed64 // counters that are asked at a collection
+	asked []observed64 // counters that report at a collection
 }
 
 type observed64 struct {
@@ -99,7 +99,7 @@ func (m *meter) Int64ObservableCounter(name string, opts ...metric.Int64Observab
 	return noop.Int64ObservableCounter{}, nil
 }
 
-// observation is where a counter that is asked tells its value.
+// observation receives the value of such a counter.
 type observation struct {
 	noop.Int64Observer
 	p    *provider
@@ -151,7 +151,7 @@ func (r *registration) Unregister() error {
 	return nil
 }
 
-// ask has the counters told that are asked at a collection.
+// ask makes the counters report that do so at a collection.
 func (p *provider) ask(t *testing.T) {
 	t.Helper()
 	for _, c := range p.asked {
@@ -161,7 +161,7 @@ func (p *provider) ask(t *testing.T) {
 	}
 }
 
-// collect has the gauges told, and returns what they are.
+// collect makes the gauges report, and returns their values.
 func (p *provider) collect(t *testing.T) []string {
 	t.Helper()
 	p.mu.Lock()
@@ -232,7 +232,7 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	s.t.spans.note("span "+s.name, took, attribute.NewSet(s.start.Attributes()...), more...)
 }
 
-// observed is a Telemetry, and what it writes.
+// observed returns a Telemetry, and the provider that it writes to.
 func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *provider) {
 	t.Helper()
 	p := &provider{}
@@ -245,7 +245,7 @@ func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *prov
 	return tel, p
 }
 
-// recorded is a context with a parent that is recorded.
+// recorded returns a context with a parent that is recorded.
 func recorded(ctx context.Context) context.Context {
 	ctx, _ = (&tracer{}).Start(ctx, "parent")
 	return ctx

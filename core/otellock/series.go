@@ -22,7 +22,7 @@ const (
 	keyError     = attribute.Key("error.type")
 )
 
-// outcome is how an acquire, a lease or a call ended.
+// outcome is the result of an acquire, a lease or a call.
 type outcome uint8
 
 const (
@@ -54,7 +54,7 @@ var outcomeNames = [outcomes]string{
 	unreplayable: "unreplayable", indeterminate: "indeterminate",
 }
 
-// failure is the error.type of what went wrong.
+// failure is the error.type of a failure.
 type failure uint8
 
 const (
@@ -73,7 +73,7 @@ var failureNames = [failures]string{
 	unavailable: "unavailable", leaseLost: "lost", closed: "closed", unsupported: "unsupported", invalid: "invalid", otherError: "_OTHER",
 }
 
-// errorType is the failure that err says.
+// errorType returns the failure for err.
 func errorType(err error) failure {
 	switch {
 	case err == nil:
@@ -92,20 +92,20 @@ func errorType(err error) failure {
 	return otherError
 }
 
-// ended is how an acquire ended.
+// ended is the result of an acquire.
 type ended struct {
 	outcome outcome
-	why     failure // where the outcome is failed
+	why     failure // if the outcome is failed
 }
 
-const modes = core.ModeRun + 1 // 0 is none that is known
+const modes = core.ModeRun + 1 // 0 stands for an unknown mode
 
 // series has the attribute sets of one name, each made when it is first used: to make
 // one takes longer than to measure.
 type series struct {
 	label  string
-	base   []attribute.KeyValue // the constant ones, and the name
-	passes atomic.Int64         // how many leases were passed on
+	base   []attribute.KeyValue // the constant attributes, and the name
+	passes atomic.Int64         // the number of leases that were passed on
 
 	acquires [modes][canceled + 1][failures][2]kept[metric.RecordOption]
 	holds    [modes][lost + 1]kept[metric.RecordOption]
@@ -113,7 +113,7 @@ type series struct {
 	counts   [failures]kept[metric.AddOption]
 }
 
-// kept is options that are made once.
+// kept holds options that are made once.
 type kept[O any] struct{ options atomic.Pointer[[]O] }
 
 func (k *kept[O]) keep(o O) []O {
@@ -122,7 +122,7 @@ func (k *kept[O]) keep(o O) []O {
 	return all
 }
 
-// acquired has the attributes of an acquire.
+// acquired returns the attributes of an acquire.
 func (s *series) acquired(m core.Mode, end ended, contended bool) []metric.RecordOption {
 	k := &s.acquires[known(m)][end.outcome][end.why][index(contended)]
 	if o := k.options.Load(); o != nil {
@@ -135,7 +135,7 @@ func (s *series) ofAcquire(m core.Mode, end ended, contended bool) []attribute.K
 	return s.with(end.why, keyMode.String(m.String()), keyOutcome.String(outcomeNames[end.outcome]), keyContended.Bool(contended))
 }
 
-// held has the attributes of a lease.
+// held returns the attributes of a lease.
 func (s *series) held(m core.Mode, o outcome) []metric.RecordOption {
 	k := &s.holds[known(m)][o]
 	if o := k.options.Load(); o != nil {
@@ -148,7 +148,7 @@ func (s *series) ofHold(m core.Mode, o outcome) []attribute.KeyValue {
 	return s.with(noError, keyMode.String(m.String()), keyOutcome.String(outcomeNames[o]))
 }
 
-// called has the attributes of a call.
+// called returns the attributes of a call.
 func (s *series) called(o outcome, repeated bool) []metric.RecordOption {
 	k := &s.calls[o][index(repeated)]
 	if o := k.options.Load(); o != nil {
@@ -158,7 +158,7 @@ func (s *series) called(o outcome, repeated bool) []metric.RecordOption {
 		s.with(noError, keyOutcome.String(outcomeNames[o]), keyRepeated.Bool(repeated))...)))
 }
 
-// failed has the attributes of what is counted: the name, and why it failed.
+// failed returns the attributes of a counter: the name, and the failure.
 func (s *series) failed(why failure) []metric.AddOption {
 	k := &s.counts[why]
 	if o := k.options.Load(); o != nil {
@@ -167,9 +167,9 @@ func (s *series) failed(why failure) []metric.AddOption {
 	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.with(why)...)))
 }
 
-// with is the attributes of the name and more.
+// with returns the attributes of the name and more.
 func (s *series) with(why failure, more ...attribute.KeyValue) []attribute.KeyValue {
-	all := slices.Concat(s.base, more) // to make a set of it sorts it
+	all := slices.Concat(s.base, more) // making a set of it sorts it
 	if why != noError {
 		all = append(all, keyError.String(failureNames[why]))
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// spanFrom is how long an acquire takes at most that is no span, if all went well.
+// spanFrom bounds the duration of an acquire that is no span, if all went well.
 const spanFrom = time.Millisecond
 
-// acquireSpan makes a span of an acquire that has ended, if it is worth one.
+// acquireSpan makes a span of a completed acquire, if it is worth one.
 func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, end ended) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return // to make a span that is not recorded takes longer than all the rest
+		return // making a span that is not recorded takes longer than all the rest
 	}
 	if !t.acquires && !e.Contended && end.why == noError && e.Wait <= spanFrom {
 		return
@@ -33,15 +33,15 @@ func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, e
 	t.span(ctx, "acquire "+s.label, e.Wait, end.why != noError, attrs)
 }
 
-// holdSpan makes a span of a lease that has ended, if that was asked for.
+// holdSpan makes a span of a lease at its end, if WithHoldSpans is set.
 func (t *Telemetry) holdSpan(ctx context.Context, e *core.Event, s *series, o outcome) {
 	if t.holds && trace.SpanFromContext(ctx).IsRecording() {
 		t.span(ctx, "hold "+s.label, e.Held, o == lost, s.ofHold(e.Mode, o))
 	}
 }
 
-// span makes a span that ends now and took so long. Its status has no text, since that
-// of a server can say anything.
+// span makes a span of this duration that ends now. Its status has no text, because
+// that of a server can say anything.
 func (t *Telemetry) span(ctx context.Context, name string, took time.Duration, bad bool, attrs []attribute.KeyValue) {
 	now := time.Now()
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(now.Add(-took)),

@@ -23,7 +23,7 @@ func TestSpans(t *testing.T) {
 	}{
 		{"a free key", nil, core.Event{Kind: core.Acquired, Wait: short}, ""},
 		{
-			"a free key, where all are asked for", []otellock.Option{all}, core.Event{Kind: core.Acquired, Wait: short},
+			"free key with WithAllAcquires", []otellock.Option{all}, core.Event{Kind: core.Acquired, Wait: short},
 			"span acquire order 0.0001 lockkit.contended=false lockkit.mode=exclusive lockkit.name=order lockkit.outcome=acquired internal",
 		},
 		{"one that joins", []otellock.Option{all}, core.Event{Kind: core.Acquired, Wait: time.Second, Reentered: true}, ""},
@@ -46,7 +46,7 @@ func TestSpans(t *testing.T) {
 		},
 		{"a lease that ends", []otellock.Option{all}, core.Event{Kind: core.Released, Held: time.Second}, ""},
 		{
-			"a lease that ends, where that is asked for", []otellock.Option{holds}, core.Event{Kind: core.Released, Held: time.Second},
+			"lease with WithHoldSpans", []otellock.Option{holds}, core.Event{Kind: core.Released, Held: time.Second},
 			"span hold order 1 lockkit.mode=exclusive lockkit.name=order lockkit.outcome=released internal",
 		},
 		{

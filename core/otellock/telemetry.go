@@ -17,19 +17,19 @@ import (
 // ScopeName is the name of the instrumentation scope of all metrics and spans.
 const ScopeName = "github.com/lockkit/lockkit/core/otellock"
 
-// Bounds of the histograms. A free key takes a fraction of a millisecond, and the
+// The bounds of the histograms. A free key takes a fraction of a millisecond, and the
 // usual wait is seconds; a hold is anything from that to the time of a batch job.
 var (
 	acquireBounds = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	holdBounds    = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
 )
 
-// Telemetry is a core.Observer that writes metrics and spans. It is safe for
-// concurrent use. A measurement allocates nothing but for the first of its kind.
+// Telemetry is a core.Observer that writes metrics and spans. It is safe for concurrent
+// use. A measurement allocates nothing, except for the first of its kind.
 type Telemetry struct {
 	names    *names
-	acquires bool // all are spans
-	holds    bool // are spans
+	acquires bool // all acquires are spans
+	holds    bool // leases are spans
 
 	tracer trace.Tracer
 	meter  metric.Meter
@@ -40,7 +40,7 @@ type Telemetry struct {
 	passes                                          metric.Int64ObservableCounter
 }
 
-// New makes a Telemetry. It sends nothing and starts nothing.
+// New returns a Telemetry. It sends nothing and starts nothing.
 //
 // It fails with core.ErrInvalid if an option is nil or not allowed, and with the error
 // of the meter provider if that refuses an instrument.
@@ -48,12 +48,12 @@ func New(opts ...Option) (*Telemetry, error) {
 	c := config{names: 100}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("new telemetry: an option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("otellock: new: an option is nil: %w", core.ErrInvalid)
 		}
 		o(&c)
 	}
 	if c.bad != nil {
-		return nil, fmt.Errorf("new telemetry: %w", c.bad)
+		return nil, fmt.Errorf("otellock: new: %w", c.bad)
 	}
 	if c.meters == nil {
 		c.meters = otel.GetMeterProvider()
@@ -70,12 +70,12 @@ func New(opts ...Option) (*Telemetry, error) {
 		meter:    c.meters.Meter(ScopeName, metric.WithInstrumentationVersion(v)),
 	}
 	if err := t.instruments(); err != nil {
-		return nil, fmt.Errorf("new telemetry: %w", err)
+		return nil, fmt.Errorf("otellock: new: %w", err)
 	}
 	return t, nil
 }
 
-// version is the version of the kit in this program, "" if it is not known.
+// version returns the version of the kit in this program, or "" if it is not known.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -116,7 +116,7 @@ func (t *Telemetry) instruments() error {
 }
 
 // collectPasses writes the counter of passes. A key that many wait for is passed on
-// thousands of times a second: to count that here costs a hundredth of a measurement.
+// thousands of times a second: counting that here costs a hundredth of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {
 		if n := s.passes.Load(); n > 0 {
@@ -126,7 +126,7 @@ func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) er
 	return nil
 }
 
-// Observe writes what e tells. Kinds that no instrument is for are passed over.
+// Observe measures e. It ignores kinds that no instrument is for.
 func (t *Telemetry) Observe(ctx context.Context, e core.Event) {
 	switch e.Kind {
 	case core.Acquired:
@@ -181,8 +181,8 @@ func (t *Telemetry) held(ctx context.Context, e *core.Event, o outcome) {
 	t.holdSpan(ctx, e, s, o)
 }
 
-// called measures a call of package once, and its acquire where no other event is
-// about that.
+// called measures a call of package once, and its acquire if no other event is about
+// that.
 func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	o := failed
 	switch {
@@ -206,7 +206,7 @@ func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	t.call.Record(ctx, (e.Wait + e.Held).Seconds(), t.of(ctx, e.Name).called(o, e.Attempt > 1)...)
 }
 
-// of returns the series of a name, and tells of it when it is new.
+// of returns the series of a name, and initializes its counters when it is new.
 func (t *Telemetry) of(ctx context.Context, name string) *series {
 	s, isNew := t.names.of(name)
 	if !isNew {
@@ -215,13 +215,13 @@ func (t *Telemetry) of(ctx context.Context, name string) *series {
 	t.losses.Add(ctx, 0, s.failed(noError)...)
 	if s == t.names.other {
 		t.misuses.Add(ctx, 1, s.failed(noError)...)
-		otel.Handle(fmt.Errorf("otellock: more than %d names of locks: the others are told as %s", t.names.most, otherName))
+		otel.Handle(fmt.Errorf("otellock: more than %d names of locks: the others are reported as %s", t.names.most, otherName))
 	}
 	return s
 }
 
-// endOf says how an acquire under ctx ended that failed with err. An error of the
-// store can match context.DeadlineExceeded too, while ctx has not ended.
+// endOf returns the result of an acquire under ctx that failed with err. An error of
+// the store can match context.DeadlineExceeded too, while ctx is not done.
 func endOf(ctx context.Context, err error) ended {
 	end := ctx.Err()
 	gone := end != nil && errors.Is(err, end)

@@ -22,8 +22,8 @@ import (
 
 var errOdd = errors.New("something else")
 
-// told are events, and the lines that are written for each.
-var told = map[core.Kind][]struct {
+// written has events, and the lines that are written for each.
+var written = map[core.Kind][]struct {
 	event core.Event
 	want  []string
 }{
@@ -111,10 +111,10 @@ var told = map[core.Kind][]struct {
 func TestMeasurements(t *testing.T) {
 	t.Parallel()
 	for k := core.Kind(1); k.String() != "unknown"; k++ {
-		if told[k] == nil {
+		if written[k] == nil {
 			t.Errorf("%s: not tried", k)
 		}
-		for _, c := range told[k] {
+		for _, c := range written[k] {
 			t.Run(fmt.Sprintf("%s %v", k, c.event.Err), func(t *testing.T) {
 				t.Parallel()
 				tel, p := observed(t)
@@ -130,7 +130,7 @@ func TestMeasurements(t *testing.T) {
 		}
 	}
 
-	t.Run("an event that is not known yet is passed over", func(t *testing.T) {
+	t.Run("unknown event", func(t *testing.T) {
 		t.Parallel()
 		tel, p := observed(t)
 		tel.Observe(t.Context(), core.Event{Kind: 99, Name: "order"})
@@ -139,7 +139,7 @@ func TestMeasurements(t *testing.T) {
 		}
 	})
 
-	t.Run("a mode that is not known yet is a label too", func(t *testing.T) {
+	t.Run("unknown mode", func(t *testing.T) {
 		t.Parallel()
 		tel, p := observed(t)
 		tel.Observe(t.Context(), core.Event{Kind: core.Lost, Name: "order", Mode: 99})
@@ -152,7 +152,7 @@ func TestMeasurements(t *testing.T) {
 func TestHowAnAcquireEnded(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancelCause(context.Background())
-	cancel(core.ErrLost) // as when the lease that it is under is lost
+	cancel(core.ErrLost) // as when the lease around it is lost
 	late, stop := context.WithTimeout(context.Background(), 0)
 	defer stop()
 	ended := func(ctx context.Context, sentinel error) error {
@@ -165,13 +165,13 @@ func TestHowAnAcquireEnded(t *testing.T) {
 		want string
 	}{
 		{"a key that stayed taken", context.Background(), &core.BusyError{}, "busy"},
-		{"a caller that left while it waited", over, ended(over, core.ErrBusy), "canceled"},
-		{"a caller that left before the store answered", over, ended(over, core.ErrUnavailable), "canceled"},
-		{"a deadline that passed while it waited", late, ended(late, core.ErrBusy), "canceled"},
-		{"a deadline that passed before the store answered", late, ended(late, core.ErrUnavailable), "failed unavailable"},
-		{"a store that did not answer in its own time", context.Background(), fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), "failed unavailable"},
-		{"a store that failed under a context that ended later", over, core.ErrUnavailable, "failed unavailable"},
-		{"a lease that was lost before it was had", context.Background(), core.ErrLost, "failed lost"},
+		{"caller that left while waiting", over, ended(over, core.ErrBusy), "canceled"},
+		{"caller that left before the answer", over, ended(over, core.ErrUnavailable), "canceled"},
+		{"deadline passed while waiting", late, ended(late, core.ErrBusy), "canceled"},
+		{"deadline passed before the answer", late, ended(late, core.ErrUnavailable), "failed unavailable"},
+		{"store with a time-out of its own", context.Background(), fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), "failed unavailable"},
+		{"store that failed before the cancel", over, core.ErrUnavailable, "failed unavailable"},
+		{"lease lost before it was granted", context.Background(), core.ErrLost, "failed lost"},
 		{"a Locker that was closed", context.Background(), fmt.Errorf("acquire order: %w", core.ErrClosed), "failed closed"},
 		{"a claim that the store does not serve", context.Background(), core.ErrUnsupported, "failed unsupported"},
 		{"a claim that is not allowed", context.Background(), core.ErrInvalid, "failed invalid"},
@@ -216,18 +216,18 @@ func TestLossesBeginWithZero(t *testing.T) {
 
 // TestNamesAreCapped changes the handler of the whole process.
 func TestNamesAreCapped(t *testing.T) {
-	var told atomic.Int32
+	var reported atomic.Int32
 	before := otel.GetErrorHandler()
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if strings.Contains(err.Error(), "name-") {
-			t.Errorf("what is told has a name: %v", err)
+			t.Errorf("the error has a name: %v", err)
 		}
-		told.Add(1)
+		reported.Add(1)
 	}))
 	defer otel.SetErrorHandler(before)
 
 	for _, most := range []int{1, 7, 100} {
-		told.Store(0)
+		reported.Store(0)
 		var opts []otellock.Option
 		if most != 100 {
 			opts = append(opts, otellock.MaxNames(most))
@@ -242,7 +242,7 @@ func TestNamesAreCapped(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := told.Load(); n != 0 {
+		if n := reported.Load(); n != 0 {
 			t.Errorf("%d names of %d are too many", most, most)
 		}
 		for range 8 {
@@ -273,8 +273,8 @@ func TestNamesAreCapped(t *testing.T) {
 		if overruns != 32*most {
 			t.Errorf("%d overruns were counted of %d", overruns, 32*most)
 		}
-		if misuses != 1 || told.Load() != 1 {
-			t.Errorf("it was counted %d times and told %d times, want once each", misuses, told.Load())
+		if misuses != 1 || reported.Load() != 1 {
+			t.Errorf("it was counted %d times and reported %d times, want once each", misuses, reported.Load())
 		}
 	}
 }
@@ -299,7 +299,7 @@ func TestMeasurementsAllocateNothing(t *testing.T) { // so not beside others
 	if err != nil {
 		t.Fatal(err)
 	}
-	for k, cases := range told {
+	for k, cases := range written {
 		for _, c := range cases {
 			c.event.Kind, c.event.Name = k, "order"
 			if n := testing.AllocsPerRun(100, func() { tel.Observe(context.Background(), c.event) }); n != 0 {

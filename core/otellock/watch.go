@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// gauges tell what the Lockers that are watched have at the moment of a collection.
+// gauges report the state of the watched Lockers at a collection.
 type gauges struct {
 	active, pending, cleanups  metric.Int64ObservableUpDownCounter
 	oldestLease, oldestRequest metric.Float64ObservableGauge
@@ -25,7 +25,7 @@ type gauges struct {
 	oldest  map[*series]*core.LockCount
 }
 
-// counted is what leases and requests are counted by.
+// counted is the name and mode by which leases and requests are counted.
 type counted struct {
 	of   *series
 	mode core.Mode
@@ -42,14 +42,14 @@ func (g *gauges) instruments(m metric.Meter) error {
 	g.oldestRequest, bad[3] = m.Float64ObservableGauge("lockkit.request.age.max",
 		metric.WithUnit("s"), metric.WithDescription("For how long the acquire that began first has been under way."))
 	g.cleanups, bad[4] = m.Int64ObservableUpDownCounter("lockkit.cleanup.pending",
-		metric.WithUnit("{claim}"), metric.WithDescription("Claims that are given back in the background."))
+		metric.WithUnit("{claim}"), metric.WithDescription("Claims that are released in the background."))
 	return errors.Join(bad[:]...)
 }
 
-// Watch has the gauges tell what l holds and waits for, from its Snapshot when metrics
-// are collected, until stop is called. Several Lockers are added up. A name that was
-// there once is told with 0 when it is not. It does not keep l from being closed; a
-// second call of stop changes nothing. Watch panics if l is nil.
+// Watch makes the gauges report the leases and requests of l, from its Snapshot when
+// metrics are collected, until stop is called. Several Lockers are added up. A name
+// that was there once is reported with 0 when it is gone. Watch does not keep l from
+// being closed; a second call of stop changes nothing. Watch panics if l is nil.
 func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	if l == nil {
 		panic("otellock: locker is nil")
@@ -58,7 +58,7 @@ func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	return sync.OnceFunc(func() { t.watch(l, -1) })
 }
 
-// watch watches l once more, or less.
+// watch increases or decreases the number of times that l is watched.
 func (t *Telemetry) watch(l *core.Locker, more int) {
 	g := &t.gauges
 	g.registering.Lock()
@@ -128,7 +128,7 @@ func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// count adds c to what there is of it.
+// count adds c to the count of of in all.
 func count[K comparable](all map[K]*core.LockCount, of K, c core.LockCount) {
 	sum := all[of]
 	if sum == nil {

@@ -55,7 +55,7 @@ func TestWatch(t *testing.T) {
 		})
 	}
 
-	sim("what two Lockers hold and wait for is added up, and the oldest counts", func(t *testing.T) {
+	sim("two Lockers are added up", func(t *testing.T) {
 		tel, p := observed(t)
 		a, b := newLocker(t), newLocker(t)
 		defer tel.Watch(a)()
@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 		)
 	})
 
-	sim("a lease that is lost is active no more", func(t *testing.T) {
+	sim("lost lease is not active", func(t *testing.T) {
 		tel, p := observed(t)
 		l := newLocker(t, core.WithObserver(tel))
 		defer tel.Watch(l)()
@@ -128,7 +128,7 @@ func TestWatch(t *testing.T) {
 		)
 	})
 
-	sim("the gauges are capped with the same names", func(t *testing.T) {
+	sim("names are capped", func(t *testing.T) {
 		tel, p := observed(t, otellock.MaxNames(1))
 		tel.Observe(t.Context(), core.Event{Kind: core.Overrun, Name: "order"})
 		l := newLocker(t)
@@ -145,7 +145,7 @@ func TestWatch(t *testing.T) {
 		)
 	})
 
-	sim("a Locker that is watched twice counts once, until both are stopped", func(t *testing.T) {
+	sim("watched twice", func(t *testing.T) {
 		tel, p := observed(t)
 		l := newLocker(t)
 		stop, again := tel.Watch(l), tel.Watch(l)
@@ -167,7 +167,7 @@ func TestWatch(t *testing.T) {
 		wantGauges(t, p, want...)
 	})
 
-	t.Run("nil is refused", func(t *testing.T) {
+	t.Run("nil", func(t *testing.T) {
 		t.Parallel()
 		tel, _ := observed(t)
 		defer func() {
@@ -185,7 +185,7 @@ func TestNothingOfALease(t *testing.T) {
 	l := newLocker(t, core.WithObserver(tel))
 	defer tel.Watch(l)()
 	ctx := recorded(t.Context())
-	var secrets, told []string
+	var secrets, seen []string
 	for range 2 {
 		lease, err := l.Acquire(ctx, "order:s3cret")
 		if err != nil {
@@ -195,18 +195,18 @@ func TestNothingOfALease(t *testing.T) {
 		if _, err := l.TryAcquire(ctx, "order:s3cret"); err == nil {
 			t.Error("the key is not taken")
 		}
-		told = append(told, p.collect(t)...)
+		seen = append(seen, p.collect(t)...)
 		if err := lease.Release(ctx); err != nil {
 			t.Error(err)
 		}
 	}
-	text := strings.Join(append(told, p.take()...), "\n")
+	text := strings.Join(append(seen, p.take()...), "\n")
 	if !strings.Contains(text, "span hold order") || !strings.Contains(text, "lockkit.lease.active 1") {
-		t.Errorf("too little is told: %s", text)
+		t.Errorf("too little is measured: %s", text)
 	}
 	for _, secret := range secrets {
 		if strings.Contains(text, secret) {
-			t.Errorf("%q is told: %s", secret, text)
+			t.Errorf("%q is measured: %s", secret, text)
 		}
 	}
 }

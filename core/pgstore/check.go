@@ -14,20 +14,20 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit is how long a Check takes at the most.
+// checkLimit limits how long Check takes.
 const checkLimit = 5 * callLimit
 
-// Check asks the server whether it is fit to keep locks, and tries out what the
-// Store does on a key of its own that is free again within seconds. It returns
-// nil, or one error that lists what is unfit and what to do about it:
+// Check reports whether the server is fit to store locks. It asks the server, and then takes,
+// extends and releases a key of its own, which is free again within seconds. It returns nil, or one
+// error that lists each fault and its remedy:
 //
 //   - the schema is missing or older than this package: Migrate makes it;
 //   - the server is a standby or read-only, or is older than PostgreSQL 14;
-//   - a crash would forget locks: fsync is off, or their table is not logged;
-//   - the server's clock is behind the tokens that it has given;
-//   - the user lacks rights: the error has each GRANT that is missing;
+//   - a crash would lose locks: fsync is off, or a table is not logged;
+//   - the server's clock is behind the tokens of its grants;
+//   - the user lacks rights: the error has each missing GRANT;
 //   - row-level security hides a table from the user: the error has the ALTER TABLE for it;
-//   - wake-ups do not arrive, for a Store that relies on them.
+//   - wake-ups do not arrive, for a Store that uses them.
 //
 // The error matches store.ErrUnavailable if the server could not be asked.
 func (s *Store) Check(ctx context.Context) error {
@@ -47,7 +47,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.try(ctx)
 }
 
-// inspect returns what speaks against the server.
+// inspect returns the faults of the server.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	conn, err := s.place.connection(ctx)
 	if err != nil {
@@ -108,9 +108,8 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return faults, nil
 }
 
-// rights asks for the statements that give the user its missing rights, as one text. It
-// reads the catalogs only, which every user may. DELETE and UPDATE of the version are for
-// the sweep.
+// rights is the query for the GRANT statements of the user's missing rights, as one text. It reads
+// only the catalogs, which every user may read. The sweep needs DELETE, and UPDATE of the version.
 const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')
 	FROM (
 		SELECT 0 AS place, 'USAGE ON SCHEMA lockkit' AS lacks FROM pg_catalog.pg_namespace n
@@ -124,9 +123,9 @@ const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO 
 			WHERE c.relkind = 'r' AND NOT pg_catalog.has_table_privilege(c.oid, v.privilege) GROUP BY c.relname
 	) needed`
 
-// hidden returns what to do about those of these tables all rows of which row-level security
-// hides from the user: it is on, the user does not bypass it, and no policy lets the user
-// read. The result is empty if there are none. hidden reads the catalogs only.
+// hidden returns the remedy for those of tables all rows of which row-level security hides from
+// the user, or "". Row-level security is on there, the user does not bypass it, and no policy lets
+// the user read. hidden reads only the catalogs.
 func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
 	a, err := results(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
 		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
@@ -142,11 +141,11 @@ func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, e
 	return string(a.rows[0][0]), nil
 }
 
-// try does with a key of its own what the Store does with any.
+// try takes, extends, watches and releases a key of its own.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
-		Weight: store.All, Limit: store.All, TTL: checkLimit, // a slow server is not to lose it meanwhile
+		Weight: store.All, Limit: store.All, TTL: checkLimit, // it does not expire on a slow server
 	}
 	waits := claim
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true

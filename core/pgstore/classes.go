@@ -12,25 +12,27 @@ import (
 )
 
 const (
-	// codeRights is the code of the error for a missing right.
+	// codeRights is for a missing right.
 	codeRights = "42501"
-	// codeNoTransaction is that of a SAVEPOINT outside a transaction.
+	// codeNoTransaction is for a SAVEPOINT outside a transaction.
 	codeNoTransaction = "25P01"
-	// codeNoStatement is that of a prepared statement that is not there.
+	// codeNoStatement is for a prepared statement that does not exist.
 	codeNoStatement = "26000"
-	// codeSerialization is that of a transaction with one snapshot that met another one.
+	// codeStatementExists is for a prepared statement that exists.
+	codeStatementExists = "42P05"
+	// codeSerialization is for a transaction with one snapshot that conflicts with another one.
 	codeSerialization = "40001"
 )
 
-// class is what follows from an error of a server or a pooler. Its zero value is that of an
-// unknown one: the outcome is unknown, and the connection is closed.
+// class has the consequences of an error of a server or a pooler. The zero value is for an unknown
+// error: the outcome is unknown, and the connection is closed.
 type class struct {
 	// unchanged: the server has not executed the statement, and has rolled back.
 	unchanged bool
-	// kept: the connection can be used for the next call. All others are closed, so that
-	// the next call dials: the session is over, or belongs to the wrong server.
+	// kept: the connection can be used for the next call. Other connections are closed, and the
+	// next call dials. Their session is closed, or belongs to the wrong server.
 	kept bool
-	// away: no lock can be taken at this server. Acquires wait for a probe that finds one.
+	// away: no lock can be taken at this server. Acquires wait until a probe finds another one.
 	away bool
 	// again: another statement was in the way, and it can be sent again.
 	again bool
@@ -47,8 +49,8 @@ var (
 	missing   = class{unchanged: true, kept: true, advice: "the schema lockkit is missing or of another version: call pgstore.Migrate"}
 )
 
-// classes has the class of an SQLSTATE, or of all that begin with two characters. Where both
-// are there, the SQLSTATE counts.
+// classes has the class of an SQLSTATE, or of its first two characters. The whole SQLSTATE takes
+// precedence.
 var classes = map[string]class{
 	"08": uncertain, // connection; poolers use it for a server's connection that broke
 	"0A": standby,   // not supported: READ WRITE and SERIALIZABLE while the server is in recovery
@@ -90,7 +92,7 @@ var classes = map[string]class{
 	"57P05": ended,                         // idle for too long
 }
 
-// classOf returns the class of an error, and false if no server has sent it.
+// classOf returns the class of err, and reports whether a server has sent err.
 func classOf(err error) (class, bool) {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
@@ -108,18 +110,18 @@ func classOf(err error) (class, bool) {
 }
 
 // ofRows reports whether the server has refused a statement because of row-level security.
-// The code is that of a missing right, and the text can be in any language, so these are
-// the functions of the server that say it.
+// The code is the one for a missing right, and the text can be in any language. So ofRows compares
+// the names of the server's functions that return such an error.
 func ofRows(err error) bool {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
 	return ok && reply.Code == codeRights && (reply.Routine == "ExecWithCheckOptions" || reply.Routine == "check_enable_rls")
 }
 
-// verdict says of an error of the server or of the connection whether anything
-// can have changed. It does not ask pgconn.SafeToRetry: a connection that breaks
-// while an answer is read fails with an error that claims to be safe, since the
-// first look at the next message closes it and the second one tells of that.
+// verdict returns the error of a call that failed with err, an error of the server or of the
+// connection. The result matches store.ErrUnavailable if nothing can have changed. verdict does not
+// use pgconn.SafeToRetry, which also reports true for a connection that breaks while an answer is
+// read.
 func verdict(err error) error {
 	c, _ := classOf(err)
 	switch {

@@ -17,15 +17,15 @@ import (
 // Tx is a transaction of the caller in which answers are saved: a once.Saver.
 type Tx struct{ tx pgx.Tx }
 
-// In returns the transaction tx for once.Commit. It must be at the level READ COMMITTED, which is
-// the default.
+// In returns the transaction tx for once.Commit. Its isolation level must be READ COMMITTED, the
+// default.
 //
-// The runs have to be kept by a Store of this package in the database of the transaction. It is
-// proven to be open before anything is written. A transaction of database/sql is for sqlstore.In,
-// with a sqlstore on the same database.
+// The runs must be in a Store of this package, in the database of tx. Commit proves that tx is open
+// before it writes. For a transaction of database/sql, use sqlstore.In and a sqlstore on the same
+// database.
 func In(tx pgx.Tx) Tx { return Tx{tx} }
 
-// saver is a *Store, or what embeds one.
+// saver is a *Store, or a type that embeds one.
 type saver interface {
 	commit(ctx context.Context, tx pgx.Tx, c store.Claim) error
 }
@@ -59,7 +59,7 @@ func (s *Store) commit(ctx context.Context, tx pgx.Tx, c store.Claim) error {
 	return casstore.Commit(ctx, s.Store, in, c)
 }
 
-// isOpen reports whether tx is open and its connection in it.
+// isOpen reports whether tx is open, and its connection is in tx.
 func isOpen(ctx context.Context, tx pgx.Tx) (bool, error) {
 	open, err := table.Prove(ctx, caller{tx}, dialect.PostgreSQL{}.Proof())
 	if errors.Is(err, pgx.ErrTxClosed) {
@@ -86,7 +86,8 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	return err
 }
 
-// arguments has nothing prepared, which a pooler may not keep.
+// arguments returns the arguments of st for pgx, which prepares nothing: a pooler may not keep a
+// prepared statement.
 func arguments(st dialect.Statement) []any {
 	return append([]any{pgx.QueryExecModeExec}, st.Args...)
 }

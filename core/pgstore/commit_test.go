@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,20 +93,53 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// A pool that the caller's transaction has for itself is an error, and holds up nobody.
-func TestIn_FullPool(t *testing.T) {
+// A Commit needs no connection beside that of the caller's transaction.
+func TestIn_PoolOfOne(t *testing.T) {
 	t.Parallel()
 	pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1"))
 	s := newStore(t, pool)
-	_, last := run(t, s)
+	begun, last := run(t, s)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if err := pgstore.In(tx).SaveRun(t.Context(), s, last); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no connection") {
-		t.Errorf("got %v, want %v", err, store.ErrUnavailable)
+	if err := pgstore.In(tx).SaveRun(t.Context(), s, last); err != nil {
+		t.Fatalf("got %v, want nil", err)
 	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, s, begun, true)
+}
+
+// A logical replica has the ID of its origin, and keeps no answer for it.
+func TestIn_LogicalReplica(t *testing.T) {
+	t.Parallel()
+	settings := []string{"wal_level = logical", "max_worker_processes = 8"}
+	origin, replica := start(t, settings...), start(t, settings...)
+	origin.Exec("CREATE PUBLICATION everything FOR ALL TABLES")
+	replica.Exec("TRUNCATE lockkit.version")
+	replica.Exec("CREATE SUBSCRIPTION everything CONNECTION '" + origin.URL() + "' PUBLICATION everything")
+	id := origin.Exec("SELECT id FROM lockkit.version")[0]
+	testserver.Eventually(t, patience, "the replica has the ID of its origin", func() bool {
+		return slices.Equal(replica.Exec("SELECT id FROM lockkit.version"), []string{id})
+	})
+	replica.Exec("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lockkit TO app; GRANT SELECT, UPDATE ON lockkit.locks, lockkit.version TO app")
+	s := newStore(t, testclient.Postgres(t, origin.URL()))
+	begun, last := run(t, s)
+	testserver.Eventually(t, patience, "the replica has the run", func() bool {
+		return replica.Exec("SELECT count(*) FROM lockkit.locks")[0] == "1"
+	})
+	tx, err := testclient.Postgres(t, replica.URL(), func(c *pgxpool.Config) { c.ConnConfig.User = "app" }).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if err := pgstore.In(tx).SaveRun(t.Context(), s, last); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "logical replica") {
+		t.Errorf("got %v, want %v of a logical replica", err, store.ErrUnsupported)
+	}
+	answered(t, s, begun, false)
 }
 
 // What a transaction has saved is there when it commits, in two round trips more than those of

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// silenceLimit is how long an idle connection may take to answer a ping.
+	// silenceLimit limits how long an idle connection may take to answer a ping.
 	silenceLimit = callLimit / 2
-	// silenceMin is how long a caller that leaves earlier has to have waited for it at
-	// least, so that the connection is doubted.
+	// silenceMin is the least wait of a caller that leaves earlier after which the connection is
+	// taken for silent.
 	silenceMin = callLimit / 10
 )
 
-// connection takes a connection from the pool, which pings one that was idle for a second.
-// Such a ping has no time limit of its own. It is never answered if a load balancer or a
-// firewall has forgotten the connection. Then connection takes a new one, see renewed.
+// connection takes a connection from the pool, which pings one that was idle for a second. The
+// ping has no time limit of its own. If a load balancer or a firewall has forgotten the connection,
+// the ping is never answered. Then connection takes a new one, see renewed.
 //
-// A wait for the pool or for a new connection is not cut short: it would lose its place.
+// A wait for the pool or for a new connection is not limited further: it would lose its place.
 func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	if p.silent.CompareAndSwap(true, false) {
 		return p.renewed(ctx)
@@ -42,10 +42,10 @@ func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// renewed takes a connection that has just been made or has just answered. All idle ones
-// are pinged first, side by side, and those that do not answer are closed. If the pool is at
-// its limit, the one that was idle for longest makes room. The pool is the user's: what
-// answers stays, and what is in use is left alone.
+// renewed takes a connection that was just made or has just answered. First it pings all idle ones
+// at once and closes those that do not answer. If the pool is at its limit, renewed closes the
+// connection that was idle for longest. The pool is the user's: connections that answer or are in
+// use stay open.
 func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	all := p.idle()
 	if stat := p.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
@@ -62,7 +62,7 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
 			defer cancel()
 			if idle.Ping(pinging) != nil {
-				// pgx closes it, and may hold its place for 15 s to read what arrives.
+				// pgx closes it, and may hold its place for 15 s to read the rest.
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
@@ -73,8 +73,8 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.pool.Acquire(ctx)
 }
 
-// abandon closes the idle connections of the pool, and the one that listens. They lead to
-// a server that has become a standby, perhaps. Connections in use are left alone.
+// abandon closes the idle connections of the pool, and the one that listens. They may lead to a
+// server that has become a standby. Connections in use stay open.
 func (p *place) abandon(why error) {
 	for _, idle := range p.idle() {
 		shut(idle.Conn().PgConn())
@@ -83,8 +83,8 @@ func (p *place) abandon(why error) {
 	p.hub.End(why)
 }
 
-// idle takes all idle connections of the pool, without a ping. A hook of the pool that asks
-// the server gets no time, and then has the pool close the connection.
+// idle takes all idle connections of the pool, without a ping. Its context is done, so a hook of
+// the pool that asks the server fails, and the pool closes that connection.
 func (p *place) idle() []*pgxpool.Conn {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -12,9 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements store.Inspector in one round trip, or in two for a free key: the second
-// one asks whether row-level security hides the table. It locks no row, and reads no value
-// of a record.
+// Look implements store.Inspector in one round trip, or in two for a free key: the second one asks
+// whether row-level security hides the table. Look locks no row, and reads no value of a record.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	state, err := s.Store.Look(ctx, key)
 	if err == nil && len(state.Holds) == 0 && len(state.Waiters) == 0 && state.Run == nil {
@@ -23,8 +22,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, needs(looking, err)
 }
 
-// List implements store.Inspector in one round trip a page, and one more for an empty
-// one, in the order of the keys' bytes. Next is the last key of the page, in hex.
+// List implements store.Inspector in one round trip per page, and one more for an empty page. The
+// keys are in the order of their bytes. The next page begins after the last key, which next has in
+// hex.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	page, next, err = s.Store.List(ctx, after, most)
 	if err == nil && len(page) == 0 {
@@ -73,9 +73,8 @@ func (s *Store) visible(ctx context.Context, op string) error {
 	return nil
 }
 
-// needs adds the GRANT that a user needs where it lacks a right: this one to a table, or
-// the one without which no call gets that far. The server's message names what it is
-// about, in any language.
+// needs adds the missing GRANT to an error about a right: grant for a table, or USAGE for the
+// schema. The server's message names the object, in any language.
 func needs(grant string, err error) error {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
@@ -90,7 +89,7 @@ func needs(grant string, err error) error {
 
 var ofSchema = regexp.MustCompile(`\blockkit\b`)
 
-// What users need beside USAGE on the schema.
+// The rights of operators, beside USAGE on the schema.
 const (
 	looking  = "SELECT ON lockkit.locks, lockkit.version"
 	revoking = "SELECT, UPDATE ON lockkit.locks, GRANT SELECT ON lockkit.version"

@@ -76,7 +76,8 @@ func TestLocker(t *testing.T) {
 		})
 	}
 
-	t.Run("a lease is joined from another process, and kept beyond its release", func(t *testing.T) {
+	// A lease is joined from another process, and its key stays taken beyond its release.
+	t.Run("joined and kept", func(t *testing.T) {
 		t.Parallel()
 		a, b := newLocker(t, server.URL()), newLocker(t, server.URL())
 		outer, err := a.Acquire(t.Context(), "joined")
@@ -252,7 +253,8 @@ func TestRoundTrips(t *testing.T) {
 		}
 	})
 
-	t.Run("as many where transactions see one snapshot, but two more for the first that meets another", func(t *testing.T) {
+	// As many where transactions see one snapshot. The first one that conflicts costs three more.
+	t.Run("with one snapshot", func(t *testing.T) {
 		server := database(t, "default_transaction_isolation = 'repeatable read'")
 		proxy = testserver.NewPostgresProxy(t, server.Addr)
 		s = newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1", "pool_min_conns=1")))
@@ -270,7 +272,7 @@ func TestRoundTrips(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		trips("acquire that meets another transaction", 3, meet)
+		trips("acquire that meets another transaction", 4, meet)
 		trips("release", 1, func() { release(t, s, c) })
 		trips("acquire that meets another one", 1, meet)
 	})

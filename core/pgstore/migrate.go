@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// systemOnly is the search path of all that Migrate does: what others have put into theirs may
-// fit an operator better.
+// systemOnly is the search path of Migrate. An operator in another schema could match better than
+// the system's.
 const systemOnly = "pg_catalog, pg_temp"
 
 // move.sql brings the tables of an older version to this one.
@@ -27,26 +27,26 @@ const systemOnly = "pg_catalog, pg_temp"
 //go:embed move.sql
 var files embed.FS
 
-// Migrate makes the schema lockkit in the database of pool, or brings it to the version of
-// this package. It does nothing if that has been done. It may run in several processes at
-// once, and through a pooler. The tables are those of package sqlstore too.
+// Migrate makes the schema lockkit in the database of pool, or brings it to the version of this
+// package. It changes nothing if the schema has that version. Migrate may run in several processes
+// at once, and through a pooler. Package sqlstore uses the same tables.
 //
-// Versions before 7 kept locks by functions in the database. Migrate removes these and moves what is
-// held and kept, in one transaction: holds, leases that were released, tokens, answers, cards. Users
-// keep their rights. Processes of an older version work until then. Each later call of theirs
-// fails with store.ErrUnavailable, and what they hold expires. README.md has the steps.
+// Versions before 7 stored locks by functions in the database. Migrate removes the functions and
+// moves the data in one transaction: holds, released leases, tokens, answers and cards. Users keep
+// their rights. Processes of an older version work until that transaction is committed. Each later
+// call of theirs fails with store.ErrUnavailable, and their holds expire. README.md has the steps.
 //
-// To move them it waits for who uses the tables, for a second at a time, since calls wait behind
-// it. So beside a transaction that has read them, as pg_dump's, it takes until that ends, or
-// ctx is done.
+// Before it moves data, Migrate waits for the transactions that use the tables, for a second at a
+// time, since calls wait behind it. A transaction that has read the tables, such as pg_dump's,
+// delays it until that transaction or ctx is done.
 //
-// The user of pool needs the right to create a schema, if there is something to do, and owns
-// what is moved. Other users need the rights in the package's documentation.
+// If there is something to do, the user of pool needs the right to create a schema, and owns the
+// tables that are moved. Other users need the rights in the package's documentation.
 //
-// It fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or refuses
-// the schema, or that is of a later version, and with store.ErrUnavailable if the server is
-// down or read-only, the user lacks a right, or row-level security hides a table from the
-// user. Nothing was changed in any of these cases.
+// Migrate fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or refuses the
+// schema, or the schema has a later version. It fails with store.ErrUnavailable if the server is
+// down or read-only, the user lacks a right, or row-level security hides a table from the user. On
+// failure nothing has changed.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", store.ErrInvalid)
@@ -109,14 +109,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return wrap("migrate", err)
 }
 
-// lockOfFormer waits for a Migrate of version 6 or earlier.
+// lockOfFormer takes the lock of a Migrate of version 6 or earlier.
 const lockOfFormer = "SELECT pg_catalog.pg_advisory_xact_lock(30521770279397748)"
 
 // oldest is the oldest major version of PostgreSQL that runs the schema.
 const oldest = 14
 
-// supported returns an error for a server that says that it is older. A server whose
-// version cannot be read is tried.
+// supported returns an error for a server that reports an older version. A server whose version
+// cannot be read is tried.
 func supported(pg *pgconn.PgConn) error {
 	text := pg.ParameterStatus("server_version")
 	major, _, _ := strings.Cut(text, ".")
@@ -126,8 +126,8 @@ func supported(pg *pgconn.PgConn) error {
 	return nil
 }
 
-// refusesSchema reports whether the server does not take a statement of the schema: it does
-// not know its syntax (class 42) or does not support it (0A).
+// refusesSchema reports whether the server refused a statement of the schema, because of its
+// syntax (class 42) or a missing feature (0A).
 func refusesSchema(err error) bool {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
@@ -137,8 +137,8 @@ func refusesSchema(err error) bool {
 const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
 	"or call Migrate as its owner"
 
-// install makes the tables, in a transaction, unless another process has done so. What there
-// is of an older version is moved to them.
+// install makes the tables, in a transaction, unless another process has done so. It moves the data
+// of an older version to them.
 func install(ctx context.Context, pg *pgconn.PgConn) error {
 	v, err := installed(ctx, pg)
 	if err != nil || v >= dialect.SchemaVersion {

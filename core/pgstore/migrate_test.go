@@ -44,7 +44,7 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 
-	t.Run("a database without the schema is told from one that is down, by every call", func(t *testing.T) {
+	t.Run("no schema", func(t *testing.T) {
 		t.Parallel()
 		s := newStore(t, testclient.Postgres(t, database(t)))
 		_, errAcquire := s.Acquire(t.Context(), exclusive("order:42"))
@@ -62,7 +62,8 @@ func TestMigrate(t *testing.T) {
 		}
 	})
 
-	t.Run("twice is once, and what is held stays", func(t *testing.T) {
+	// A second Migrate changes nothing, and holds stay.
+	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
 		pool := testclient.Postgres(t, url)
@@ -98,7 +99,8 @@ func TestMigrate(t *testing.T) {
 		locks(t, url)
 	})
 
-	t.Run("a later schema is left alone, and refused by every call", func(t *testing.T) {
+	// A later schema stays, and every call refuses it.
+	t.Run("later schema", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, database(t))
 		if err := pgstore.Migrate(t.Context(), pool); err != nil {
@@ -119,7 +121,8 @@ func TestMigrate(t *testing.T) {
 		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
 	})
 
-	t.Run("a user without rights is told what it needs, and one with them locks", func(t *testing.T) {
+	// The error for a user without rights names them, and a user with them locks.
+	t.Run("missing rights", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
 		owner := testclient.Postgres(t, url)
@@ -172,11 +175,11 @@ func TestCheck(t *testing.T) {
 		}
 	}
 
-	t.Run("a server that does not wait for its disk is unfit", func(t *testing.T) {
+	t.Run("fsync is off", func(t *testing.T) {
 		t.Parallel()
 		unfit(t, database(t), "set fsync = on")
 	})
-	t.Run("a fit server is fit", func(t *testing.T) {
+	t.Run("fit server", func(t *testing.T) {
 		t.Parallel()
 		server := migrated(t, durable.Get(t).NewDatabase(t))
 		unfit(t, server, "")
@@ -189,7 +192,8 @@ func TestCheck(t *testing.T) {
 		server.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 		unfit(t, server, "read-only")
 	})
-	t.Run("what is tried out is held for longer than that can take, and a second grant is told", func(t *testing.T) {
+	// The hold of the probe outlives the check, and a second grant is reported.
+	t.Run("second grant", func(t *testing.T) {
 		t.Parallel()
 		server := migrated(t, durable.Get(t).NewDatabase(t))
 		// A server that forgets what is extended.
@@ -206,7 +210,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("the key is held for the whole Check: %v, want t", ttl)
 		}
 	})
-	t.Run("a pooler is unfit for wake-ups, and fit without them", func(t *testing.T) {
+	// A pooler is unfit for wake-ups, and fit without them.
+	t.Run("transaction pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
 		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)))
@@ -218,7 +223,8 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a pooler that keeps a connection for a session passes wake-ups on", func(t *testing.T) {
+	// A pooler that assigns connections for a session passes wake-ups on.
+	t.Run("session pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
 		pooler := testserver.StartPgbouncer(t, migrated(t, durable.Get(t).NewDatabase(t)), "pool_mode = session")
@@ -226,7 +232,7 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("a server that is down is unavailable", func(t *testing.T) {
+	t.Run("server down", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
 		s := newStore(t, testclient.Postgres(t, server.URL()))

@@ -121,7 +121,7 @@ func TestErrorReplies(t *testing.T) {
 		t.Errorf("a connection that is closed: got %v, want an unknown outcome", err)
 	}
 
-	t.Run("each class by the server", func(t *testing.T) {
+	t.Run("each class", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
@@ -155,7 +155,7 @@ func TestErrorReplies(t *testing.T) {
 		}
 	})
 
-	t.Run("what another transaction has undone is asked again", func(t *testing.T) {
+	t.Run("conflicts are repeated", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		s := newStore(t, testclient.Postgres(t, server.URL()))
@@ -186,7 +186,7 @@ func TestErrorReplies(t *testing.T) {
 		}
 	})
 
-	t.Run("of a server that refuses, nothing is taken", func(t *testing.T) {
+	t.Run("refusing server", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		c, owner := claimed(), newStore(t, testclient.Postgres(t, server.URL()))
@@ -208,7 +208,8 @@ func TestErrorReplies(t *testing.T) {
 		}
 	})
 
-	t.Run("a caller whose context has a cause is told it", func(t *testing.T) {
+	// The error has the cause of the caller's context.
+	t.Run("cause of the context", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		r, c, gone := newRig(t, server), claimed(), errors.New("gone")

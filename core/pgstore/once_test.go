@@ -36,7 +36,8 @@ func TestOnce(t *testing.T) {
 		}
 	}
 
-	t.Run("a run is four round trips, and a replay one", func(t *testing.T) {
+	// A run is four round trips, and a replay one.
+	t.Run("round trips", func(t *testing.T) {
 		o, other := newOnce(t, server.URLAt(proxy.Addr)), newOnce(t, server.URLAt(proxy.Addr))
 		n := 0
 		for i, key := range []string{"first", "second"} {
@@ -55,7 +56,7 @@ func TestOnce(t *testing.T) {
 		}
 	})
 
-	t.Run("another payload under the same key is refused", func(t *testing.T) {
+	t.Run("another payload", func(t *testing.T) {
 		o := newOnce(t, server.URL())
 		n := 0
 		if _, err := o.Do(t.Context(), charge("mismatch"), work(&n, "receipt")); err != nil {
@@ -68,7 +69,8 @@ func TestOnce(t *testing.T) {
 		}
 	})
 
-	t.Run("a run that died midway is attempt 2 for the next one, or never run again", func(t *testing.T) {
+	// A run that was interrupted is attempt 2 for the next one, or never run again.
+	t.Run("interrupted run", func(t *testing.T) {
 		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 			key := fmt.Sprintf("crash %d", i)
 			cut := testserver.NewPostgresProxy(t, server.Addr)
@@ -124,7 +126,8 @@ func TestOnce(t *testing.T) {
 		}
 	})
 
-	t.Run("lost replies make no further run, no further attempt and no lost answer", func(t *testing.T) {
+	// Lost replies cause no further run or attempt, and lose no answer.
+	t.Run("lost replies", func(t *testing.T) {
 		o, other := newOnce(t, server.URLAt(proxy.Addr), once.AtMostOnce()), newOnce(t, server.URL(), once.AtMostOnce())
 		for i := range 10 {
 			for _, call := range []string{making, changing} {

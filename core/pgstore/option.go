@@ -11,16 +11,15 @@ type config struct {
 	listenOn *pgx.ConnConfig
 }
 
-// WithoutWakeUps makes the Store open no connection to listen on. Watch fails
-// with store.ErrUnsupported, and waiters ask again and again.
+// WithoutWakeUps makes the Store open no connection to listen on. Watch fails with
+// store.ErrUnsupported, and waiters poll.
 func WithoutWakeUps() Option {
 	return func(c *config) { c.quiet = true }
 }
 
-// WithListener makes the Store listen on a connection made with direct, of which
-// it takes a copy, instead of one like those of the pool. It is for a pool that goes
-// through a pooler, which passes no notifications on: direct leads to the
-// server itself.
+// WithListener makes the Store listen on a connection with the configuration direct, of which it
+// makes a copy. The default is a connection like those of the pool. WithListener is for a pool that
+// leads through a pooler, which passes no notifications on: direct leads to the server itself.
 func WithListener(direct *pgx.ConnConfig) Option {
 	return func(c *config) { c.separate, c.listenOn = true, direct }
 }

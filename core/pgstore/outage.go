@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// errReadOnly is what the probe says of a server that takes no writes.
+	// errReadOnly is the error of a probe of a server that takes no writes.
 	errReadOnly = errors.New(standby.advice)
 	errMoved    = errors.New("the connection leads to a server that takes no writes, and another one does")
 )
 
-// Probe implements casstore.Prober, on a connection of its own, since all connections of the
-// pool may be in use or lead to another server.
+// Probe implements casstore.Prober, on a connection of its own. All connections of the pool may be
+// in use or lead to another server.
 func (p *place) Probe(ctx context.Context) error {
 	conn, err := connectAs(ctx, p.pool.Config())
 	if err == nil {
@@ -30,28 +30,30 @@ func (p *place) Probe(ctx context.Context) error {
 	return err
 }
 
-// writable is nil if the transaction of a call could write.
+// writable returns nil if the transaction of a call could write.
 func (p *place) writable(ctx context.Context, conn *pgconn.PgConn) error {
-	text, n := "SHOW transaction_read_only", 1
+	const text = "SHOW transaction_read_only"
+	a, err := answer{}, error(nil)
 	if p.isolated.Load() {
-		text, n = begin+text+commit, 3
+		a, err = committed(ctx, conn, text)
+	} else {
+		a, err = results(ctx, conn, text, 1)
 	}
-	a, err := results(ctx, conn, text, n)
 	if err == nil && len(a.rows) == 1 && len(a.rows[0]) == 1 && string(a.rows[0][0]) == "on" {
 		return errReadOnly
 	}
 	return err
 }
 
-// moved notes that a server took no locks. The idle connections lead there too, perhaps.
+// moved records that a server took no locks. The idle connections may lead there too.
 func (p *place) moved(why error) {
 	if p.away.CompareAndSwap(false, true) {
 		p.abandon(why)
 	}
 }
 
-// found notes that a server takes locks. What was connected meanwhile leads to the other
-// one, perhaps.
+// found records that a server takes locks. Connections that were made meanwhile may lead to the
+// other one.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

@@ -87,7 +87,8 @@ func TestOutage(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a caller that leaves, and a pool that is full, say nothing of the server", func(t *testing.T) {
+	// A caller that leaves and a pool that is full do not mean that the server is down.
+	t.Run("impatient callers and full pools", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))

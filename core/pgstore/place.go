@@ -24,23 +24,23 @@ var (
 	errClosed   = errors.New("the connection is closed")
 )
 
-// place keeps locks in the database of a pool.
+// place stores locks in the database of a pool.
 //
-// Its statements are sent as text without arguments, in the simple protocol: the server gets the
-// whole statement or nothing of it. In the extended protocol a client that vanishes before
-// its last message leaves a transaction open, with the row of a lock locked. Those of the usual
-// lock are prepared where that is safe, since the server takes most of its time to plan them.
+// It sends statements as text without arguments, in the simple protocol: the server receives the
+// whole statement or nothing. In the extended protocol a client that vanishes before its last
+// message leaves a transaction open, with the row of a lock locked. The statements of the usual
+// lock are prepared where that is safe, since planning takes most of the server's time for them.
 type place struct {
 	table.Place
 	prepared table.Place // the same, with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// A transaction of this database has met another one, as it saw one snapshot: each
-	// statement sets its isolation level.
+	// isolated: transactions have one snapshot by default, and one has conflicted with another.
+	// Each statement sets its isolation level.
 	isolated atomic.Bool
-	// A server took no locks, and no other one was found since.
+	// away: a server took no locks, and no other one was found since.
 	away atomic.Bool
-	// A connection did not answer: the next call takes a new one.
+	// silent: a connection did not answer, and the next call takes a new one.
 	silent atomic.Bool
 }
 
@@ -53,7 +53,7 @@ var (
 	_ store.Checker    = (*place)(nil)
 )
 
-// maxTogether is how many holds one statement extends. It has the keys twice, in hex.
+// maxTogether limits the number of holds that one statement extends. It has the keys twice, in hex.
 const maxTogether = 512
 
 func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
@@ -65,8 +65,7 @@ func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
 
 const (
 	maxWord = 256 // bytes of a lease or an owner
-	// maxLife is the longest time that anything is kept for, so that no date is
-	// out of range.
+	// maxLife limits all times to live, so that no date is out of range.
 	maxLife = 100 * 365 * 24 * time.Hour
 )
 
@@ -100,8 +99,8 @@ func (p *place) Connect(ctx context.Context) (context.Context, func(), error) {
 	return context.WithValue(ctx, connected{}, conn), conn.Release, nil
 }
 
-// Load implements casstore.Place. If it finds no version, it says whether that is because of
-// row-level security.
+// Load implements casstore.Place. If it finds no version because of row-level security, its error
+// names the remedy.
 func (p *place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	e, err := p.Place.Load(ctx, key, w)
 	if !errors.Is(err, table.ErrHidden) {
@@ -141,8 +140,8 @@ func (p *place) Change(ctx context.Context, st dialect.Statement) (int64, error)
 	return a.changed, err
 }
 
-// A statement that sets its isolation level is three. They are one message, so it is
-// still one round trip.
+// A statement that sets its isolation level is three statements in one message, so in one round
+// trip.
 const (
 	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 	commit = ";COMMIT"
@@ -150,7 +149,7 @@ const (
 
 // send sends a statement on the connection of ctx, or on any. If the server has undone it
 // because of the isolation level of its transaction, send repeats it in a transaction that sets
-// the level. It does so for every further statement from the beginning.
+// the level. It does so for each further statement at once.
 func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok {
@@ -180,22 +179,54 @@ func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) 
 func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	if !p.isolated.Load() {
 		a, err := results(ctx, conn, st.Text, 1)
-		if !hasCode(err, codeSerialization) {
+		if !hasCode(err, codeSerialization) || !p.hasSnapshots(ctx, conn) {
 			return a, err
 		}
-		p.isolated.Store(true)
 	}
-	return results(ctx, conn, begin+st.Text+commit, 3)
+	return committed(ctx, conn, st.Text)
 }
 
-// answer is what statements have returned and changed.
+// hasSnapshots reports whether the transactions of conn are above READ COMMITTED by default. The
+// first connection on which they are has every statement of p set its level. A connection is asked
+// once: other serialization failures, as of a trigger or a standby, do not change its level.
+func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
+	s := sessionOf(conn)
+	if s.committed {
+		return false
+	}
+	a, err := results(ctx, conn, "SHOW transaction_isolation", 1)
+	if err != nil {
+		return false
+	}
+	level := string(a.rows[0][0])
+	s.committed = level == "read committed" || level == "read uncommitted"
+	if !s.committed {
+		p.isolated.Store(true)
+	}
+	return !s.committed
+}
+
+// committed runs a statement in a transaction that sets its isolation level. If the statement
+// fails, committed also rolls back: the error of the next statement would be that of a
+// transaction that has failed.
+func committed(ctx context.Context, conn *pgconn.PgConn, text string) (answer, error) {
+	a, err := results(ctx, conn, begin+text+commit, 3)
+	if err != nil && !conn.IsClosed() && conn.TxStatus() != 'I' {
+		if _, failed := results(ctx, conn, "ROLLBACK", 1); failed != nil {
+			shut(conn)
+		}
+	}
+	return a, err
+}
+
+// answer has the rows that statements have returned, and the number of rows they have changed.
 type answer struct {
 	rows    [][][]byte
 	changed int64
 }
 
-// results runs text, which has n statements, and returns its answer. The statements are
-// committed when the last one is complete, even if the connection breaks after that.
+// results runs text, which has n statements, and returns its answer. The statements are committed
+// when the last one is complete, even if the connection breaks then.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a answer, err error) {
 	if conn.IsClosed() || ctx.Err() != nil {
 		return a, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))

@@ -2,6 +2,8 @@ package pgstore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strconv"
 
@@ -14,42 +16,58 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// session is what is known of a connection.
+// session has what the Store knows of a connection.
 type session struct {
-	keeps bool              // what is prepared
-	names map[string]string // of the statements that are prepared, by their texts
+	asked     bool              // keeps is known
+	keeps     bool              // it keeps prepared statements
+	names     map[string]string // of prepared statements, by their texts
+	committed bool              // its transactions are known to be READ COMMITTED by default
 }
 
-// sessionKey is that of the session in what pgx keeps of a connection.
+// sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
+
+// sessionOf returns the session of conn, a new one at first.
+func sessionOf(conn *pgconn.PgConn) *session {
+	s, ok := conn.CustomData()[sessionKey].(*session)
+	if !ok {
+		s = &session{names: make(map[string]string)}
+		conn.CustomData()[sessionKey] = s
+	}
+	return s
+}
+
+// maxWords limits the bytes of a claim's key, lease and owner in a prepared statement: its message
+// fits into one segment of 1,280 bytes, the smallest packet of IPv6.
+const maxWords = 640
 
 // Take implements casstore.Usual.
 func (p *place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
-	return p.by(ctx).Take(ctx, c, version)
+	return p.by(ctx, c).Take(ctx, c, version)
 }
 
 // Give implements casstore.Usual.
 func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, error) {
-	return p.by(ctx).Give(ctx, c, version)
+	return p.by(ctx, c).Give(ctx, c, version)
 }
 
-// by returns the Place whose statements are prepared, if the connection of ctx keeps these, or
-// the one that has them in full. Statements are prepared if pgx would do so, and the connection
-// leads to the server itself: a pooler may give the next statement to another session.
-func (p *place) by(ctx context.Context) *table.Place {
+// by returns the Place with prepared statements, if the connection of ctx keeps these, or else the
+// one with texts. Statements are prepared if pgx would do so, the words of c are short, and the
+// connection leads to the server itself: a pooler may send the next statement to another session.
+func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
-	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||
+		len(c.Key)+len(c.Lease)+len(c.Owner) > maxWords {
 		return &p.Place
 	}
 	pg := conn.Conn().PgConn()
-	s, ok := pg.CustomData()[sessionKey].(*session)
-	if !ok {
-		a, err := results(ctx, pg, "SELECT pg_catalog.pg_backend_pid()", 1)
+	s := sessionOf(pg)
+	if !s.asked {
+		direct, err := isDirect(ctx, pg)
 		if err != nil {
 			return &p.Place // which fails too, or works
 		}
-		s = &session{string(a.rows[0][0]) == strconv.Itoa(int(pg.PID())), make(map[string]string)}
-		pg.CustomData()[sessionKey] = s
+		s.asked, s.keeps = true, direct
 	}
 	if !s.keeps {
 		return &p.Place
@@ -57,16 +75,28 @@ func (p *place) by(ctx context.Context) *table.Place {
 	return &p.prepared
 }
 
-// execPrepared executes a statement with arguments, which it prepares with its first use in a
-// session. The message that executes it is one write. So the server gets all of it or nothing, as
-// with a text, where it fits into one segment.
+// isDirect reports whether a connection leads to the server itself. A pooler that gives its
+// connections to others in turn has given this one a number of its own.
+func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
+	a, err := results(ctx, conn, "SELECT pg_catalog.pg_backend_pid()", 1)
+	if err != nil {
+		return false, err
+	}
+	return string(a.rows[0][0]) == strconv.Itoa(int(conn.PID())), nil
+}
+
+// execPrepared executes a statement with arguments, and prepares it before its first use in a
+// session. The message that executes it is one write of one segment. So the server receives all of
+// it or nothing, as with a text.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
-	s := conn.CustomData()[sessionKey].(*session)
+	s := sessionOf(conn)
 	name, ok := s.names[st.Text]
 	if !ok {
-		name = "lockkit_" + strconv.Itoa(len(s.names))
-		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil {
-			return answer{}, p.failed(conn, err, true)
+		// A statement that is there already, as after a Describe that has failed, has this text.
+		sum := sha256.Sum256([]byte(st.Text))
+		name = "lockkit_" + hex.EncodeToString(sum[:16])
+		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil && !hasCode(err, codeStatementExists) {
+			return answer{}, p.failed(ctx, conn, err, true)
 		}
 		s.names[st.Text] = name
 	}
@@ -81,22 +111,22 @@ func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialec
 	}
 	r := conn.ExecPrepared(ctx, name, values, formats, nil).Read()
 	if r.Err != nil {
-		return answer{}, p.failed(conn, r.Err, false)
+		return answer{}, p.failed(ctx, conn, r.Err, false)
 	}
 	return answer{r.Rows, r.CommandTag.RowsAffected()}, nil
 }
 
-// failed is the error of a statement that is prepared or executed.
-func (p *place) failed(conn *pgconn.PgConn, err error, preparing bool) error {
+// failed returns the error of a statement whose preparation or execution failed with err.
+func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, preparing bool) error {
 	c, answered := classOf(err)
 	if answered && !c.kept {
 		shut(conn)
 	}
 	switch {
 	case hasCode(err, codeSerialization):
-		p.isolated.Store(true)
-	case hasCode(err, codeNoStatement): // somebody has taken it out of the session
-		conn.CustomData()[sessionKey].(*session).keeps = false
+		p.hasSnapshots(ctx, conn)
+	case hasCode(err, codeNoStatement): // somebody has removed it from the session
+		sessionOf(conn).keeps = false
 	}
 	err = verdict(err)
 	if preparing && !errors.Is(err, store.ErrUnavailable) {

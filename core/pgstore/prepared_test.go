@@ -2,10 +2,17 @@ package pgstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -66,7 +73,8 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d statements are prepared, want none", n)
 		}
 	})
-	t.Run("where a hook of the pool takes them out of the session", func(t *testing.T) {
+	// A hook of the pool removes them from the session.
+	t.Run("removed by a hook", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(c *pgxpool.Config) {
 			c.AfterRelease = func(conn *pgx.Conn) bool {
@@ -80,7 +88,36 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d connections were made, want 1", n)
 		}
 	})
-	t.Run("a reply that is lost leaves the outcome unknown", func(t *testing.T) {
+	// A failed Describe leaves a prepared statement behind.
+	t.Run("failed Describe", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, server.URLAt(withoutDescribe(t, server.Addr), "pool_max_conns=1"))
+		s := newStore(t, pool)
+		before := pool.Stat().NewConnsCount()
+		_, err := s.Acquire(t.Context(), claimed())
+		wantIs(t, "acquire", err, store.ErrUnavailable)
+		cycles(t, pool)
+		if n := prepared(t, pool); n != 2 {
+			t.Errorf("%d statements are prepared, want 2", n)
+		}
+		if n := pool.Stat().NewConnsCount() - before; n != 1 {
+			t.Errorf("%d connections were made, want 1", n)
+		}
+	})
+	t.Run("not with long words", func(t *testing.T) {
+		t.Parallel()
+		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
+		s := newStore(t, pool)
+		c := exclusive(strings.Repeat("k", 400))
+		c.Owner, c.Lease = strings.Repeat("o", 250), strings.Repeat("l", 250)
+		acquire(t, s, c)
+		release(t, s, c)
+		if n := prepared(t, pool); n != 0 {
+			t.Errorf("%d statements are prepared, want none", n)
+		}
+	})
+	// A lost reply leaves the outcome unknown.
+	t.Run("lost reply", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewPostgresProxy(t, server.Addr)
 		s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1")))
@@ -96,6 +133,77 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("got tokens %d and %d for one claim", g.Token, again.Token)
 		}
 	})
+}
+
+// withoutDescribe returns the address of a proxy that has the first Describe fail behind its Parse.
+func withoutDescribe(t *testing.T, addr string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var links []net.Conn
+	var mu sync.Mutex
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		for _, link := range links {
+			_ = link.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	var failed atomic.Bool
+	all.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = client.Close()
+				return
+			}
+			mu.Lock()
+			links = append(links, client, server)
+			mu.Unlock()
+			all.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+			all.Go(func() { failDescribe(server, client, &failed); _ = client.Close() })
+		}
+	})
+	return listener.Addr().String()
+}
+
+// failDescribe passes on what a server sends, until it closes the connection. The first time that
+// a statement was parsed the client is sent an error instead of its description.
+func failDescribe(from io.Reader, to io.Writer, failed *atomic.Bool) {
+	const parseComplete, ready = '1', 'Z'
+	skips := false
+	for {
+		message := make([]byte, 5)
+		if _, err := io.ReadFull(from, message); err != nil {
+			return
+		}
+		body := make([]byte, binary.BigEndian.Uint32(message[1:])-4)
+		if _, err := io.ReadFull(from, body); err != nil {
+			return
+		}
+		skips = skips && message[0] != ready
+		if skips {
+			continue
+		}
+		message = append(message, body...)
+		if message[0] == parseComplete && failed.CompareAndSwap(false, true) {
+			skips = true
+			fault := pgproto3.ErrorResponse{Severity: "ERROR", Code: "57014", Message: "canceling statement due to statement timeout"}
+			message, _ = fault.Encode(message)
+		}
+		if _, err := to.Write(message); err != nil {
+			return
+		}
+	}
 }
 
 // A grant counts with its COMMIT, which can fail after its row has come.

@@ -36,7 +36,8 @@ func TestRaces(t *testing.T) {
 			}
 		}
 	})
-	t.Run("one of them gets it, with a higher token than before", func(t *testing.T) {
+	// One of them is granted the key, with a higher token than before.
+	t.Run("one grant", func(t *testing.T) {
 		var last, swept int64
 		for round := range tally.Trials(1000) {
 			key := fmt.Sprintf("race:%d", round/10)

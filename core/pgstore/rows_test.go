@@ -21,7 +21,8 @@ func TestRows(t *testing.T) {
 	one := func(sql string) string { return server.Exec(sql)[0] }
 
 	// hazard 25
-	t.Run("every row has an end, and dead rows are deleted by acquires of other keys (hazard 25)", func(t *testing.T) {
+	// Every row has an end, and acquires of other keys delete expired rows (hazard 25).
+	t.Run("expired rows", func(t *testing.T) {
 		for i := range 300 {
 			c := claimed()
 			c.TTL = time.Millisecond
@@ -58,7 +59,8 @@ func TestRows(t *testing.T) {
 		held(t, s, alive, true)
 	})
 
-	t.Run("taking the same key again and again leaves no index entries", func(t *testing.T) {
+	// Taking the same key again and again leaves no index entries.
+	t.Run("no index entries", func(t *testing.T) {
 		server.Exec("SELECT pg_stat_reset()")
 		c, pool := claimed(), testclient.Postgres(t, server.URL())
 		s := newStore(t, pool)
@@ -74,7 +76,8 @@ func TestRows(t *testing.T) {
 		})
 	})
 
-	t.Run("a row that another session has locked holds up its own key only, and not for ever", func(t *testing.T) {
+	// A row that another session has locked delays only its own key, and not for ever.
+	t.Run("locked row", func(t *testing.T) {
 		stuck, free := claimed(), claimed()
 		acquire(t, s, stuck)
 		acquire(t, s, free)
@@ -98,7 +101,8 @@ func TestRows(t *testing.T) {
 		release(t, s, stuck)
 	})
 
-	t.Run("a busy caller is told how many wait, so that many poll more seldom", func(t *testing.T) {
+	// A busy error has the number of waiters, so that many poll more seldom.
+	t.Run("number of waiters", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
 		for i := range 30 {

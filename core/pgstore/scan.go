@@ -37,8 +37,8 @@ func scan(row [][]byte, to []any) error {
 	return nil
 }
 
-// binary reads the text of a bytea, in hex or with escapes, as bytea_output says. It is nil for
-// NULL.
+// binary returns the bytes of the text of a bytea, in hex or with escapes, as bytea_output says. It
+// returns nil for NULL.
 func binary(text []byte) ([]byte, error) {
 	if text == nil {
 		return nil, nil

@@ -45,6 +45,7 @@ const (
 	making    = "INSERT INTO lockkit.locks (name"
 	changing  = "UPDATE lockkit.locks SET"
 	sweeping  = "k.due<="
+	deleting  = "DELETE FROM lockkit.locks"
 )
 
 // micros is the server's time as it stands in a row.

@@ -70,7 +70,8 @@ func TestRestart(t *testing.T) {
 		})
 	}
 
-	t.Run("a lease lives on through a short one and ends in time through a long one", func(t *testing.T) {
+	// A lease survives a short outage, and is lost in time in a long one.
+	t.Run("lease through a restart", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
 		l, other := newLocker(t, server.URL()), newLocker(t, server.URL())

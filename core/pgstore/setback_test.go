@@ -74,7 +74,8 @@ func TestClockSetBack(t *testing.T) {
 	const ttl, slack = 400 * time.Millisecond, 20 * time.Millisecond
 	const back = 200 * 24 * time.Hour
 
-	t.Run("a dead holder's key is free after its TTL, and the token grows", func(t *testing.T) {
+	// A dead holder's key is free after its TTL, and the token grows.
+	t.Run("dead holder", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.TTL = ttl
@@ -95,7 +96,8 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	t.Run("a live holder keeps the key under every kind of claim, alone or in a batch", func(t *testing.T) {
+	// A live holder keeps the key under every kind of claim, alone or in a batch.
+	t.Run("live holder", func(t *testing.T) {
 		t.Parallel()
 		for _, batch := range []int{0, 1} {
 			c := claimed()
@@ -115,7 +117,8 @@ func TestClockSetBack(t *testing.T) {
 			release(t, s, c)
 		}
 	})
-	t.Run("a hold that is extended or claimed again for longer than before lasts that long", func(t *testing.T) {
+	// A hold that is extended or claimed again for longer than before lasts that long.
+	t.Run("longer TTL", func(t *testing.T) {
 		t.Parallel()
 		for _, again := range []func(c store.Claim) error{
 			func(c store.Claim) error { return s.Extend(t.Context(), []store.Claim{c})[0].Err },
@@ -134,7 +137,8 @@ func TestClockSetBack(t *testing.T) {
 			busyFor(t, s, c, 30*time.Second, time.Minute)
 		}
 	})
-	t.Run("each of several readers ends after its own TTL, also if others are extended", func(t *testing.T) {
+	// Each of several readers expires after its own TTL, even if others are extended.
+	t.Run("several readers", func(t *testing.T) {
 		t.Parallel()
 		short := claimed()
 		short.Weight, short.TTL = 1, ttl
@@ -156,7 +160,7 @@ func TestClockSetBack(t *testing.T) {
 		release(t, s, long)
 		acquire(t, s, exclusive(long.Key))
 	})
-	t.Run("a key that is kept is free in time", func(t *testing.T) {
+	t.Run("kept key", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.Keep = ttl
@@ -165,7 +169,9 @@ func TestClockSetBack(t *testing.T) {
 		setBack(t, server, c, back)
 		granted(t, s, exclusive(c.Key))
 	})
-	t.Run("a dead waiter at the head of the queue holds up no other for long, and a live one keeps its place", func(t *testing.T) {
+	// A dead waiter at the head of the queue does not delay others for long, and a live one keeps
+	// its place.
+	t.Run("head of the queue", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		acquire(t, s, c)
@@ -181,7 +187,8 @@ func TestClockSetBack(t *testing.T) {
 		release(t, s, live)
 		acquire(t, s, next)
 	})
-	t.Run("a straggler is refused after its release", func(t *testing.T) {
+	// A straggler is refused after its release.
+	t.Run("straggler", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		wantIs(t, "release of an unknown lease", s.Release(t.Context(), c), store.ErrLost)
@@ -191,7 +198,8 @@ func TestClockSetBack(t *testing.T) {
 			held(t, s, c, false)
 		}
 	})
-	t.Run("an answer is kept for as long as it was meant to", func(t *testing.T) {
+	// An answer stays for its whole time.
+	t.Run("kept answer", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
 		c.Record = &store.Record{Value: []byte("begun"), Retain: time.Minute}

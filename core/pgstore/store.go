@@ -13,24 +13,24 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// callLimit is how long a call takes at most, the wait for a connection included. The server
-// gives up a wait for a row after half of it.
+// callLimit limits how long a call takes, including the wait for a connection. The server limits
+// the wait for a row to half of it.
 const callLimit = 2 * time.Second
 
-// Store keeps locks in PostgreSQL. It implements store.Store for every kind of claim, and
+// Store stores locks in PostgreSQL. It implements store.Store for every kind of claim, and
 // store.Watcher, store.Checker, store.Prompt, store.Inspector and store.Cards. It is safe for
 // concurrent use.
 //
-// A statement is sent once. It is sent again only if it has certainly changed nothing. A call
-// returns soon after its ctx is done, or after two seconds. A statement that was sent by then
-// goes on and keeps its connection, for two seconds from sending at most, so that callers
-// that give up do not cost the pool its connections. An error says whether anything can have
-// changed, as store.Store demands.
+// A statement is sent once, and again only if it has certainly changed nothing. A call returns soon
+// after its ctx is done, or after two seconds. A statement that was sent before continues on its
+// connection, for at most two seconds from then. So the calls of impatient callers do not close the
+// pool's connections. An error says whether anything can have changed, as store.Store demands.
 type Store struct {
 	*casstore.Store
 	config
 	place *place
-	// deaf is until when notifications are known not to arrive, nil at first.
+	// deaf is the time until which the Store does not listen, since notifications did not arrive.
+	// It is nil at first.
 	deaf atomic.Pointer[time.Time]
 }
 
@@ -44,11 +44,10 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses pool, which the caller keeps and closes after
-// the Store. It sends nothing: Migrate prepares the database, and Check says
-// whether it is fit.
+// New returns a Store that uses pool, which the caller closes after the Store. It sends nothing:
+// Migrate prepares the database, and Check reports whether it is fit.
 //
-// It fails with store.ErrInvalid for a nil pool and for options that cannot work.
+// New fails with store.ErrInvalid for a nil pool and for options that cannot work.
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("pgstore: pool is nil: %w", store.ErrInvalid)
@@ -71,9 +70,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the background work of the Store: watches are closed, and
-// further ones are refused. It does not close the pool. Claims can still be
-// extended and released.
+// Close stops the background work of the Store, closes its watches and refuses further ones. It does
+// not close the pool. Claims can still be extended and released.
 func (s *Store) Close() error {
 	_ = s.Store.Close() // it does not fail
 	if !s.place.hub.Close(callLimit) {

@@ -13,10 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// CheckToken refuses the transaction of a stale holder. It notes the newest token that was
-// used for resource. If token is older, it fails with store.ErrLost, and the caller rolls
-// back. The same token can be used again. CheckToken is called in the transaction tx that
-// changes the resource, before the changes:
+// CheckToken refuses the transaction of a stale holder. It records the newest token that was used
+// for resource. If token is older, CheckToken fails with store.ErrLost, and the caller rolls back.
+// The same token can be used again. Call CheckToken in the transaction tx that changes the
+// resource, before the changes:
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := pgstore.CheckToken(ctx, tx, "account:42", lease.Token()); err != nil {
@@ -26,20 +26,18 @@ import (
 //		return err
 //	})
 //
-// From then until its end the transaction blocks other transactions that check a token of
-// the same resource. So each of them sees the newest token, in whatever order holders were
-// paused. Transactions that check several resources must do so in the same order, as with
-// any rows. Under REPEATABLE READ and SERIALIZABLE a transaction that was blocked can fail
-// with a serialization failure (SQLSTATE 40001), and the caller has to repeat it.
+// Until it is committed or rolled back, the transaction blocks other transactions that check a token
+// of the same resource. So each of them sees the newest token, in whatever order holders were
+// paused. Transactions that check several resources must do so in the same order, as with any rows.
+// Under REPEATABLE READ and SERIALIZABLE a blocked transaction can fail with a serialization failure
+// (SQLSTATE 40001), and the caller has to repeat it.
 //
-// The tokens can be those of any store, but all tokens of a resource must come from one
-// store. The newest token is kept in lockkit.seen until its row is deleted. Delete the row
-// with the resource, and not before. The database must have the kit's tables (Migrate), but
-// the locks can be kept in another one.
+// The tokens of a resource must all come from one store, of any kind. The newest token is in
+// lockkit.seen until its row is deleted. Delete the row with the resource, and not before. The
+// database must have the kit's tables (Migrate). The locks can be in another database.
 //
-// It fails with store.ErrInvalid, before anything is sent, for a token of 0, which no
-// fenced lease has, and for a resource that is empty, longer than 512 bytes, or not valid
-// UTF-8.
+// CheckToken fails with store.ErrInvalid, before it sends anything, for a token of 0, which no fenced
+// lease has, and for a resource that is empty, longer than 512 bytes, or not valid UTF-8.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	switch {
 	case tx == nil:
@@ -56,7 +54,7 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
 	if hasCode(err, codeRights) && !ofRows(err) {
-		// Check does not test for these rights, since another user may call CheckToken.
+		// Check does not test these rights, since another user may call CheckToken.
 		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
 			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", store.ErrUnavailable, brief.Error(err))
 		return wrap("check token", err)

@@ -40,7 +40,8 @@ func TestCheckToken(t *testing.T) {
 		}
 	}
 
-	t.Run("the same token and newer ones are accepted, older ones are lost", func(t *testing.T) {
+	// The same token and newer ones are accepted, and older ones are lost.
+	t.Run("older token", func(t *testing.T) {
 		t.Parallel()
 		for _, token := range []uint64{7, 7, 8, 8, 1 << 40, math.MaxInt64} {
 			accept(t, "grows", token)
@@ -50,7 +51,7 @@ func TestCheckToken(t *testing.T) {
 		accept(t, "größer \\ '%", 1)
 	})
 
-	t.Run("what was rolled back was not seen", func(t *testing.T) {
+	t.Run("rolled back", func(t *testing.T) {
 		t.Parallel()
 		accept(t, "rolled back", 5)
 		no := errors.New("no")
@@ -63,7 +64,8 @@ func TestCheckToken(t *testing.T) {
 		accept(t, "rolled back", 6)
 	})
 
-	t.Run("a refused transaction can be read on and rolled back, and changes nothing", func(t *testing.T) {
+	// A refused transaction can read and be rolled back, and changes nothing.
+	t.Run("refused transaction", func(t *testing.T) {
 		t.Parallel()
 		accept(t, "refused", 5)
 		tx, err := pool.Begin(t.Context())
@@ -78,7 +80,8 @@ func TestCheckToken(t *testing.T) {
 		}
 	})
 
-	t.Run("bad input is invalid before anything is sent", func(t *testing.T) {
+	// Bad input is invalid before anything is sent.
+	t.Run("bad input", func(t *testing.T) {
 		t.Parallel()
 		tx, err := pool.Begin(t.Context())
 		if err != nil {
@@ -101,7 +104,8 @@ func TestCheckToken(t *testing.T) {
 		}
 	})
 
-	t.Run("transactions of one resource wait for each other, and the newer token wins", func(t *testing.T) {
+	// Transactions of one resource wait for each other, and the newer token wins.
+	t.Run("two transactions", func(t *testing.T) {
 		t.Parallel()
 		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 			resource := "order " + string(level)
@@ -145,7 +149,8 @@ func TestCheckToken(t *testing.T) {
 		}
 	})
 
-	t.Run("tokens of any store are checked, through a pooler too", func(t *testing.T) {
+	// Tokens of any store are checked, even through a pooler.
+	t.Run("any store", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
 		pooled := testclient.Postgres(t, testserver.StartPgbouncer(t, server).URL())
@@ -177,7 +182,7 @@ func TestPausedHolder(t *testing.T) {
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=20"))
 	const trials = 20
 
-	t.Run("its transaction is refused by its token", func(t *testing.T) {
+	t.Run("checked", func(t *testing.T) {
 		t.Parallel()
 		var refused, lost, stale int
 		for i := range trials {
@@ -200,7 +205,8 @@ func TestPausedHolder(t *testing.T) {
 			Outcomes: map[string]int{"lost": refused}, Violations: map[string]int{"stale writes": stale},
 		})
 	})
-	t.Run("without the check its successor's update is lost", func(t *testing.T) {
+	// Without the check its successor's update is lost.
+	t.Run("unchecked", func(t *testing.T) {
 		t.Parallel()
 		lost := 0
 		for i := range trials {

@@ -39,7 +39,8 @@ func TestTokens(t *testing.T) {
 	expire := func() { exec(t, pool, sweepAll) }
 
 	// hazard 34
-	t.Run("when rows are deleted, and the clock is behind what was given (hazard 34)", func(t *testing.T) {
+	// Rows are deleted, and the clock is behind the tokens (hazard 34).
+	t.Run("deleted rows", func(t *testing.T) {
 		c := exclusive("swept")
 		c.MinToken = uint64(time.Now().Add(24 * time.Hour).UnixMicro()) // as if the clock had been set back by a day
 		g := acquire(t, s, c)
@@ -52,13 +53,14 @@ func TestTokens(t *testing.T) {
 		})
 	})
 	// hazard 34
-	t.Run("when all that is known of them is lost (hazard 34)", func(t *testing.T) {
+	// All that is known of tokens is lost (hazard 34).
+	t.Run("lost tables", func(t *testing.T) {
 		// As in a database that was restored from before, or made anew.
 		restore := func() { exec(t, pool, "DELETE FROM lockkit.locks; UPDATE lockkit.version SET token = 0") }
 		restore()
 		grow(t, "restored", 0, restore)
 	})
-	t.Run("over a restart of the server", func(t *testing.T) {
+	t.Run("restart", func(t *testing.T) {
 		ahead := uint64(time.Now().Add(26 * time.Hour).UnixMicro())
 		held, over := exclusive("held"), exclusive("over")
 		held.MinToken, over.MinToken = ahead, ahead
@@ -86,7 +88,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 	})
-	t.Run("of readers that come in between, on a row of their own", func(t *testing.T) {
+	t.Run("readers", func(t *testing.T) {
 		c := exclusive("read")
 		c.MinToken = uint64(time.Now().Add(25 * time.Hour).UnixMicro())
 		g := acquire(t, s, c)
@@ -102,7 +104,7 @@ func TestTokens(t *testing.T) {
 		})
 	})
 	// A sweep deletes only rows below a floor that each call has read since.
-	t.Run("of claims that come while their row is deleted", func(t *testing.T) {
+	t.Run("claims during a deletion", func(t *testing.T) {
 		var all sync.WaitGroup
 		stop := make(chan struct{})
 		all.Go(func() {

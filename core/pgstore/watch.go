@@ -12,15 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. All watches of a Store share one connection, which is
-// not part of the pool. The first Watch opens it, and it is closed a minute after its last use. If it breaks, or the server does not
-// answer for some seconds, the channels of all watches are closed. The next Watch opens
-// another one.
+// Watch implements store.Watcher. All watches of a Store share one connection, which is not part of
+// the pool. The first Watch opens it, and it is closed a minute after its last use. If it breaks, or
+// the server does not answer for some seconds, the channels of all watches are closed. The next
+// Watch opens another one.
 //
 // Watch blocks until the server has confirmed that the connection listens. It fails with:
 //   - store.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass notifications on
 //   - store.ErrClosed after Close
-//   - store.ErrUnavailable if the server has not confirmed before ctx ends, or within four
+//   - store.ErrUnavailable if the server has not confirmed before ctx is done, or within four
 //     seconds
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := claims.Check("pgstore", "watch", &c, false); err != nil {

@@ -107,7 +107,7 @@ func several(ctx context.Context, client *redis.Client, id string) []string {
 		text, err := other.Info(ctx, "server").Result()
 		_ = other.Close()
 		if now := fields(text)["run_id"]; err == nil && now != id {
-			return []string{"connections lead to several servers: give New WithProxy if a proxy spreads keys over them, else connect to one server"}
+			return []string{"connections lead to several servers: give New WithProxy (lockkit: -proxy) if a proxy spreads keys over them, else connect to one server"}
 		}
 	}
 	return nil

@@ -44,9 +44,8 @@
 // # Pool of connections
 //
 // The locks need a *sql.DB of their own, of at least 4 connections. If the caller's
-// transactions have all of a shared one, no lock can be extended, and no answer
-// committed. A call that gets no connection within 1.5 seconds changes nothing and fails
-// with store.ErrUnavailable.
+// transactions have all of a shared one, no lock can be extended. A call that gets no
+// connection within 1.5 seconds changes nothing and fails with store.ErrUnavailable.
 //
 // # Answers
 //

@@ -39,10 +39,10 @@ func TestMain(m *testing.M) {
 // soon is a deadline for what should not take long, on a busy machine.
 const soon = 20 * time.Second
 
-// uncompressed has a client take no compressed responses.
+// uncompressed is the option of a client that accepts no compressed responses.
 var uncompressed = connect.WithAcceptCompression("gzip", nil, nil)
 
-// clients are the ways in which connect's clients ask.
+// clients are the options of connect's clients.
 var clients = map[string][]connect.ClientOption{
 	"Connect":            {uncompressed},
 	"Connect JSON":       {uncompressed, connect.WithProtoJSON()},
@@ -56,7 +56,7 @@ var clients = map[string][]connect.ClientOption{
 	"gRPC-Web JSON gzip": {connect.WithGRPCWeb(), connect.WithSendGzip(), connect.WithProtoJSON()},
 }
 
-// Callers are answered as over gRPC, over each protocol. TestProtocols has all clients.
+// The answers are those of grpc-go, over each protocol. TestProtocols has all clients.
 func TestAnswers(t *testing.T) {
 	for _, name := range []string{"Connect", "Connect JSON gzip", "gRPC JSON gzip", "gRPC-Web", "gRPC-Web JSON gzip"} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answ
 		connect.NewUnaryHandlerSimple(orders.Orders_Show_FullMethodName, h.Show, chain, connect.WithIdempotency(connect.IdempotencyNoSideEffects)))
 }
 
-// serve serves the methods Pay, Refund and Show, as far as there are so many handlers.
+// serve serves the first of the methods Pay, Refund and Show, one for each handler.
 func serve(t *testing.T, handlers ...http.Handler) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -122,7 +122,7 @@ func start(t *testing.T, h http.Handler) (url string) {
 	return server.URL
 }
 
-// newHTTP is a client that speaks HTTP/2, without which there is no gRPC.
+// newHTTP returns a client for HTTP/2, which gRPC needs.
 func newHTTP(t *testing.T) *http.Client {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -167,7 +167,7 @@ func (c *client) Show(ctx context.Context, o *orders.Order, opts ...grpc.CallOpt
 	return call(ctx, c.show, o, opts)
 }
 
-// call makes a call as grpc-go does. What comes with an error is its trailer.
+// call makes a call as grpc-go does. The metadata of an error is the trailer.
 func call(ctx context.Context, method *connect.Client[orders.Order, orders.Receipt], o *orders.Order, opts []grpc.CallOption) (*orders.Receipt, error) {
 	request := connect.NewRequest(o)
 	md, _ := metadata.FromOutgoingContext(ctx)
@@ -209,7 +209,7 @@ func metadataOf(h http.Header) metadata.MD {
 	return md
 }
 
-// statusOf is what a client of grpc-go would have got.
+// statusOf returns the status that a client of grpc-go would get.
 func statusOf(err *connect.Error) *status.Status {
 	p := &spb.Status{Code: int32(err.Code()), Message: err.Message()}
 	for _, d := range err.Details() {

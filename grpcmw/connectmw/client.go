@@ -12,17 +12,17 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// keyHeaders are the names under which a call can have its idempotency key.
+// keyHeaders are the headers that can contain the idempotency key of a call.
 var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
 
-// ClientInterceptor gives each unary call one idempotency key, the same for all its tries,
-// and tries again as grpcmw.UnaryClientInterceptor does, with its options and its warnings.
-// A key that the caller has set is kept:
+// ClientInterceptor returns an interceptor that gives each unary call one idempotency key for all
+// its tries, and tries again as grpcmw.UnaryClientInterceptor does, with its options and its
+// warnings. The default key is random. A caller can set one:
 //
 //	request.Header().Set("Idempotency-Key", key)
 //
-// It is the outermost of the client's interceptors. Streams and the calls of handlers are
-// passed by. It panics if an option is nil.
+// Mount it as the outermost of the client's interceptors. It does nothing to streams and to calls
+// of handlers. It panics if an option is nil.
 func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 	call := grpcmw.UnaryClientInterceptor(slices.Clone(opts)...)
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -34,7 +34,7 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 			for _, name := range append(keyHeaders, bridge.OwnerMetadata) {
 				before[name] = slices.Clone(req.Header().Values(name))
 			}
-			defer func() { // a caller may send the request again, which is another call then
+			defer func() { // a caller may use the request for another call
 				for name, values := range before {
 					req.Header().Del(name)
 					for _, v := range values {
@@ -52,7 +52,7 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 						addHeaders(req.Header(), metadata.MD{name: values})
 					}
 				}
-				// What calls by grpc-go have in an inner interceptor is not this call's.
+				// The metadata is for this call, and not for calls of inner interceptors by grpc-go.
 				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
 					return nil
 				}

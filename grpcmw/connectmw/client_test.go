@@ -19,10 +19,10 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// quick tries again without a pause of its own.
+// quick is a retry policy without pauses.
 var quick = grpcmw.Retry(retry.Policy{Initial: time.Millisecond, Max: time.Millisecond, Multiplier: 1, Attempts: 3})
 
-// heard notes the values of a header of each try.
+// heard records the values of a header of each try.
 type heard struct {
 	mu     sync.Mutex
 	values [][]string
@@ -42,7 +42,7 @@ func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []c
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// A request that is sent twice is two calls, and an interceptor inside sees no metadata of theirs.
+// A request that is sent twice is two calls. An inner interceptor gets no metadata of them.
 func TestClientInterceptor_RequestTwice(t *testing.T) {
 	t.Parallel()
 	var keys heard
@@ -120,7 +120,7 @@ func TestClientInterceptor(t *testing.T) {
 			}
 		})
 	}
-	t.Run("stops where it is of no use", func(t *testing.T) {
+	t.Run("stops after a final refusal", func(t *testing.T) {
 		t.Parallel()
 		tries := 0
 		count := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -148,7 +148,7 @@ func TestClientInterceptor(t *testing.T) {
 			t.Errorf("got %v, %v, want the caller's key", keys.values, err)
 		}
 	})
-	t.Run("over while it waits", func(t *testing.T) {
+	t.Run("canceled while it waits", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		inside := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -168,7 +168,7 @@ func TestClientInterceptor(t *testing.T) {
 	})
 }
 
-// A call joins the hold of its caller, and the handler does not see the owner.
+// A call joins the hold of its caller, and the handler does not get the owner.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -194,11 +194,11 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	if len(owners.values) != len(clients) || slices.ContainsFunc(owners.values, func(v []string) bool { return len(v) > 0 }) {
-		t.Errorf("the handlers saw the owners %v", owners.values)
+		t.Errorf("got the owners %v in handlers, want none", owners.values)
 	}
 }
 
-// The client of grpcmw tries again here too.
+// The client of grpcmw tries again at a server of connect.
 func TestClient_GRPC(t *testing.T) {
 	t.Parallel()
 	var keys heard

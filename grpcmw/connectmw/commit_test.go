@@ -92,6 +92,35 @@ func TestCommit(t *testing.T) {
 	}
 }
 
+// The metadata of a committed response reaches the Idempotent of an outer interceptor.
+func TestCommit_OuterInterceptor(t *testing.T) {
+	t.Parallel()
+	in := saving.New()
+	locks, err := core.New(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	outer := connectmw.Interceptor(grpcmw.Rules{pay: {grpcmw.Idempotent(newOnce(t, locks), grpcmw.AnyCaller(), grpcmw.KeepMetadata("location"))}})
+	url := servePay(t, grpcmw.Rules{pay: {grpcmw.Lock(locks, "order", grpcmw.AnyCaller())}}, func(ctx context.Context, _ *request) (*response, error) {
+		x, r := in.Begin(), connect.NewResponse(&orders.Receipt{Text: "receipt"})
+		r.Header().Set("Location", "/orders/5")
+		if err := connectmw.Commit(ctx, x, r); err != nil {
+			return nil, err
+		}
+		return r, x.Commit()
+	}, outer)
+	for _, want := range []string{"receipt, location /orders/5, replayed , ", "receipt, location /orders/5, replayed true, true"} {
+		r, err := ask(t, url, &orders.Order{}, nil, "Idempotency-Key", "k")
+		if got := answer(r, err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if err == nil && len(r.Header().Values("Location")) != 1 {
+			t.Errorf("got the locations %v, want one", r.Header().Values("Location"))
+		}
+	}
+}
+
 func TestCommit_Refused(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

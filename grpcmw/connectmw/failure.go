@@ -25,29 +25,42 @@ func (e *coded) Unwrap() error { return e.error }
 
 func (e *coded) GRPCStatus() *status.Status { return e.status }
 
-// ofConnect returns the error of connect in err, nil if there is none.
+// ofConnect returns the error of connect in err, or nil.
 func ofConnect(err error) *connect.Error {
 	var own *connect.Error
 	errors.As(err, &own)
 	return own
 }
 
-// withStatus returns err as the rules see it. They know the errors of a context
-// themselves, and those of grpc-go.
+// withStatus returns err with the status that connect sends for it, for the rules. They know the
+// errors of a context and of grpc-go themselves.
 func withStatus(err error) error {
-	own := ofConnect(err)
-	switch {
-	case own != nil:
-		p := &spb.Status{Code: int32(own.Code()), Message: own.Message()}
-		for _, d := range own.Details() {
-			p.Details = append(p.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
-		}
-		return &coded{err, status.FromProto(p)}
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if s := statusOf(err); s != nil {
+		return &coded{err, s}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &coded{err, status.New(codes.DeadlineExceeded, err.Error())}
 	}
 	return err
 }
+
+// statusOf returns the status of the error of connect in err, or nil.
+func statusOf(err error) *status.Status {
+	own := ofConnect(err)
+	if own == nil {
+		return nil
+	}
+	p := &spb.Status{Code: int32(own.Code()), Message: own.Message()}
+	for _, d := range own.Details() {
+		p.Details = append(p.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
+	}
+	return status.FromProto(p)
+}
+
+// StatusOf returns the status of a KeyFunc's error of connect, or nil.
+func (s *sending) StatusOf(err error) *status.Status { return statusOf(err) }
+
+var _ bridge.Errors = (*sending)(nil)
 
 // metaOf returns the metadata of an error.
 func metaOf(err error) http.Header {
@@ -55,12 +68,12 @@ func metaOf(err error) http.Header {
 	if own == nil {
 		return nil
 	}
-	read := *own // Meta writes if there is none, and handlers can share an error
+	read := *own // Meta writes to an error without metadata, and handlers can share an error
 	return read.Meta()
 }
 
-// said is an error of a rule: its message is for clients, in UTF-8 as grpc-go sends it, and
-// what it wraps is for other interceptors.
+// said is an error of a rule. Its message is for clients, in UTF-8 as grpc-go sends it. The wrapped
+// error is for other interceptors.
 type said struct {
 	message string
 	reason  error
@@ -70,7 +83,7 @@ func (e *said) Error() string { return e.message }
 
 func (e *said) Unwrap() error { return e.reason }
 
-// withCode returns err as connect sends it. A handler's own error is sent as it is.
+// withCode returns err as connect sends it. A handler's error is sent unchanged.
 func withCode(err error) error {
 	if own, ok := err.(*coded); ok {
 		return own.error
@@ -79,7 +92,7 @@ func withCode(err error) error {
 	if !ok {
 		return err
 	}
-	if own := ofConnect(err); own != nil && s.Code() == codes.Internal {
+	if own := ofConnect(err); own != nil && own.Code() == connect.Code(s.Code()) && own.Message() == s.Message() {
 		return own // of a KeyFunc
 	}
 	e := connect.NewError(connect.Code(s.Code()), &said{string([]rune(s.Message())), err})

@@ -14,14 +14,15 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// Interceptor applies rules to handlers, each to the procedure of its name, such as
-// ordersconnect.OrdersPayProcedure. Procedures without rules and calls of clients are passed by.
+// Interceptor returns an interceptor that applies rules to handlers, each to the procedure of its
+// name, such as ordersconnect.OrdersPayProcedure. It does nothing to procedures without rules and
+// to calls of clients.
 //
-// It is the innermost of the interceptors that can refuse a call, such as authentication
-// and validation. A stream holds its lock as grpcmw.StreamServerInterceptor says.
+// Mount it as the innermost of the interceptors that can refuse a call, such as authentication
+// and validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
 //
-// It panics if a procedure is not of the form "/package.Service/Method" or has no
-// rules, or if a rule is nil. Later changes of rules have no effect.
+// It panics if a procedure is not of the form "/package.Service/Method" or has no rules, or if a
+// rule is nil. Later changes of rules have no effect.
 func Interceptor(rules grpcmw.Rules) connect.Interceptor {
 	return &interceptor{
 		rules:  maps.Clone(rules),
@@ -42,11 +43,16 @@ func (i *interceptor) covers(spec connect.Spec) bool {
 
 func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if !i.covers(req.Spec()) {
+		spec, peer := req.Spec(), req.Peer()
+		info, ok := connect.CallInfoForHandlerContext(ctx)
+		if ok && spec.Procedure == "" { // of a request that an outer interceptor has made
+			spec, peer = info.Spec(), info.Peer()
+		}
+		if !i.covers(spec) {
 			return next(ctx, req)
 		}
-		x := &exchange{request: req, next: next, sending: sending{method: req.Spec().Procedure, protocol: req.Peer().Protocol}}
-		x.info, _ = connect.CallInfoForHandlerContext(ctx)
+		x := &exchange{request: req, next: next, info: info, sending: sending{method: spec.Procedure, protocol: peer.Protocol}}
+		x.outer, _ = ctx.Value(exchangeKey{}).(*exchange)
 		ctx = metadata.NewIncomingContext(ctx, metadataOf(req.Header()))
 		reply, err := i.unary(grpc.NewContextWithServerTransportStream(ctx, x), req.Any(), &grpc.UnaryServerInfo{FullMethod: x.method}, x.handle)
 		if err != nil {
@@ -60,23 +66,27 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	return next
 }
 
-// exchange is a unary call: a stream of grpc-go to the rules, and a request of connect to
-// the handler.
+// exchange is a unary call: a stream of grpc-go for the rules, and a request of connect for the
+// handler.
 type exchange struct {
 	sending
 	request  connect.AnyRequest
 	next     connect.UnaryFunc
 	info     connect.CallInfo    // nil if the handler has none
+	outer    *exchange           // of an outer interceptor of this package, or nil
 	response connect.AnyResponse // of the handler, or committed by it; nil if it has not run
 	failure  error               // of the handler
 }
 
-// exchangeKey is where a handler's context has the innermost exchange.
+// exchangeKey is the key of the innermost exchange in a handler's context.
 type exchangeKey struct{}
 
 // handle runs the handler, and returns its message.
 func (x *exchange) handle(ctx context.Context, _ any) (any, error) {
 	hideOwner(ctx, x.request.Header())
+	if x.info != nil {
+		hideOwner(ctx, x.info.RequestHeader())
+	}
 	response, err := x.next(context.WithValue(ctx, exchangeKey{}, x), x.request)
 	if err != nil {
 		x.failure = err
@@ -104,8 +114,8 @@ func (x *exchange) Returned() (header, trailer metadata.MD) {
 	return header, trailer
 }
 
-// respond returns the response with this message: the handler's own where it is that, and
-// else one with the headers that the rules have set.
+// respond returns the response with this message and the metadata that the rules have set. It is
+// the handler's own response if that has the message.
 func (x *exchange) respond(reply any) connect.AnyResponse {
 	response := x.response
 	if response == nil {
@@ -120,8 +130,8 @@ func (x *exchange) respond(reply any) connect.AnyResponse {
 	return response
 }
 
-// kept is a response with a message that was kept. Only connect itself can make a response
-// of a type that is known at run time; a handler and other interceptors ask for Any.
+// kept is a response with a stored message. Only connect itself can make a response of a type that
+// is known at run time; connect and other interceptors call Any.
 type kept struct {
 	connect.AnyResponse
 	message any
@@ -129,7 +139,7 @@ type kept struct {
 
 func (r *kept) Any() any { return r.message }
 
-// sending notes the metadata that rules set.
+// sending records the metadata that rules set.
 type sending struct {
 	method, protocol string
 
@@ -155,7 +165,7 @@ func (s *sending) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// set returns what was set.
+// set returns the metadata that was set.
 func (s *sending) set() (header, trailer metadata.MD) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// metadataOf returns headers as grpc-go has them: names in lower case, and the values of
-// names that end in "-bin" decoded. Those that are not base64 are left out.
+// metadataOf returns headers as grpc-go has them: names in lower case, and the values of names that
+// end in "-bin" decoded. A name with a value that is not base64 is left out with all its values:
+// another reader could take any of them.
 func metadataOf(h http.Header) metadata.MD {
 	md := make(metadata.MD, len(h))
 	addMetadata(md, h)
@@ -26,14 +27,24 @@ func addMetadata(md metadata.MD, h http.Header) {
 			md[name] = append(md[name], values...)
 			continue
 		}
-		for _, line := range values {
-			for value := range strings.SplitSeq(line, ",") {
-				if data, err := connect.DecodeBinaryHeader(strings.TrimSpace(value)); err == nil {
-					md[name] = append(md[name], string(data))
-				}
-			}
+		if decoded, ok := decode(values); ok {
+			md[name] = append(md[name], decoded...)
 		}
 	}
+}
+
+// decode returns the values of a binary header. It reports false if one is not base64.
+func decode(lines []string) (decoded []string, ok bool) {
+	for _, line := range lines {
+		for value := range strings.SplitSeq(line, ",") {
+			data, err := connect.DecodeBinaryHeader(strings.TrimSpace(value))
+			if err != nil {
+				return nil, false
+			}
+			decoded = append(decoded, string(data))
+		}
+	}
+	return decoded, true
 }
 
 // addHeaders is the inverse of addMetadata.
@@ -48,8 +59,8 @@ func addHeaders(h http.Header, md metadata.MD) {
 	}
 }
 
-// hideOwner takes the owner of the caller's lease out of headers if a rule has taken it
-// out of the metadata: see grpcmw.TakeOwner.
+// hideOwner removes the owner of the caller's lease from headers if a rule has removed it from the
+// metadata, see grpcmw.TakeOwner.
 func hideOwner(ctx context.Context, h http.Header) {
 	if len(metadata.ValueFromIncomingContext(ctx, bridge.OwnerMetadata)) == 0 {
 		h.Del(bridge.OwnerMetadata)

@@ -60,12 +60,12 @@ func newOnce(t *testing.T, locks *core.Locker, opts ...once.Option) *once.Once {
 	return runs
 }
 
-// idempotent are rules with a Once of their own.
+// idempotent returns rules with a Once of their own.
 func idempotent(t *testing.T, opts ...grpcmw.Option) grpcmw.Rules {
 	return grpcmw.Rules{pay: {grpcmw.Idempotent(newOnce(t, newLocker(t)), grpcmw.AnyCaller(), opts...)}}
 }
 
-// servePay serves Pay behind rules, and the interceptors outside of them.
+// servePay serves Pay with rules and outer interceptors.
 func servePay(t *testing.T, rules grpcmw.Rules, h handler, outer ...connect.Interceptor) (url string) {
 	t.Helper()
 	return serve(t, connect.NewUnaryHandler(pay, h, connect.WithInterceptors(append(outer, connectmw.Interceptor(rules))...)))
@@ -83,7 +83,7 @@ func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption,
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// answer is what a client was answered, in a form that is the same over all protocols.
+// answer returns the answer to a client, in a form that is the same over all protocols.
 func answer(r *response, err error) string {
 	if err == nil {
 		return fmt.Sprintf("%s, location %s, replayed %s, %s", r.Msg.GetText(), r.Header().Get("Location"), r.Header().Get("Idempotent-Replayed"), r.Trailer().Get("Idempotent-Replayed"))
@@ -167,7 +167,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// payments answers Pay by grpc-go.
+// payments is a service of grpc-go.
 type payments struct {
 	orders.UnimplementedOrdersServer
 	pay func(context.Context, *orders.Order) (*orders.Receipt, error)
@@ -217,7 +217,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// What handlers of connect return, beside what the suite has them return.
+// Responses and errors of handlers of connect, beside those of the suite.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) handler {
@@ -281,7 +281,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// What the HTTP response of a refusal has, for clients without a library.
+// The HTTP response of a refusal, for clients without a library.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -303,23 +303,84 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// A KeyFunc answers by an error of connect or of grpc-go.
+// The error of a KeyFunc is the answer, over each protocol, where it is one of connect or of
+// grpc-go. Render is not asked about it.
 func TestKeyFunc(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
-	for name, failure := range map[string]error{
-		"connect": connect.NewError(connect.CodeUnauthenticated, errors.New("log in first")),
-		"grpc-go": status.Error(codes.Unauthenticated, "log in first"),
+	violation := &errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "session"}}}
+	detail, err := connect.NewErrorDetail(violation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := connect.NewError(connect.CodeUnauthenticated, errors.New("log in first"))
+	own.AddDetail(detail)
+	own.Meta().Set("Location", "/login")
+	theirs, err := status.New(codes.Unauthenticated, "log in first").WithDetails(violation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	render := grpcmw.Render(func(context.Context, grpcmw.Refusal) *status.Status { return status.New(codes.DataLoss, "rendered") })
+	const unauthenticated = "unauthenticated: log in first, location %s, replayed , subject session"
+	const failed = "internal: the key of the call could not be determined, location , replayed , reason LOCK_FAILED"
+	const rendered = "data_loss: rendered, location , replayed "
+	for name, c := range map[string]struct {
+		failure        error
+		want, rendered string
+	}{
+		"connect":         {own, fmt.Sprintf(unauthenticated, "/login"), fmt.Sprintf(unauthenticated, "/login")},
+		"wrapped connect": {fmt.Errorf("caller: %w", own), fmt.Sprintf(unauthenticated, "/login"), fmt.Sprintf(unauthenticated, "/login")},
+		"grpc-go":         {theirs.Err(), fmt.Sprintf(unauthenticated, ""), fmt.Sprintf(unauthenticated, "")},
+		"without a code":  {errors.New("secret"), failed, rendered},
+		"code 0":          {connect.NewError(0, errors.New("secret")), failed, rendered},
+		"context":         {context.Canceled, failed, rendered},
 	} {
-		key := func(context.Context, string, any) (string, error) { return "", failure }
-		url := servePay(t, grpcmw.Rules{pay: {grpcmw.Lock(locks, "order", key)}}, nil)
-		if _, err := ask(t, url, &orders.Order{}, nil); err == nil || err.Error() != "unauthenticated: log in first" {
-			t.Errorf("%s: got %v, want unauthenticated", name, err)
+		key := func(context.Context, string, any) (string, error) { return "", c.failure }
+		runs := newOnce(t, newLocker(t)) // of this case, because cases run beside each other
+		for where, rules := range map[string][]grpcmw.Rule{
+			"Lock":             {grpcmw.Lock(locks, "order", key)},
+			"Lock with Render": {grpcmw.Lock(locks, "order", key, render)},
+			"scope":            {grpcmw.Idempotent(runs, key)},
+			"in an Idempotent": {grpcmw.Idempotent(runs, grpcmw.AnyCaller(), grpcmw.KeepMetadata("location")), grpcmw.Lock(locks, "order", key)},
+		} {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				t.Parallel()
+				want := c.want
+				if where == "Lock with Render" {
+					want = c.rendered
+				}
+				url := servePay(t, grpcmw.Rules{pay: rules}, nil)
+				for client, opts := range clients {
+					if got := answer(ask(t, url, &orders.Order{}, opts, "Idempotency-Key", "k")); got != want {
+						t.Errorf("%s: got %q, want %q", client, got, want)
+					}
+				}
+			})
 		}
+		t.Run(name+"/stream", func(t *testing.T) {
+			t.Parallel()
+			rules := grpcmw.Rules{watch: {grpcmw.Lock(locks, "order", key)}}
+			url := serveStream(t, watch, rules, func(o ...connect.HandlerOption) *connect.Handler {
+				return connect.NewServerStreamHandler(watch, func(context.Context, *request, *connect.ServerStream[orders.Receipt]) error {
+					t.Error("the handler ran")
+					return nil
+				}, o...)
+			})
+			for client, opts := range clients {
+				s, err := connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url, opts...).CallServerStream(t.Context(), connect.NewRequest(&orders.Order{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.Receive() || answer(nil, s.Err()) != c.want {
+					t.Errorf("%s: got %q, want %q", client, answer(nil, s.Err()), c.want)
+				}
+				_ = s.Close()
+			}
+		})
 	}
 }
 
-// Values of binary headers are taken decoded, and one that is not base64 is none.
+// Values of binary headers are decoded. A header with a value that is not base64 has none.
 func TestBinaryHeaders(t *testing.T) {
 	t.Parallel()
 	rules := grpcmw.Rules{pay: {grpcmw.Lock(newLocker(t), "order", grpcmw.Metadata("x-id-bin"))}}
@@ -332,6 +393,8 @@ func TestBinaryHeaders(t *testing.T) {
 		"Bw==":      core.Key("order", "07"),
 		"Bw==,Bw==": connect.CodeInvalidArgument.String(),
 		"%":         connect.CodeInvalidArgument.String(),
+		"%,Bw==":    connect.CodeInvalidArgument.String(),
+		"Bw==,%":    connect.CodeInvalidArgument.String(),
 	} {
 		r, err := ask(t, url, &orders.Order{}, nil, "X-Id-Bin", sent)
 		got := connect.CodeOf(err).String()
@@ -344,7 +407,7 @@ func TestBinaryHeaders(t *testing.T) {
 	}
 }
 
-// A rule of an interceptor inside refuses: the call is no attempt outside.
+// A call that an inner interceptor refuses is no attempt for an outer one.
 func TestTwoInterceptors(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -372,7 +435,47 @@ func TestTwoInterceptors(t *testing.T) {
 	}
 }
 
-// Rules that are wrong are found before anything is served.
+// Rules apply to a request that an outer interceptor has made anew, which names no procedure. The
+// handler does not find the owner in the headers of the first request.
+func TestInterceptor_NewRequest(t *testing.T) {
+	t.Parallel()
+	locks := newLocker(t)
+	outer := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			r := connect.NewRequest(req.Any().(*orders.Order))
+			maps.Copy(r.Header(), req.Header())
+			return next(ctx, r)
+		}
+	})
+	rules := grpcmw.Rules{pay: {grpcmw.Lock(locks, "order", grpcmw.Field("id"), grpcmw.TakeOwner())}}
+	url := servePay(t, rules, func(ctx context.Context, _ *request) (*response, error) {
+		if info, ok := connect.CallInfoForHandlerContext(ctx); !ok || info.RequestHeader().Get("Lockkit-Owner") != "" {
+			t.Error("got the owner of the caller's lease, want none")
+		}
+		lease, ok := core.LeaseFromContext(ctx)
+		if !ok {
+			return nil, errors.New("no lease")
+		}
+		return connect.NewResponse(&orders.Receipt{Text: lease.Key()}), nil
+	}, outer)
+	for client, opts := range clients {
+		r, err := ask(t, url, &orders.Order{Id: "5"}, opts, "Lockkit-Owner", "someone")
+		if err != nil || r.Msg.GetText() != core.Key("order", "5") {
+			t.Errorf("%s: got %v, %v, want the lock", client, r, err)
+		}
+	}
+	lease, err := locks.Acquire(t.Context(), core.Key("order", "5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lease.Release(context.Background()) }()
+	_, err = ask(t, url, &orders.Order{Id: "5"}, nil)
+	if own := (*connect.Error)(nil); !errors.As(err, &own) || own.Code() != connect.CodeAborted || own.Meta().Get("Retry-After") == "" {
+		t.Errorf("got %v, want %v with Retry-After", err, connect.CodeAborted)
+	}
+}
+
+// Wrong rules are found before anything is served.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	shop := connectmw.Services(orders.Orders_ServiceDesc.ServiceName)
@@ -412,7 +515,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// An interceptor outside has the reply as its own type, and its reason.
+// An outer interceptor gets the reply as its own type.
 func TestOuter(t *testing.T) {
 	t.Parallel()
 	var got atomic.Value

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/connectmw/internal/paymentsconnect"
 )
 
-// mount is what README.md shows of a server.
+// mount is the server of README.md.
 func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.PaymentsHandler, authenticate connect.Interceptor, callerOf func(context.Context) (string, error)) error {
 	runs, err := once.New(locks)
 	if err != nil {
@@ -29,13 +29,13 @@ func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.Paym
 	rules := grpcmw.Rules{paymentsconnect.PaymentsChargeProcedure: {
 		grpcmw.Idempotent(runs, caller), grpcmw.Lock(locks, "account", grpcmw.Field("account"), grpcmw.Acquire(core.Wait(time.Second)))}}
 	if err := grpcmw.Audit(connectmw.Services(paymentsconnect.PaymentsName), rules); err != nil {
-		return err // a typo, or a method that was forgotten, is unguarded
+		return err // a misspelled or forgotten method is unguarded
 	}
 	mux.Handle(paymentsconnect.NewPaymentsHandler(payments, connect.WithInterceptors(authenticate, connectmw.Interceptor(rules))))
 	return nil
 }
 
-// newPayments is what README.md shows of a client.
+// newPayments is the client of README.md.
 func newPayments(url string) paymentsconnect.PaymentsClient {
 	client := paymentsconnect.NewPaymentsClient(http.DefaultClient, url, connect.WithInterceptors(connectmw.ClientInterceptor()))
 	return client

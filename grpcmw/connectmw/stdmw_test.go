@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// What stdmw's documentation says of connect's handlers behind it.
+// The promises of stdmw's documentation for handlers of connect.
 func TestStdmw(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

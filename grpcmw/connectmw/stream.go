@@ -49,8 +49,8 @@ func (s *received) RecvMsg(m any) error       { return s.conn.Receive(m) }
 func (s *received) SendMsg(m any) error       { return s.conn.Send(m) }
 func (s *received) SetTrailer(md metadata.MD) { _ = s.sending.SetTrailer(md) }
 
-// guarded is the stream as the handler has it: it fails when the lock is lost, and gives
-// the first message again if a rule has received it.
+// guarded is the stream for the handler. A receive fails after the lock was lost. The first
+// message is received again if a rule has received it.
 type guarded struct {
 	connect.StreamingHandlerConn
 	stream grpc.ServerStream

@@ -30,7 +30,7 @@ func serveStream(t *testing.T, method string, rules grpcmw.Rules, make func(...c
 	return start(t, make(connect.WithInterceptors(connectmw.Interceptor(rules)))) + method
 }
 
-// reasonOf is the reason in the details of an error.
+// reasonOf returns the reason in the details of an error.
 func reasonOf(err error) string {
 	var own *connect.Error
 	if !errors.As(err, &own) {
@@ -92,7 +92,7 @@ func TestServerStream(t *testing.T) {
 	}
 }
 
-// The key is in the first message, which the handler receives too.
+// The key is in the first message, which the handler receives as well.
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	rules := grpcmw.Rules{upload: {grpcmw.Lock(newLocker(t), "order", grpcmw.Field("id"))}}
@@ -124,7 +124,7 @@ func TestClientStream(t *testing.T) {
 	}
 }
 
-// A stream has no answer that could be kept.
+// A stream has no answer to store.
 func TestStream_Idempotent(t *testing.T) {
 	t.Parallel()
 	rules := idempotent(t)
@@ -156,7 +156,7 @@ func (s lost) Extend(_ context.Context, claims []store.Claim) []store.Extension 
 	return answers
 }
 
-// quiet keeps the loss out of the test's output.
+// quiet is an observer that ignores the loss.
 type quiet struct{}
 
 func (quiet) Observe(context.Context, core.Event) {}

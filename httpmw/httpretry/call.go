@@ -21,7 +21,7 @@ type call struct {
 	last  *http.Response // of the last try; nil if it had none
 }
 
-// run makes the tries and returns what came of them.
+// run makes the tries and returns their outcome.
 func (c *call) run() (*http.Response, error) {
 	ctx := c.req.Context()
 	_, err := retry.Do(ctx, c.policy, c.try)
@@ -60,7 +60,8 @@ func (c *call) drop() {
 	}
 }
 
-// try sends the request once. Its error has another try follow, unless it is marked.
+// try sends the request once. After its error another try follows, unless the error is
+// marked.
 func (c *call) try(ctx context.Context) (struct{}, error) {
 	c.drop()
 	var nothing struct{}
@@ -109,7 +110,7 @@ func (c *call) next(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// send makes one try. It returns its response, and whether that asks for another try.
+// send makes one try. It returns the response, and whether that asks for another try.
 func (c *call) send(req *http.Request) (resp *http.Response, again bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	inTime := func() bool { return true }
@@ -134,7 +135,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	return resp, again, nil
 }
 
-// statusError is why a try with a response was not the last one.
+// statusError is the reason why a try with a response was not the last one.
 type statusError int
 
 func (s statusError) Error() string {

@@ -25,10 +25,11 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// serviceEnv has this program be a service, with its Redis, its policy and whether it dies.
+// serviceEnv makes this program a service, with its Redis, its policy and whether it
+// dies.
 const serviceEnv = "LOCKKIT_HTTPRETRY_SERVICE"
 
-// A service is killed when it has charged, and another one comes in its place.
+// TestCrash: a service is killed when it has charged, and another one takes its place.
 //
 // hazard 72
 func TestCrash(t *testing.T) {

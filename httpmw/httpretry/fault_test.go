@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// hung has a try end soon that will have no response. On a busy machine others end too.
+// hung makes a try without a response end soon. On a busy machine others end too.
 var hung = httpretry.TryTimeout(300 * time.Millisecond)
 
 // often is for tries that can end by hung.
@@ -124,7 +124,7 @@ func TestFaults(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { first = s.pay(ctx, s.client(), "5") })
 		<-began
-		// The second one hears that the first is in progress before that goes on.
+		// The second client sees that the first is in progress before that goes on.
 		var busy atomic.Int64
 		watched := httpretry.New(roundTrip(func(r *http.Request) (*http.Response, error) {
 			resp, err := s.transport.RoundTrip(r)
@@ -146,8 +146,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// net/http sends a request with an Idempotency-Key again by itself, where a kept connection
-// breaks. A RoundTripper under the transport does not see that, the server does.
+// TestTransportRepeats: net/http sends a request with an Idempotency-Key again by
+// itself, if a kept-alive connection breaks. A RoundTripper under the transport does
+// not see that, the server does.
 func TestTransportRepeats(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, true)

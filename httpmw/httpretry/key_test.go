@@ -180,7 +180,7 @@ func TestBodies(t *testing.T) {
 		})
 	}
 
-	t.Run("a response's body that ends early is unknown", func(t *testing.T) {
+	t.Run("response body ends early", func(t *testing.T) {
 		t.Parallel()
 		p := peer{answers: []answer{lost, {status: 201, body: "receipt", cut: true}}}
 		resp, err := newTransport(&p).RoundTrip(post(t.Context(), t, nil))
@@ -195,7 +195,7 @@ func TestBodies(t *testing.T) {
 		}
 	})
 
-	t.Run("a long body of a response that is made again is not lost", func(t *testing.T) {
+	t.Run("long body before another try", func(t *testing.T) {
 		t.Parallel()
 		long := strings.Repeat("x", 200<<10)
 		p := peer{answers: []answer{{status: 503, body: long}}}

@@ -14,7 +14,7 @@ import (
 // Option is a setting of a transport. Those that are given a bad value panic.
 type Option func(*config)
 
-// config is what the options of one transport add up to.
+// config holds the options of one transport.
 type config struct {
 	hosts   []string // in lower case, as Hosts has them
 	methods []string
@@ -23,7 +23,7 @@ type config struct {
 	key     func(*http.Request) string
 }
 
-// defaultRetry goes on for about ten seconds, as that of grpcmw.
+// defaultRetry tries for about ten seconds, as that of grpcmw.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
 // Hosts names the hosts that honor idempotency keys. New requires it. Requests to other

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// maxRead is how much of a body is read to learn its problem type, and to free the
+// maxRead bounds how much of a body is read to learn its problem type, and to free the
 // connection for the next try, in bytes.
 const maxRead = 64 << 10
 
@@ -53,8 +53,9 @@ func buffer(resp *http.Response) []byte {
 	return start
 }
 
-// retryAfter is the pause that a response asks for; 0 or less if it asks for none. A date
-// counts from the response's own, so that the client's clock does not matter.
+// retryAfter returns the pause that a response asks for, or 0 or less if it asks for
+// none. A date counts from the response's own, so that the client's clock does not
+// matter.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(value, 10, 32)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// echo answers its body.
+// echo responds with its body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -26,7 +26,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data)
 }
 
-// onceByHand does without the middleware, and asks the store as often.
+// onceByHand works without the middleware, and asks the store as often.
 func onceByHand(o *once.Once) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
@@ -54,8 +54,8 @@ func lockByHand(l *core.Locker) http.HandlerFunc {
 	}
 }
 
-// What the middlewares allocate beyond code by hand does not grow: not with the
-// number of requests, and not with the body.
+// TestAllocations: the middlewares' allocations beyond code by hand do not grow,
+// neither with the number of requests nor with the body.
 func TestAllocations(t *testing.T) {
 	l, o := newRuns(t)
 	n := 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What only uses net/http does not get a framework beside it.
+// TestNoFramework: a program that only uses net/http gets no framework beside it.
 func TestNoFramework(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")

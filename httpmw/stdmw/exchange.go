@@ -11,7 +11,7 @@ import (
 
 const pkg = guard.Package("stdmw")
 
-// exchange is a request as net/http has it.
+// exchange is a request of net/http.
 type exchange struct {
 	r     *http.Request
 	next  http.Handler
@@ -26,7 +26,7 @@ type exchange struct {
 
 var _ guard.Exchange = (*exchange)(nil)
 
-// serve runs serve for a request, with next behind it.
+// serve runs serve for a request; next is the wrapped handler.
 func serve(serve func(guard.Exchange), next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{r: r, next: next, limit: guard.DefaultLimit, out: outside{ResponseWriter: w, status: http.StatusOK, size: -1}}
 	x.w = &x.out
@@ -46,7 +46,7 @@ func (x *exchange) Abort()                     {}
 func (x *exchange) Package() guard.Package     { return pkg }
 func (x *exchange) Missed() bool               { return false }
 
-// Under makes room for notes too, where an Idempotent is going to read them.
+// Under makes room for notes too, for an Idempotent that will read them.
 func (x *exchange) Under(ctx context.Context) {
 	if x.notes == nil && x.holds {
 		x.notes = &x.own
@@ -55,7 +55,7 @@ func (x *exchange) Under(ctx context.Context) {
 	x.r = x.r.WithContext(ctx)
 }
 
-// SetWriter has the handler see a Recorder as a writer of net/http.
+// SetWriter makes the handler see a Recorder as a writer of net/http.
 func (x *exchange) SetWriter(w guard.Writer) {
 	x.w = w
 	rec, holds := w.(*guard.Recorder)
@@ -64,8 +64,8 @@ func (x *exchange) SetWriter(w guard.Writer) {
 	}
 }
 
-// Next gives the handler the writer that the middleware was given, if nothing
-// records its answer.
+// Next gives the handler the writer that the middleware was given, unless a Recorder
+// records the response.
 func (x *exchange) Next() {
 	if !x.holds {
 		x.next.ServeHTTP(x.out.ResponseWriter, x.r)
@@ -78,7 +78,8 @@ func (x *exchange) Errors() []error    { return x.notes.errors() }
 func (x *exchange) Inside() int        { return x.notes.inside() }
 func (x *exchange) SetInside(note int) { x.notes.setInside(note) }
 
-// key is what f finds. What f did to the request's body is done to the request.
+// key returns the key that f finds. If f replaces the body, the request gets the new
+// one.
 func (x *exchange) key(f KeyFunc) (string, error) {
 	if x.limit == guard.DefaultLimit {
 		return f(x.r)
@@ -90,7 +91,7 @@ func (x *exchange) key(f KeyFunc) (string, error) {
 	return value, err
 }
 
-// limitKey is where a middleware leaves its body limit for its KeyFuncs.
+// limitKey is the context key of a middleware's body limit, for its KeyFuncs.
 type limitKey struct{}
 
 func limitOf(ctx context.Context) int64 {
@@ -100,7 +101,7 @@ func limitOf(ctx context.Context) int64 {
 	return guard.DefaultLimit
 }
 
-// carrier is a request that a KeyFunc was given.
+// carrier is the request that a KeyFunc gets.
 type carrier struct{ r *http.Request }
 
 func (c carrier) Request() *http.Request { return c.r }
@@ -109,8 +110,8 @@ func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
 func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
-// notes are what handlers and middlewares tell the Idempotents around them. A nil
-// pointer takes none.
+// notes are the errors that handlers and middlewares pass to the Idempotents around
+// them. A nil pointer takes none.
 type notes struct {
 	mu   sync.Mutex
 	errs []error

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// newRuns keeps answers in a store of its own.
+// newRuns returns a Once that stores responses in a store of its own.
 func newRuns(t *testing.T, opts ...once.Option) (*core.Locker, *once.Once) {
 	t.Helper()
 	l, err := core.New(memstore.New())
@@ -49,7 +49,7 @@ func replayed(w *httptest.ResponseRecorder) bool {
 func TestWriter(t *testing.T) {
 	t.Parallel()
 
-	t.Run("under a Lock it is the one that the middleware was given", func(t *testing.T) {
+	t.Run("under a Lock", func(t *testing.T) {
 		t.Parallel()
 		l, _ := newRuns(t)
 		given := httptest.NewRecorder()
@@ -61,7 +61,7 @@ func TestWriter(t *testing.T) {
 		})).ServeHTTP(given, httptest.NewRequest(http.MethodPost, "/?id=5", nil))
 	})
 
-	t.Run("what the one outside cannot do is not supported, and the answer is kept", func(t *testing.T) {
+	t.Run("abilities of the outer writer", func(t *testing.T) {
 		t.Parallel()
 		_, o := newRuns(t)
 		h := http.TimeoutHandler(stdmw.Idempotent(o, stdmw.AnyCaller())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +80,7 @@ func TestWriter(t *testing.T) {
 		}
 	})
 
-	t.Run("the first status counts, and one that is none panics, as in net/http", func(t *testing.T) {
+	t.Run("first status and bad status", func(t *testing.T) {
 		t.Parallel()
 		_, o := newRuns(t)
 		h := stdmw.Idempotent(o, stdmw.AnyCaller())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +110,7 @@ func TestError(t *testing.T) {
 	t.Parallel()
 	stdmw.Error(context.Background(), errors.New("heard by nobody"))
 
-	t.Run("a handler that cannot tell is not run again", func(t *testing.T) {
+	t.Run("unknown outcome is not run again", func(t *testing.T) {
 		t.Parallel()
 		l, o := newRuns(t, once.AtMostOnce())
 		runs := 0
@@ -128,7 +128,7 @@ func TestError(t *testing.T) {
 		}
 	})
 
-	t.Run("OnError hears what an answer of 500 does not say", func(t *testing.T) {
+	t.Run("OnError", func(t *testing.T) {
 		t.Parallel()
 		l, _ := newRuns(t)
 		secret := errors.New("no session of alice")
@@ -141,7 +141,8 @@ func TestError(t *testing.T) {
 	})
 }
 
-// A service that moves from gin to net/http answers what it has answered.
+// TestAnswersOfGin: a service that moves from gin to net/http replays its earlier
+// responses.
 func TestAnswersOfGin(t *testing.T) {
 	t.Parallel()
 	_, o := newRuns(t)
@@ -179,8 +180,8 @@ func TestBadHandler(t *testing.T) {
 	}
 }
 
-// A parameter that is there and empty is the client's fault, and one that the route
-// does not have is the program's.
+// TestPath: a parameter that is there and empty is the client's mistake, and one that
+// the route does not have is the program's.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{

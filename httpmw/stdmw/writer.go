@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// outside is the writer that a middleware was given, as a guard.Writer: it holds
-// the status back until the header is written. A status that no handler chose it
-// leaves to the writer.
+// outside adapts the writer that a middleware was given to guard.Writer. It holds the
+// status back until the header is written. A status that no handler chose it leaves to
+// the writer.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -28,7 +28,7 @@ func (w *outside) Written() bool { return w.size >= 0 }
 
 func (w *outside) WriteHeader(status int) {
 	switch {
-	case w.Written() || status <= 0: // -1 is gin's for "leave it", in what httpmw has kept
+	case w.Written() || status <= 0: // gin's -1 for "leave it", in a response that httpmw has stored
 	case informs(status):
 		w.ResponseWriter.WriteHeader(status)
 	default:
@@ -94,7 +94,8 @@ func (w *outside) Pusher() http.Pusher {
 	return p
 }
 
-// Late has an Idempotent outside send what it holds back, as the one inside does.
+// Late makes an outer Idempotent send the response that it holds back, as the inner one
+// does.
 func (w *outside) Late() {
 	for wraps := unwrapper(w); ; {
 		next := wraps.Unwrap()
@@ -164,13 +165,13 @@ func (w *inside) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// informs tells whether a status comes before that of the answer.
+// informs reports whether a status comes before that of the response.
 func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }
 
-// innermost is the writer that the others are made of: the server's, whose abilities
-// the ones around it only seem to have.
+// innermost returns the writer that the others wrap: the server's, whose abilities the
+// ones around it only seem to have.
 func innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		outer, wraps := w.(unwrapper)

@@ -16,30 +16,31 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Locker is for gocron.WithDistributedLocker and gocron.WithDistributedJobLocker. A job
-// of gocron is locked by its name, so give each one (gocron.WithName): the key is
-// core.Key("cron", name). Jobs without a name have that of their function, which two of
-// them can share, as those of one closure do: they would exclude each other. So a name
-// that looks like a function's is refused on each run, with core.ErrInvalid, and the
-// job does not run: "main.report", "example.com/jobs.Report", "jobs.New.func1". The
-// observer of l is notified of the first by core.Misused.
+// Locker returns a locker for gocron.WithDistributedLocker and
+// gocron.WithDistributedJobLocker. It locks a job of gocron by its name, so give each
+// one a name (gocron.WithName): the key is core.Key("cron", name). Jobs without a name
+// have that of their function, which two of them can share, as those of one closure do:
+// they would exclude each other. So a name that looks like a function's is refused on
+// each run, with core.ErrInvalid, and the job does not run: "main.report",
+// "example.com/jobs.Report", "jobs.New.func1". The observer of l is notified of the
+// first by core.Misused.
 //
-// keep is how long the key is kept from when it was taken, as the
-// package says; opts are those of each acquire. There is one attempt. A run that did not
-// get the lock is skipped; gocron's monitors and event listeners see why: core.ErrBusy
-// where another replica runs it, or has.
+// keep is how long the key is kept from its acquire, as the package says; opts are
+// those of each acquire. There is one attempt. A run that did not get the lock is
+// skipped. gocron's monitors and event listeners get the reason: core.ErrBusy if
+// another replica runs the job, or has run it.
 //
-// It panics if l is nil, keep is not positive, or l.Check fails with opts.
+// Locker panics if l is nil, keep is not positive, or l.Check fails with opts.
 func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
 	return newLocker(l, keep, opts)
 }
 
-// Once is for cron.WithChain and cron.NewChain: the wrapped jobs run at most once among
-// all that have this name and store. The key is core.Key("cron", name); keep and opts are
-// as for Locker, and it panics as that does. A run that did not get the lock is skipped,
-// which logger is told: at Info where another replica runs the job, or has, and as an
-// error if the store did not answer. That the lock was lost while the job ran is an error
-// too.
+// Once returns a wrapper for cron.WithChain and cron.NewChain: the wrapped jobs run at
+// most once among all that have this name and store. The key is core.Key("cron", name);
+// keep and opts are as for Locker, and Once panics as Locker does. A run that did not
+// get the lock is skipped. logger logs it: at Info if another replica runs the job, or
+// has run it, and as an error if the store did not answer. The loss of the lock while
+// the job ran is an error too.
 //
 // Several jobs need several names, and so several Once: jobs of one exclude each other.
 // When a second job is wrapped, by a chain of the whole cron.Cron for example, logger
@@ -74,7 +75,7 @@ func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, o
 	}
 }
 
-// What is wrong with the names of jobs. A name is not shown: it is a part of the key.
+// The mistakes in the names of jobs. A name is not shown: it is a part of the key.
 var (
 	errUnnamed = fmt.Errorf("cronmw: the job has no name of its own, see gocron.WithName: %w", core.ErrInvalid)
 	errShared  = fmt.Errorf("cronmw: a second job has this name, and they exclude each other: %w", core.ErrInvalid)
@@ -114,7 +115,7 @@ func (l locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return l.lock(ctx, name)
 }
 
-// lock takes the lock of the job of that name, if it is free.
+// lock acquires the lock of the job of that name, if it is free.
 func (l locker) lock(ctx context.Context, name string) (gocron.Lock, error) {
 	lease, err := l.locks.TryAcquire(ctx, core.Key("cron", name), l.opts...)
 	if err != nil {
@@ -125,5 +126,5 @@ func (l locker) lock(ctx context.Context, name string) (gocron.Lock, error) {
 
 type lock struct{ lease *core.Lease }
 
-// Unlock gives the lock back. It works on an ended ctx.
+// Unlock releases the lock. It is safe to call with a canceled ctx.
 func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }

@@ -43,7 +43,7 @@ func newLocker(t *testing.T, store core.Store) *core.Locker {
 	return l
 }
 
-// runs has when a job was begun, by all replicas.
+// runs records when a job was begun, by all replicas.
 type runs struct {
 	mu  sync.Mutex
 	all []time.Time
@@ -60,7 +60,7 @@ func (r *runs) note(replica int) {
 	r.by[fmt.Sprint(replica)]++
 }
 
-// closest is the shortest time between two runs, and how many there were.
+// closest returns the shortest time between two runs, and their number.
 func (r *runs) closest() (time.Duration, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func behind(d time.Duration) cron.JobWrapper {
 	}
 }
 
-// log notes the errors that a job's wrapper tells.
+// log records the errors that a job's wrapper logs.
 type log struct {
 	mu    sync.Mutex
 	errs  []error
@@ -122,35 +122,35 @@ func TestOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		return r
 	}
-	sim(t, "a job that three replicas schedule every second runs once a second", func(t *testing.T) {
+	sim(t, "three replicas", func(t *testing.T) {
 		least, n := minute(t, keep, time.Millisecond).closest()
 		if least < keep || n < 59 || n > 61 {
 			t.Errorf("%d runs, the closest two %v apart", n, least)
 		}
 	})
-	sim(t, "without a time to keep the lock each replica runs it", func(t *testing.T) {
+	sim(t, "without a time to keep the lock", func(t *testing.T) {
 		if _, n := minute(t, time.Millisecond, time.Millisecond).closest(); n < 170 {
 			t.Errorf("%d runs: this shows nothing", n)
 		}
 	})
-	sim(t, "a job that takes longer than its interval runs one at a time", func(t *testing.T) {
+	sim(t, "job longer than its interval", func(t *testing.T) {
 		if least, n := minute(t, keep, 2500*time.Millisecond).closest(); least < 2500*time.Millisecond || n < 15 || n > 21 {
 			t.Errorf("%d runs, the closest two %v apart", n, least)
 		}
 	})
-	sim(t, "what was skipped, and what the store did not answer, is told", func(t *testing.T) {
-		store, told, ran := &down{Store: memstore.New()}, &log{}, 0
-		job := cronmw.Once(newLocker(t, store), "report", keep, told)(cron.FuncJob(func() { ran++ }))
+	sim(t, "skips and store errors are logged", func(t *testing.T) {
+		store, logger, ran := &down{Store: memstore.New()}, &log{}, 0
+		job := cronmw.Once(newLocker(t, store), "report", keep, logger)(cron.FuncJob(func() { ran++ }))
 		job.Run()
 		job.Run()
-		if ran != 1 || told.infos != 1 || len(told.errs) != 0 {
-			t.Errorf("%d runs; told %d times, and %v", ran, told.infos, told.errs)
+		if ran != 1 || logger.infos != 1 || len(logger.errs) != 0 {
+			t.Errorf("%d runs; got %d infos and the errors %v", ran, logger.infos, logger.errs)
 		}
 		time.Sleep(keep)
 		store.is.Store(true)
 		job.Run()
-		if ran != 1 || len(told.errs) != 1 || !errors.Is(told.errs[0], core.ErrUnavailable) {
-			t.Errorf("%d runs; told %v", ran, told.errs)
+		if ran != 1 || len(logger.errs) != 1 || !errors.Is(logger.errs[0], core.ErrUnavailable) {
+			t.Errorf("%d runs; got the errors %v", ran, logger.errs)
 		}
 		store.is.Store(false)
 		time.Sleep(time.Minute)
@@ -159,23 +159,23 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%d runs", ran)
 		}
 	})
-	sim(t, "a lock that was lost while the job ran is told, and a panic goes on", func(t *testing.T) {
-		store, told := &down{Store: memstore.New()}, &log{}
-		wrap := cronmw.Once(newLocker(t, store), "report", keep, told)
+	sim(t, "lost lock is logged, panic goes on", func(t *testing.T) {
+		store, logger := &down{Store: memstore.New()}, &log{}
+		wrap := cronmw.Once(newLocker(t, store), "report", keep, logger)
 		wrap(cron.FuncJob(func() {
 			store.is.Store(true)
 			time.Sleep(time.Minute)
 			store.is.Store(false)
 		})).Run()
-		if len(told.errs) != 1 || !errors.Is(told.errs[0], core.ErrLost) {
-			t.Errorf("told %v", told.errs)
+		if len(logger.errs) != 1 || !errors.Is(logger.errs[0], core.ErrLost) {
+			t.Errorf("got the errors %v", logger.errs)
 		}
 		time.Sleep(time.Minute)
 		for range 2 {
 			func() {
 				defer func() {
 					if recover() == nil {
-						t.Error("the panic is gone, or the lock was not given back")
+						t.Error("the panic is gone, or the lock was not released")
 					}
 				}()
 				wrap(cron.FuncJob(func() { panic("at work") })).Run()
@@ -183,7 +183,7 @@ func TestOnce(t *testing.T) {
 			time.Sleep(keep)
 		}
 	})
-	sim(t, "what is not allowed panics", func(t *testing.T) {
+	sim(t, "bad arguments", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		for what, make := range map[string]func(){
 			"no locker": func() { cronmw.Locker(nil, keep) }, "no time": func() { cronmw.Locker(l, 0) },
@@ -246,7 +246,7 @@ func scheduler(t *testing.T, note func(), opts ...gocron.SchedulerOption) {
 
 func TestLocker(t *testing.T) {
 	t.Parallel()
-	sim(t, "a job of gocron that three replicas schedule every second runs once a second", func(t *testing.T) {
+	sim(t, "three replicas of gocron", func(t *testing.T) {
 		store, r := memstore.New(), &runs{}
 		for replica := range 3 {
 			scheduler(t, func() { r.note(replica) }, gocron.WithDistributedLocker(cronmw.Locker(newLocker(t, store), keep)))
@@ -258,7 +258,7 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// method is the function of jobs whose names gocron makes of it.
+// method has a method that is the function of jobs, whose names gocron makes of it.
 type method struct{ runs *atomic.Int32 }
 
 func (m *method) run() { m.runs.Add(1) }
@@ -349,7 +349,7 @@ func TestOnce_SecondJob(t *testing.T) {
 
 func TestElector(t *testing.T) {
 	t.Parallel()
-	sim(t, "gocron's jobs run on the leader, and on the next one when it has gone", func(t *testing.T) {
+	sim(t, "jobs run on the leader", func(t *testing.T) {
 		store, r := memstore.New(), &runs{}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -34,13 +33,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what has to come.
+// patience bounds how long a test waits for an event.
 const patience = 60 * time.Second
 
 // report is a line that a replica prints.
 type report struct {
 	Job   string // "gocron" or "cron"
-	Ran   bool   // it begins to run; else its turn has come
+	Ran   bool   // whether it begins to run; otherwise its turn has come
 	At    int64  // in nanoseconds since 1970
 	Since int64  // of one that runs: when its turn had come
 }
@@ -98,7 +97,7 @@ func replica(addr string) {
 	select {}
 }
 
-// asked tells of each turn before it asks for the lock.
+// asked reports each turn before it asks for the lock.
 type asked struct {
 	gocron.Locker
 	turn func()
@@ -109,8 +108,8 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return a.Locker.Lock(ctx, name)
 }
 
-// Three processes that schedule the same jobs every second, by clocks that are one but
-// run late as they like.
+// TestReplicas has three processes that schedule the same jobs every second, by the
+// same clock but with any delay.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -155,7 +154,7 @@ func TestReplicas(t *testing.T) {
 		return runs, turns
 	}
 	for _, job := range []string{"gocron", "cron"} {
-		t.Run(fmt.Sprintf("of three processes one runs each second's job of %s", job), func(t *testing.T) {
+		t.Run(job, func(t *testing.T) {
 			testserver.Eventually(t, patience+2*time.Duration(slots)*time.Second, "the job runs", func() bool {
 				runs, turns := ran(job)
 				return len(runs) > slots && turns > 2*slots
@@ -168,7 +167,7 @@ func TestReplicas(t *testing.T) {
 					t.Errorf("two runs begin within %v", time.Duration(r.At-runs[i-1].Since))
 				}
 				if r.Since%int64(time.Second) > int64(keep) {
-					late++ // a machine on which a turn comes so late is no fault
+					late++ // on a busy machine turns may come this late
 				}
 			}
 			seconds := int(runs[len(runs)-1].Since/int64(time.Second)-runs[0].Since/int64(time.Second)) + 1

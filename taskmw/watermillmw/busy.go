@@ -13,25 +13,33 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Busy says what becomes of a message that cannot run now: its key is busy, since another
-// message has the lock or is being run under the same idempotency key, or the store is
-// unavailable.
+// Busy is the treatment of a message that cannot run now: its key is busy, or the store is
+// unavailable. A key is busy while another message holds the lock, or is being run under the
+// same idempotency key.
 type Busy int
 
 // The policies for messages that cannot run now.
 const (
 	// Reschedule waits for a busy key for 5 seconds, or as core.Wait says. Then it pauses for
 	// 0.5 to 1 second and nacks the message, so that the broker delivers it again. A message
-	// that could not wait, since the store is unavailable or too many others wait, pauses for
-	// the rest of that time too, of 5 seconds at most. Where the message's context has a
-	// deadline, a message waits for half of the time until then at most. When the context is
-	// done, the message is nacked at once.
+	// that could not wait pauses for the rest of that time too, at most 5 seconds: the store is
+	// unavailable, or too many other messages wait. If the message's context has a deadline, a
+	// message waits for at most half of the time until then. When the context is done, the
+	// message is nacked at once.
+	//
+	// The 5 seconds are one bound for a Lock and an Idempotent around one handler: the inner
+	// one waits for the time that the outer one has left. A core.Wait of the inner one is not
+	// shortened.
+	//
+	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock or
+	// settled its run. So the next delivery does not find the key busy with this one.
 	//
 	// Outer middlewares get no error: Retry does not try again, PoisonQueue does not take the
 	// message, and the router logs nothing. The observer of the Locker is notified.
 	//
-	// A message that was acked before, as by an outer InstantAck, cannot be nacked. It is
-	// treated as by Fail.
+	// A message that cannot be nacked is treated as by Fail after the pause. That is a message
+	// that was acked before, as by an outer InstantAck, and one without the context of a
+	// router, such as a message.Copy: the router would not notice the nack.
 	Reschedule Busy = iota
 	// Skip acks a message whose key is busy, without running it. It does not wait, unless
 	// core.Wait says so. While the store is unavailable it is Reschedule.
@@ -42,8 +50,8 @@ const (
 )
 
 const (
-	// inlineWait is how long a message waits for its key where nothing else was said. It is
-	// below the time after which brokers deliver again: 10 seconds is the shortest usual one.
+	// inlineWait is the default of the time for which a message waits for its keys. It is below
+	// the time after which brokers deliver again: the shortest usual one is 10 seconds.
 	inlineWait = 5 * time.Second
 	// maxPause is the longest pause after that. Nack has no delay, and brokers deliver at once.
 	maxPause = time.Second
@@ -51,25 +59,26 @@ const (
 	unasked = math.MaxInt64 - 1
 )
 
-// delivery is one attempt of a broker to get a message done.
+// delivery is one attempt of a broker to get a message done, or of an outer Retry.
 type delivery struct {
 	busy  Busy
 	msg   *message.Message
-	ctx   context.Context // of msg, as it came
+	ctx   context.Context // the message's context when the delivery began
+	outer *run            // nil for the outermost middleware
 	began time.Time
 	wait  time.Duration // for the key
 }
 
-// deliveryOf returns a delivery that begins now. asked is what core.Wait says, negative if
-// nothing.
+// deliveryOf returns a delivery that begins now. asked is the value of core.Wait, or negative if
+// there is none.
 func deliveryOf(msg *message.Message, b Busy, asked time.Duration) *delivery {
-	d := &delivery{busy: b, msg: msg, ctx: msg.Context(), began: time.Now(), wait: asked}
+	d := &delivery{busy: b, msg: msg, ctx: msg.Context(), outer: runOf(msg), began: time.Now(), wait: asked}
 	switch {
 	case asked >= 0:
 	case b == Skip:
 		d.wait = 0
 	default:
-		d.wait = inlineWait
+		d.wait = max(inlineWait-d.waited(), 0)
 	}
 	if end, ok := d.ctx.Deadline(); ok {
 		d.wait = max(min(d.wait, time.Until(end)/2), 0)
@@ -77,31 +86,60 @@ func deliveryOf(msg *message.Message, b Busy, asked time.Duration) *delivery {
 	return d
 }
 
+// waited returns how long the outer middlewares have waited for their keys.
+func (d *delivery) waited() time.Duration {
+	if d.outer == nil {
+		return 0
+	}
+	return d.outer.waited
+}
+
+// run returns a run that begins now.
+func (d *delivery) run(t *tries) *run { return &run{t, d.waited() + time.Since(d.began)} }
+
 // postpone ends a delivery that did not run because of err.
 func (d *delivery) postpone(name string, err error) ([]*message.Message, error) {
 	unavailable := errors.Is(err, core.ErrUnavailable)
 	if d.busy == Skip && errors.Is(err, core.ErrBusy) && !unavailable && d.ctx.Err() == nil {
 		return nil, nil
 	}
-	if d.busy != Fail {
-		rest := max(min(d.wait, inlineWait)-time.Since(d.began), 0)
-		pause := time.NewTimer(rest + maxPause/2 + rand.N(maxPause/2))
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-d.ctx.Done():
-		}
-		if d.msg.Nack() {
-			refuse(d.ctx)
-			return nil, nil
-		}
-	}
 	var busy *core.BusyError
 	if errors.As(err, &busy) && !unavailable {
 		// Without the key: a middleware that takes errors apart may store what is in them.
-		return nil, &failure{"watermillmw " + name + ": busy", []error{busy.WithoutKey()}}
+		err = &failure{"watermillmw " + name + ": the key is busy", []error{busy.WithoutKey()}}
+	} else {
+		err = notRun(err)
 	}
-	return nil, notRun(err)
+	if d.busy == Fail {
+		return nil, err
+	}
+	rest := max(min(d.wait, inlineWait)-time.Since(d.began), 0)
+	return d.end(&postponement{err, time.Now().Add(rest + maxPause/2 + rand.N(maxPause/2))})
+}
+
+// end ends a delivery that was postponed. An outer middleware learns that from its record, and
+// nacks its own message.
+func (d *delivery) end(p *postponement) ([]*message.Message, error) {
+	if d.outer != nil {
+		d.outer.tries.postponed = p
+		return nil, nil
+	}
+	pause := time.NewTimer(time.Until(p.until))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-d.ctx.Done():
+	}
+	if isRouted(d.ctx) && d.msg.Nack() {
+		return nil, nil
+	}
+	return nil, p.err
+}
+
+// isRouted reports whether ctx is the context of a message of a router. A handler's name may be
+// empty, the name of its subscriber's type is not.
+func isRouted(ctx context.Context) bool {
+	return message.HandlerNameFromCtx(ctx) != "" || message.SubscriberNameFromCtx(ctx) != ""
 }
 
 // isFinal reports whether err, for which a message did not run, stays with every delivery.
@@ -114,22 +152,4 @@ func isFinal(err error) bool {
 		}
 	}
 	return false
-}
-
-type refusedKey struct{}
-
-// refuse notes for the Idempotents around that the message of ctx has not run.
-func refuse(ctx context.Context) {
-	if refused, ok := ctx.Value(refusedKey{}).(*bool); ok {
-		*refused = true
-	}
-}
-
-// refusing returns a context in which refuse sets refused, for this and all outer ones.
-func refusing(ctx context.Context) (inside context.Context, refused *bool) {
-	if refused, ok := ctx.Value(refusedKey{}).(*bool); ok {
-		return ctx, refused
-	}
-	refused = new(bool)
-	return context.WithValue(ctx, refusedKey{}, refused), refused
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
@@ -47,6 +50,7 @@ func TestBusy(t *testing.T) {
 			{nil, 0, watermillmw.InlineWait},
 			{[]core.AcquireOption{core.Wait(20 * time.Second)}, 0, 20 * time.Second},
 			{[]core.AcquireOption{core.Wait(time.Millisecond)}, 0, time.Millisecond},
+			{[]core.AcquireOption{core.Wait(0)}, 0, 0},
 			{nil, time.Hour, watermillmw.InlineWait},
 			{nil, 4 * time.Second, 2 * time.Second},
 		} {
@@ -55,7 +59,7 @@ func TestBusy(t *testing.T) {
 				if c.left > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), c.left)
 					defer cancel()
-					msg.SetContext(ctx)
+					under(ctx, msg)
 				}
 				began := time.Now()
 				produced, err := mw(mustNotRun(t))(msg)
@@ -116,7 +120,7 @@ func TestBusy(t *testing.T) {
 		}
 	})
 
-	sim(t, "queue of its process full", func(t *testing.T) {
+	sim(t, "queue of the process full", func(t *testing.T) {
 		l, err := core.New(memstore.New(), core.WithMaxWaiting(1, 1))
 		if err != nil {
 			t.Fatal(err)
@@ -135,6 +139,103 @@ func TestBusy(t *testing.T) {
 			t.Errorf("got a nack after %v, want the time that it may wait", took)
 		}
 	})
+}
+
+// A Lock and an Idempotent share one bound of their waits, in either order. hazard 76
+func TestBusy_SharedBound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		inner []core.AcquireOption
+		most  time.Duration
+	}{
+		"default":        {nil, watermillmw.InlineWait},
+		"inner wait set": {[]core.AcquireOption{core.Wait(4 * time.Second)}, 8 * time.Second},
+	} {
+		for _, order := range []string{"Lock first", "Idempotent first"} {
+			sim(t, name+"/"+order, func(t *testing.T) {
+				l := memLocker(t)
+				lock, idempotent := locked(l), paid(newOnce(t, l, once.Acquire(c.inner...)))
+				handler, free := lock(idempotent(mustNotRun(t))), hold(t, l, "order:1")
+				if order == "Idempotent first" {
+					handler = paid(newOnce(t, l))(locked(l, watermillmw.Acquire(c.inner...))(mustNotRun(t)))
+				}
+				running, end := inProgress(t, l)
+				<-running
+				outer := free
+				if order == "Idempotent first" {
+					outer = end
+				}
+				time.AfterFunc(4*time.Second, outer)
+				msg, began := delivered("uuid-1", `{"id":1}`), time.Now()
+				produced, err := handler(msg)
+				took := time.Since(began)
+				postponed(t, order, msg, produced, err)
+				if most := c.most + watermillmw.MaxPause; took > most || took < c.most {
+					t.Errorf("got a nack after %v, want %v to %v", took, c.most, most)
+				}
+				free()
+				end()
+			})
+		}
+	}
+}
+
+// inProgress begins a run of the order until end is called. The run fails.
+func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func()) {
+	t.Helper()
+	inside, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = paid(newOnce(t, l))(func(*message.Message) ([]*message.Message, error) {
+			close(inside)
+			<-stop
+			return nil, errors.New("no connection")
+		})(order())
+	}()
+	return inside, sync.OnceFunc(func() { close(stop) })
+}
+
+// A message is nacked after the outer middleware has released its key. With Skip the next
+// delivery would be acked otherwise, and lost. hazard 76
+func TestBusy_NackAfterRelease(t *testing.T) {
+	t.Parallel()
+	skip := watermillmw.OnBusy(watermillmw.Skip)
+	for name, chain := range map[string]func(t *testing.T, l *core.Locker) message.HandlerMiddleware{
+		"Idempotent first": func(t *testing.T, l *core.Locker) message.HandlerMiddleware {
+			hold(t, l, "order:1")
+			return func(h message.HandlerFunc) message.HandlerFunc { return paid(newOnce(t, l), skip)(locked(l, quick)(h)) }
+		},
+		"Lock first": func(t *testing.T, l *core.Locker) message.HandlerMiddleware {
+			running, end := inProgress(t, l)
+			<-running
+			t.Cleanup(end)
+			return func(h message.HandlerFunc) message.HandlerFunc { return locked(l, skip)(paid(newOnce(t, l))(h)) }
+		},
+		"two Idempotents": func(t *testing.T, l *core.Locker) message.HandlerMiddleware {
+			hold(t, l, "order:1")
+			outer := watermillmw.Idempotent(newOnce(t, l), "outer", watermillmw.UUID(), skip)
+			return func(h message.HandlerFunc) message.HandlerFunc {
+				return outer(paid(newOnce(t, l))(locked(l, quick)(h)))
+			}
+		},
+	} {
+		sim(t, name, func(t *testing.T) {
+			faults := new(storetest.Faults)
+			l := newLocker(t, storetest.Faulty(memstore.New(), faults))
+			handler := chain(t, l)(mustNotRun(t))
+			faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
+				if op == storetest.OpRelease {
+					return storetest.Fault{Delay: time.Second}
+				}
+				return storetest.Fault{}
+			})
+			msg := order()
+			go func() { _, _ = handler(msg) }()
+			<-msg.Nacked()
+			again := order()
+			produced, err := handler(again)
+			postponed(t, "again", again, produced, err)
+		})
+	}
 }
 
 // While the store is unavailable nothing runs, nothing is acked and nothing fails.

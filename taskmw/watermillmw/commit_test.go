@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// saving keeps the answers of transactions of a caller, in memory.
+// saving stores the answers of a caller's transactions, in memory.
 type saving struct {
 	*memstore.Store
 	saved sync.Map    // the leases that have committed
@@ -71,7 +71,7 @@ func TestCommit(t *testing.T) {
 				return nil, err
 			}
 			return []*message.Message{message.NewMessage("another", nil)}, end(x)
-		})(message.NewMessage(id, nil))
+		})(delivered(id, ""))
 	}
 	for _, c := range []struct {
 		name, id string
@@ -107,13 +107,13 @@ func TestCommit(t *testing.T) {
 	large := message.NewMessage("large", make([]byte, watermillmw.MaxProduced))
 	_, err := paid(newOnce(t, l))(func(msg *message.Message) ([]*message.Message, error) {
 		return nil, watermillmw.Commit(msg.Context(), s.begin(), large)
-	})(message.NewMessage("4", nil))
+	})(delivered("4", ""))
 	if !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("too large: got %v, want %v", err, core.ErrInvalid)
 	}
 }
 
-// Where it is not known whether the transaction was committed, the next delivery finds out.
+// If the outcome of the transaction is unknown, the next delivery finds it.
 func TestCommit_NotKnown(t *testing.T) {
 	t.Parallel()
 	sim(t, "nacked", func(t *testing.T) {

@@ -65,11 +65,11 @@ func Example() {
 	// mailed 2026-17 in attempt 1
 }
 
-// A message that comes again is acked, and the messages of its run are published again.
+// A duplicate is acked, and the messages of its run are published again.
 func ExampleIdempotent() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)
-	h := watermillmw.Idempotent(runs, "invoice", watermillmw.UUID())(func(msg *message.Message) ([]*message.Message, error) {
+	h := watermillmw.Idempotent(runs, "invoice", watermillmw.UUID(), watermillmw.HandlerName("invoices"))(func(msg *message.Message) ([]*message.Message, error) {
 		attempt, _ := once.AttemptFromContext(msg.Context())
 		fmt.Println("attempt", attempt)
 		if attempt == 1 {
@@ -90,7 +90,7 @@ func ExampleIdempotent() {
 	// 1 <nil>
 }
 
-// The rows, the success of the message and what it produces are committed together.
+// The rows, the success of the message and its produced messages are committed together.
 func ExampleCommit() {
 	var db *sql.DB // whose database keeps the runs too, see sqlstore
 	_ = func(msg *message.Message) ([]*message.Message, error) {

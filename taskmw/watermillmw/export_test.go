@@ -13,7 +13,7 @@ const (
 	MaxProduced = maxProduced
 )
 
-// The form of kept messages.
+// The form of stored messages.
 var (
 	AnswerOf   = answerOf
 	ProducedOf = producedOf

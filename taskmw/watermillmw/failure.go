@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// failure is why a message did not run. PoisonQueue stores its text with the message, so that
-// holds no key, and nothing that a KeyFunc says.
+// failure is the error of a message that did not run. PoisonQueue stores its text with the
+// message. So the text contains no key, and no text of a KeyFunc.
 type failure struct {
 	text   string
 	causes []error
@@ -17,10 +17,10 @@ type failure struct {
 func (f *failure) Error() string   { return f.text }
 func (f *failure) Unwrap() []error { return f.causes }
 
-// notRun is err as a failure of the middleware, and not of the handler.
+// notRun returns err as a failure of the middleware, in contrast to one of the handler.
 func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
-// keyFailure is the failure of a message whose key could not be found.
+// keyFailure returns the failure of a message whose key could not be found.
 func (g *config) keyFailure(err error) error {
 	text := "watermillmw " + g.name + ": the key could not be found"
 	var own *keys.Error

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,41 +14,44 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Idempotent is a middleware that runs a message once: one that comes again under the same key,
-// after a success, is acked without being run, and the messages that the run has produced are
-// published again, with the same UUIDs, payloads and metadata. With UUID as the key it protects
-// from what a broker delivers twice; with a key of the metadata or the payload also from
-// producers that publish twice. once.Retain and once.AtMostOnce say how long a success is
-// remembered, and what becomes of a run that died midway.
+// Idempotent returns a middleware that runs a message once. After a success, a duplicate under
+// the same key is acked without a run, and the messages that the run has produced are published
+// again, with the same UUIDs, payloads and metadata. With UUID as the key it protects from a
+// broker that delivers twice. With a key of the metadata or the payload it also protects from a
+// producer that publishes twice. once.Retain limits how long a success is remembered, and
+// once.AtMostOnce decides about a run that died midway.
 //
 // The name of the router's handler is a part of the call, so that each of several handlers of
-// one topic runs a message once. A handler that is renamed runs it again. Services that share a
-// store need names of their own.
+// one topic runs a message once. A renamed handler runs old messages again when they are
+// delivered again, unless HandlerName sets the name. Services that share a store need names of
+// their own. A message that has no handler's name fails with core.ErrInvalid: it is a
+// message.Copy without the context of the original.
 //
-// A run that failed is run again when the message comes again; once.AttemptFromContext returns
-// how many there were. A Retry in an inner middleware tries within one attempt. For
-// once.AtMostOnce, an error of a handler whose context is done, or that matches
-// context.Canceled or context.DeadlineExceeded, says that it is not known how far it came: that
-// run died midway. After other errors, and after a nack of the handler's own, it runs again.
-// After once.NotFinal and nil this message is acked, and a later one under its key runs again.
-// While the message is being run elsewhere the key is busy, see Busy. A message whose payload
-// differs from the one that the key was used for fails with once.ErrMismatch.
+// A failed run is repeated when the message is delivered again; once.AttemptFromContext returns
+// the number of the attempt. All tries of an inner Retry are one attempt. For once.AtMostOnce, a
+// run died midway if the handler's context is done, or if its error matches context.Canceled or
+// context.DeadlineExceeded: how far the handler came is then unknown. After other errors, and
+// after a nack by the handler, the message runs again. After once.NotFinal and nil this message
+// is acked, and a later one under its key runs again. While the message is being run elsewhere
+// the key is busy, see Busy. A message whose payload differs from that of the first message under
+// its key fails with once.ErrMismatch.
 //
-// The handler runs under the context of a lease, which is derived from the message's and is
-// canceled when the lease is lost. What it returns stands, also if its success could not be
-// noted: the message is acked, but a later one may run again. The run is held until the handler
-// returns, as Lock holds its lock.
+// The handler runs under the context of a lease, which is derived from the message's context and
+// is canceled when the lease is lost. The handler's result stands even if its success could not
+// be stored: the message is acked, and a later one may run again. The run is held until the
+// handler returns, as Lock holds its lock.
 //
-// Of produced messages 256 KiB are kept. A run that has produced more is acked if all of them
-// were published. If the message comes again it fails with once.ErrUnreplayable, since it is not
-// known whether they were.
+// At most 256 KiB of produced messages are stored. A run that has produced more is acked if all
+// of its messages were published. A duplicate of it fails with once.ErrUnreplayable, because it
+// is unknown whether they were.
 //
-// After Commit the database decides: the message is acked if the transaction was committed,
-// whatever the handler returns, and comes again if it was rolled back or that is not known.
+// After Commit the database decides. The message is acked if the transaction was committed,
+// whatever the handler returns. It is delivered again if the transaction was rolled back or its
+// outcome is unknown.
 //
-// A message that a Lock inside has nacked without running it is no attempt. Mount Idempotent
-// inside of a Lock where duplicates are rare: outside, a message that finds the lock busy costs
-// two more calls.
+// A message that an inner Lock has postponed is no attempt, unless an earlier try of an inner
+// Retry has reached the handler. Mount Idempotent inside a Lock where duplicates are rare. As the
+// outer one it costs two more calls to the store when the lock is busy.
 //
 // It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
 // bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.
@@ -66,9 +68,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) message.
 	}
 	m := &idempotent{config: g, once: o, key: key}
 	l, acquire := adapter.Terms(o)
-	if m.wait = waitOf("Idempotent", l, acquire); m.wait == 0 {
-		m.wait = -1 // which is what a Once does if nothing was said
-	}
+	m.wait = waitOf("Idempotent", l, append([]core.AcquireOption{core.Wait(unasked)}, acquire...))
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) { return m.process(msg, next) }
 	}
@@ -87,23 +87,24 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		return nil, m.keyFailure(err)
 	}
 	d := deliveryOf(msg, m.busy, m.wait)
-	ran, committed, refused := false, false, new(bool)
+	ran, committed, t := false, false, newTries(msg)
 	var produced []*message.Message
 	var failed error
 	out, err := m.once.With(core.Wait(d.wait)).Do(d.ctx, call, func(ctx context.Context) (once.Answer, error) {
 		ran = true
-		var inside context.Context
-		inside, refused = refusing(ctx)
-		produced, failed = under(inside, msg, next)
+		produced, failed = under(ctx, msg, d.run(t), next)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
-			once.NotFinal(d.ctx) // an Idempotent outside has the same answer
+			once.NotFinal(d.ctx) // an outer Idempotent has the same answer
 		}
-		if err := outcome(ctx, msg, *refused, failed); err != nil {
+		if err := t.outcome(ctx, msg, failed); err != nil {
 			return once.Answer{}, err
 		}
 		return answerOf(produced), nil
 	})
+	if d.outer != nil {
+		d.outer.tries.add(t)
+	}
 	switch {
 	case err == nil && (committed || !ran): // as it is stored
 		if produced, err = producedOf(out.Value); err != nil {
@@ -111,60 +112,22 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		}
 		return produced, nil
 	case committed && errors.Is(err, core.ErrUnavailable):
-		return d.postpone(m.name, err) // the next delivery finds out
+		return d.postpone(m.name, err) // the next delivery finds the outcome
 	case committed && failed == nil:
 		return nil, err // it was rolled back
-	case ran && *refused && failed == nil && !isNacked(msg):
-		// What was nacked is another message: a middleware in between has passed on a copy.
-		if !msg.Nack() {
-			return nil, notRun(err)
-		}
-		return nil, nil
+	case t.postponed != nil && failed == nil:
+		return d.end(t.postponed)
 	case ran:
-		return produced, failed // stored or not
+		return produced, failed // even if it could not be stored
 	case isFinal(err):
 		return nil, notRun(err)
 	}
 	return d.postpone(m.name, err)
 }
 
-var errNacked = errors.New("the message was nacked")
+var errNotRouted = sourceOf("message").Bad("has no handler's name in its context: pass on the message, or a copy with its context, or set HandlerName")
 
-// outcome is what once is to know of a run that returned err. If a middleware of this package
-// refused the message there was no run, unless something in between has asked for its attempt
-// and may have acted on that. An error that does not say that nothing was done leaves it open.
-func outcome(ctx context.Context, msg *message.Message, refused bool, err error) error {
-	switch {
-	case refused && !adapter.AttemptAsked(ctx):
-		return once.Withdraw(errNacked)
-	case err == nil && isNacked(msg):
-		return errNacked
-	case err == nil:
-		return nil
-	case isNotRun(err) && !adapter.AttemptAsked(ctx):
-		return once.Withdraw(err)
-	case isNotRun(err):
-		return err
-	case ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", once.ErrIndeterminate, err)
-	}
-	return err
-}
-
-// isNotRun reports whether err is a failure of a middleware of this package.
-func isNotRun(err error) bool { return errors.As(err, new(*failure)) }
-
-// isNacked reports whether the broker will deliver msg again.
-func isNacked(msg *message.Message) bool {
-	select {
-	case <-msg.Nacked():
-		return true
-	default:
-		return false
-	}
-}
-
-// call is what msg asks for.
+// call returns the call of msg.
 func (m *idempotent) call(msg *message.Message) (once.Call, error) {
 	value, err := m.key(msg)
 	if err != nil {
@@ -174,7 +137,13 @@ func (m *idempotent) call(msg *message.Message) (once.Call, error) {
 	if err != nil {
 		return once.Call{}, err
 	}
-	c := once.Call{Name: m.name, Scope: message.HandlerNameFromCtx(msg.Context()), Key: strings.TrimPrefix(key, m.name+":")}
+	c := once.Call{Name: m.name, Scope: m.handler, Key: strings.TrimPrefix(key, m.name+":")}
+	if c.Scope == "" {
+		if !isRouted(msg.Context()) {
+			return once.Call{}, errNotRouted
+		}
+		c.Scope = message.HandlerNameFromCtx(msg.Context())
+	}
 	if m.fingerprint == nil {
 		sum := sha256.Sum256(msg.Payload)
 		c.Fingerprint = sum[:]

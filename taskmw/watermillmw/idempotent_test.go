@@ -64,7 +64,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	// The handler nacks the message itself, which says that it is to come again.
+	// The handler nacks the message itself, to have it delivered again.
 	t.Run("runs again after a nack", func(t *testing.T) {
 		t.Parallel()
 		l, c := memLocker(t), &counter{}
@@ -89,7 +89,7 @@ func TestIdempotent(t *testing.T) {
 		if _, err := paid(newOnce(t, l))((&counter{}).handle)(order()); err != nil {
 			t.Fatal(err)
 		}
-		msg := message.NewMessage("uuid-1", []byte(`{"id":2}`))
+		msg := delivered("uuid-1", `{"id":2}`)
 		if _, err := paid(newOnce(t, l))(mustNotRun(t))(msg); !errors.Is(err, once.ErrMismatch) || isNacked(msg) {
 			t.Errorf("got %v, nacked %v; want %v", err, isNacked(msg), once.ErrMismatch)
 		}
@@ -100,11 +100,11 @@ func TestIdempotent(t *testing.T) {
 		l, c := memLocker(t), &counter{}
 		mw := paid(newOnce(t, l), watermillmw.Fingerprint(watermillmw.Payload("id")))
 		for _, payload := range []string{`{"id":1,"trace":"a"}`, `{"trace":"b","id":1}`} {
-			if _, err := mw(c.handle)(message.NewMessage("uuid-1", []byte(payload))); err != nil {
+			if _, err := mw(c.handle)(delivered("uuid-1", payload)); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := mw(mustNotRun(t))(message.NewMessage("uuid-1", []byte(`{}`))); !errors.Is(err, core.ErrInvalid) {
+		if _, err := mw(mustNotRun(t))(delivered("uuid-1", `{}`)); !errors.Is(err, core.ErrInvalid) {
 			t.Errorf("without a fingerprint: got %v, want %v", err, core.ErrInvalid)
 		}
 		if n := c.runs.Load(); n != 1 {
@@ -151,9 +151,9 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	t.Run("store lost before the end", func(t *testing.T) {
+	t.Run("store unavailable at the end", func(t *testing.T) {
 		t.Parallel()
-		sim(t, "stands", func(t *testing.T) {
+		sim(t, "result stands", func(t *testing.T) {
 			l, down := outage(t)
 			msg, c := order(), &counter{}
 			produced, err := paid(newOnce(t, l))(func(msg *message.Message) ([]*message.Message, error) {
@@ -166,7 +166,7 @@ func TestIdempotent(t *testing.T) {
 		})
 	})
 
-	t.Run("more than is kept", func(t *testing.T) {
+	t.Run("more than is stored", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
 		large := message.NewMessage("large", make([]byte, watermillmw.MaxProduced))
@@ -200,8 +200,7 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// A message that a Lock inside has postponed has not run, so that is no attempt, and it is not
-// done either.
+// A message that an inner Lock has postponed has not run: that is no attempt, and no success.
 func TestIdempotent_PostponedInside(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]once.Option{"usual": nil, "AtMostOnce": {once.AtMostOnce()}} {
@@ -230,7 +229,7 @@ func TestIdempotent_PostponedInside(t *testing.T) {
 	}
 }
 
-// While one run goes on, another delivery waits for it and publishes what it has produced.
+// While one run is in progress, another delivery waits for it and publishes its messages.
 func TestIdempotent_Overlap(t *testing.T) {
 	t.Parallel()
 	sim(t, "waits for the run", func(t *testing.T) {
@@ -259,7 +258,7 @@ func TestIdempotent_Overlap(t *testing.T) {
 	})
 }
 
-// attempt is the attempt of the run of msg.
+// attempt returns the number of the attempt of msg.
 func attempt(msg *message.Message) int {
 	n, _ := once.AttemptFromContext(msg.Context())
 	return n

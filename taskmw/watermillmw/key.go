@@ -6,20 +6,20 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a message what is to be locked. An error that matches core.ErrInvalid says
-// that the message is at fault. Its text is not stored with the message; a middleware that
-// unwraps the error finds it.
+// KeyFunc returns the key of a message. The message is at fault if the error matches
+// core.ErrInvalid. The text of an error is not stored with the message; a middleware that unwraps
+// the error finds it.
 //
 // The result is one part of the key, without control characters, or several parts with U+001F
-// between them, which is how Join puts them together: parts "a" and "b" under the name "order"
-// lock core.Key("order", "a", "b").
+// between them, as Join returns them: parts "a" and "b" under the name "order" lock
+// core.Key("order", "a", "b").
 type KeyFunc func(msg *message.Message) (string, error)
 
-// sourceOf is a place in messages.
+// sourceOf returns a place in messages.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "watermillmw", Kind: kind} }
 
-// Metadata takes the key from the message's metadata, by its exact name. It panics if name is
-// empty.
+// Metadata returns a KeyFunc that takes the key from the message's metadata, by its exact name.
+// It panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("watermillmw", "metadata", name)
 	return func(msg *message.Message) (string, error) {
@@ -31,33 +31,33 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// UUID takes the message's UUID, which stays the same when the broker delivers it again. A
+// UUID returns a KeyFunc that takes the message's UUID, which is the same in each delivery. A
 // producer that publishes twice makes two UUIDs, unless it sets them itself.
 func UUID() KeyFunc {
 	s := sourceOf("UUID")
 	return func(msg *message.Message) (string, error) { return s.Part(msg.UUID) }
 }
 
-// Payload takes the key from a field of the payload, a JSON object; dots go into nested
-// objects: "order.id". Fields with a dot or a bracket in their name, fields named "$" or "*",
-// and elements of arrays cannot be named.
+// Payload returns a KeyFunc that takes the key from a field of the payload, a JSON object. Dots
+// lead into nested objects: "order.id". Fields with a dot or a bracket in their name, fields named
+// "$" or "*", and elements of arrays cannot be named.
 //
-// The field has to be a string or an integer; the integer 123 and the string "123" are the
-// same key. Integers of any size are kept apart, and those written as 1e2 or 1.0 are refused,
-// as are null, true, false, arrays and objects. The payload has to be one valid JSON text.
-// Names have to match exactly, and may not be there more than once, not even in another case:
-// decoders differ in which one they take.
+// The field has to be a string or an integer; the integer 123 and the string "123" are the same
+// key. Integers of any size are distinct. Numbers written as 1e2 or 1.0, null, true, false, arrays
+// and objects are refused. The payload has to be one valid JSON text. Names have to match
+// exactly, and a name may not occur twice, even in another case: decoders differ in the one that
+// they take.
 //
-// It panics if path is not names with dots between them: "$.id" and "items[0].id" are of other
-// languages, and would have each message refused.
+// It panics if path is not names with dots between them. "$.id" and "items[0].id" are of other
+// languages, and every message would be refused.
 func Payload(path string) KeyFunc {
 	field := keys.NewSource("watermillmw", "payload field", path).JSON("payload")
 	return func(msg *message.Message) (string, error) { return field(msg.Payload) }
 }
 
-// Join makes one key of several, whose parts cannot run into each other:
-// Join(Payload("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). It fails as
-// the first of parts that fails. It panics if there are none, or one is nil.
+// Join returns a KeyFunc that makes one key of several, with distinct parts:
+// Join(Payload("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). Its error is
+// that of the first part that fails. It panics if there are no parts, or one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("watermillmw: Join without parts")
@@ -68,7 +68,7 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// clone copies keys, so that their caller may change the slice, and refuses nil.
+// clone returns a copy of keys, because the caller may change the slice. It panics if one is nil.
 func clone(where string, keys []KeyFunc) []KeyFunc {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {

@@ -38,7 +38,7 @@ func TestKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			msg := message.NewMessage("u-1", []byte(`{"order":{"id":9007199254740993},"twice":1,"Twice":2}`))
+			msg := delivered("u-1", `{"order":{"id":9007199254740993},"twice":1,"Twice":2}`)
 			msg.Metadata = message.Metadata{"tenant": "a:b", "empty": "", "bell": "\a"}
 			l, got := memLocker(t), ""
 			_, err := watermillmw.Lock(l, "order", c.key)(func(msg *message.Message) ([]*message.Message, error) {

@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Lock is a middleware that runs messages under a lock. It locks core.Key(name, key), with the
-// parts of key if it is made by Join, and further keys that the option Also names. Busy says
-// what becomes of a message whose key is busy.
+// Lock returns a middleware that runs messages under a lock. It locks core.Key(name, key), with
+// the parts of key if Join made it, and the further keys of the option Also. Busy describes the
+// treatment of a message whose key is busy.
 //
-// The handler runs under the lease's context, which msg.Context() returns: it is derived from
-// the one that the message came with, and is canceled when the lease is lost. What the handler
-// returns stands, whatever becomes of the lease. The lock is released when the handler has
-// returned or panicked, and not before: when a broker delivers the message again while its old
-// handler still runs, the new one waits. A handler that hangs keeps its key, unless
+// The handler runs under the lease's context, which msg.Context() returns. That is derived from
+// the message's own context, and is canceled when the lease is lost. The handler's result
+// stands even if the lease was lost. The lock is released when the handler has returned or
+// panicked, and not before: if a broker delivers the message again while its handler still
+// runs, the second delivery waits. A handler that hangs keeps its key, unless
 // Acquire(core.MaxHold(d)) limits that.
 //
 // It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
@@ -30,8 +30,8 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) message.Hand
 		panic("watermillmw: Lock: the locker is nil")
 	}
 	g := configure("Lock", name, key, opts)
-	if g.fingerprint != nil {
-		panic("watermillmw: Lock: Fingerprint is for Idempotent")
+	if g.fingerprint != nil || g.handler != "" {
+		panic("watermillmw: Lock: Fingerprint and HandlerName are for Idempotent")
 	}
 	m := &lock{config: g, locker: l, keys: append([]KeyFunc{key}, g.also...)}
 	m.acquire = append([]core.AcquireOption{core.Wait(unasked), core.Name(name)}, g.acquire...)
@@ -45,7 +45,7 @@ type lock struct {
 	*config
 	locker *core.Locker
 	keys   []KeyFunc
-	wait   time.Duration // as core.Wait says, negative if it is not there
+	wait   time.Duration // the value of core.Wait, or negative
 }
 
 func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
@@ -62,7 +62,7 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 	if err != nil {
 		if m.open {
 			if open, ok := adapter.FailOpen(d.ctx, m.locker, m.name, err); ok {
-				return under(open, msg, next)
+				return m.run(d, open, func() {}, next)
 			}
 		}
 		if isFinal(err) {
@@ -70,12 +70,30 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 		}
 		return d.postpone(m.name, err)
 	}
-	// Whatever it fails with, what the handler returns stands; the observer is notified.
-	defer func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }()
-	if d.ctx.Err() != nil {
-		return d.postpone(m.name, context.Cause(d.ctx)) // the broker has given the message up meanwhile
+	// An error of Release changes nothing for the message; the observer is notified.
+	release := func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }
+	if d.ctx.Err() != nil { // the broker has given up the message meanwhile
+		release()
+		return d.postpone(m.name, fmt.Errorf("watermillmw %s: the context of the message is done: %w", m.name, context.Cause(d.ctx)))
 	}
-	return under(lease.Context(), msg, next)
+	return m.run(d, lease.Context(), release, next)
+}
+
+// run calls next under ctx, and then release. A message that an inner middleware has postponed
+// is nacked after that.
+func (m *lock) run(d *delivery, ctx context.Context, release func(), next message.HandlerFunc) ([]*message.Message, error) {
+	t := newTries(d.msg)
+	if d.outer != nil {
+		t = d.outer.tries
+	}
+	produced, err := func() ([]*message.Message, error) {
+		defer release()
+		return under(ctx, d.msg, d.run(t), next)
+	}()
+	if t.postponed != nil && err == nil {
+		return d.end(t.postponed)
+	}
+	return produced, err
 }
 
 // find returns the keys to lock.
@@ -93,8 +111,8 @@ func (m *lock) find(msg *message.Message) ([]string, error) {
 	return found, nil
 }
 
-// waitOf returns what core.Wait says in opts, negative if it is unasked. It panics if opts are
-// not allowed.
+// waitOf returns the value of core.Wait in opts, which begin with core.Wait(unasked), or a
+// negative one if there is no other. It panics if opts are not allowed.
 func waitOf(what string, l *core.Locker, opts []core.AcquireOption) time.Duration {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {

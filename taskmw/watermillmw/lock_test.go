@@ -64,8 +64,8 @@ func TestLock(t *testing.T) {
 	t.Run("restores the context", func(t *testing.T) {
 		t.Parallel()
 		l := memLocker(t)
-		ctx := context.WithValue(t.Context(), ctxKey{}, "kept")
-		msg := under(ctx, order())
+		msg := under(context.WithValue(t.Context(), ctxKey{}, "kept"), order())
+		ctx := msg.Context()
 		for range 2 {
 			if _, err := locked(l)((&counter{}).handle)(msg); err != nil || msg.Context() != ctx {
 				t.Fatalf("got %v and the context %v, want the one before", err, msg.Context())
@@ -122,7 +122,7 @@ func TestLock(t *testing.T) {
 
 type ctxKey struct{}
 
-// Publishers use the contexts of messages, and the lease is over when they are called.
+// Publishers use the contexts of messages, and are called after the release.
 func TestProduced_Contexts(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

@@ -13,24 +13,24 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxProduced is the most that is kept of the messages that a run has produced, in bytes:
-// UUIDs, metadata, payloads and their lengths.
+// maxProduced bounds the stored messages of a run, in bytes: UUIDs, metadata, payloads and their
+// lengths.
 const maxProduced = 256 << 10
 
-// producedVersion is the first byte of messages that are kept. A run without any keeps nothing.
+// producedVersion is the first byte of stored messages. A run without messages stores nothing.
 const producedVersion = 1
 
-var errProduced = fmt.Errorf("watermillmw: the kept messages have a form that this program does not know: %w", core.ErrUnsupported)
+var errProduced = fmt.Errorf("watermillmw: the stored messages have a form that this program cannot read: %w", core.ErrUnsupported)
 
-// Commit saves the success of the message of ctx, and the messages that the handler is about to
-// return, in the caller's own transaction tx, as once.Commit does: its effect and its success
-// are committed together, or neither is. The handler calls Commit as the last statement of the
-// transaction, commits that, and returns. ctx is msg.Context().
+// Commit saves the success of a message and its produced messages in the caller's transaction
+// tx, as once.Commit does: the effect and the success are committed together, or neither is. ctx is
+// msg.Context(). The handler calls Commit as the last statement of the transaction, commits
+// that, and returns.
 //
-// What is published then is produced, as it was committed, whatever the handler returns.
+// The router then publishes the committed messages, whatever the handler returns.
 //
-// It fails as once.Commit does: with core.ErrInvalid if there is no Idempotent around the
-// handler. It fails with core.ErrInvalid too if produced has more than 256 KiB, before anything
+// Commit fails as once.Commit does, so with core.ErrInvalid if there is no Idempotent around the
+// handler. It also fails with core.ErrInvalid if produced has more than 256 KiB, before anything
 // is written.
 func Commit(ctx context.Context, tx once.Saver, produced ...*message.Message) error {
 	a := answerOf(produced)
@@ -40,7 +40,7 @@ func Commit(ctx context.Context, tx once.Saver, produced ...*message.Message) er
 	return once.Commit(ctx, tx, a)
 }
 
-// answerOf is what is stored of a run that has produced these messages.
+// answerOf returns the stored form of the messages of a run.
 func answerOf(produced []*message.Message) once.Answer {
 	if len(produced) == 0 {
 		return once.Answer{}
@@ -64,7 +64,7 @@ func appendField(text []byte, s string) []byte {
 	return append(binary.AppendUvarint(text, uint64(len(s))), s...)
 }
 
-// producedOf returns the messages that are kept as value.
+// producedOf returns the messages whose stored form is value.
 func producedOf(value []byte) (produced []*message.Message, err error) {
 	if len(value) == 0 {
 		return nil, nil
@@ -86,13 +86,13 @@ func producedOf(value []byte) (produced []*message.Message, err error) {
 	return produced, nil
 }
 
-// reader takes fields from the front of rest. It is bad once there is no such field.
+// reader reads fields from the front of rest. It is bad after a field that is not there.
 type reader struct {
 	rest []byte
 	bad  bool
 }
 
-// number returns a number that is not greater than what is left.
+// number returns a number that is at most the length of the rest.
 func (r *reader) number() int {
 	n, size := binary.Uvarint(r.rest)
 	if size <= 0 || n > uint64(len(r.rest)-size) {

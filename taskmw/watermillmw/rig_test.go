@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
@@ -23,7 +25,45 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	routed = routerContext()
 	m.Run()
+}
+
+// routed has the values of the context of a router's message.
+var routed context.Context
+
+// routerContext returns the context of a message of a router, which is never done.
+func routerContext() context.Context {
+	pubsub := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		panic(err)
+	}
+	found := make(chan context.Context, 1)
+	router.AddNoPublisherHandler("handler", "topic", pubsub, func(msg *message.Message) error {
+		found <- context.WithoutCancel(msg.Context())
+		return nil
+	})
+	if err := pubsub.Publish("topic", message.NewMessage("u", nil)); err != nil {
+		panic(err)
+	}
+	go func() {
+		if err := router.Run(context.Background()); err != nil {
+			panic(err)
+		}
+	}()
+	defer func() { _ = router.Close() }()
+	return <-found
+}
+
+// inRouter is a context with the values of routed too.
+type inRouter struct{ context.Context }
+
+func (c inRouter) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return routed.Value(key)
 }
 
 // soon is a deadline for what should not take long, on a busy machine.
@@ -66,7 +106,7 @@ func newOnce(t *testing.T, l *core.Locker, opts ...once.Option) *once.Once {
 	return o
 }
 
-// outage is a store and the faults that make it unavailable.
+// outage returns a Locker, and a function that makes its store unavailable.
 func outage(t *testing.T) (l *core.Locker, down func(bool)) {
 	t.Helper()
 	faults := new(storetest.Faults)
@@ -84,7 +124,7 @@ func outage(t *testing.T) (l *core.Locker, down func(bool)) {
 	return l, down
 }
 
-// hold takes a key until the returned function is called.
+// hold holds a key until the returned function is called.
 func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	t.Helper()
 	lease, err := l.Acquire(context.Background(), key)
@@ -113,18 +153,23 @@ func isFree(t *testing.T, l *core.Locker, key string) bool {
 	return true
 }
 
-// order is a message of the order 1.
+// delivered returns a message as a router delivers it.
+func delivered(uuid, payload string) *message.Message {
+	return under(context.Background(), message.NewMessage(uuid, []byte(payload)))
+}
+
+// order returns a message of the order 1.
 func order(metadata ...string) *message.Message {
-	msg := message.NewMessage("uuid-1", []byte(`{"id":1}`))
+	msg := delivered("uuid-1", `{"id":1}`)
 	for i := 0; i+1 < len(metadata); i += 2 {
 		msg.Metadata.Set(metadata[i], metadata[i+1])
 	}
 	return msg
 }
 
-// under returns a message with this context.
+// under returns msg with this context, and the values of a router.
 func under(ctx context.Context, msg *message.Message) *message.Message {
-	msg.SetContext(ctx)
+	msg.SetContext(inRouter{ctx})
 	return msg
 }
 
@@ -171,7 +216,7 @@ func postponed(t *testing.T, what string, msg *message.Message, produced []*mess
 	}
 }
 
-// gauge counts the callers that are inside at once.
+// gauge counts the concurrent callers.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func (r *rig) publish(msgs ...*message.Message) {
 	}
 }
 
-// A middleware that passes on a copy loses no busy message inside of an Idempotent.
+// A middleware between an Idempotent and a Lock may pass on a copy with the context.
 func TestRouter_BusyCopy(t *testing.T) {
 	t.Parallel()
 	r, l := newRig(t), memLocker(t)
@@ -110,13 +111,13 @@ func TestRouter_BusyCopy(t *testing.T) {
 	}
 	r.run(runs.producing, paid(newOnce(t, l)), copies, locked(l, quick))
 	r.publish(message.NewMessage("u", []byte(`{"id":1}`)))
-	eventually(t, "it comes again", func() bool { return r.deliveries.Load() > 2 })
+	eventually(t, "it is delivered again", func() bool { return r.deliveries.Load() > 2 })
 	release()
 	eventually(t, "it runs", func() bool { return runs.runs.Load() == 1 })
 }
 
-// Busy messages come again until they run, and neither Retry nor PoisonQueue sees them,
-// wherever they are mounted. hazard 76
+// Busy messages are delivered again until they run. Neither Retry nor PoisonQueue gets them,
+// wherever those are mounted. hazard 76
 func TestRouter_BusyMessages(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"outer", "inner"} {
@@ -150,11 +151,11 @@ func TestRouter_BusyMessages(t *testing.T) {
 	}
 }
 
-// Messages that fail go the way that Retry and PoisonQueue say.
+// Messages that fail are treated by Retry and PoisonQueue.
 func TestRouter_Failures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		outer  bool   // Retry and PoisonQueue are outside of Lock and Idempotent
+		outer  bool   // Retry and PoisonQueue are outer middlewares
 		msg    string // its payload
 		runs   int32
 		reason string // in the poison queue
@@ -190,7 +191,7 @@ func TestRouter_Failures(t *testing.T) {
 	}
 }
 
-// The tries of an outer Retry are attempts of their own, those of an inner one are one.
+// Each try of an outer Retry is an attempt; all tries of an inner one are one.
 func TestRouter_RetryAttempts(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"outer": "[1 2 3]", "inner": "[1 1 1]"} {
@@ -218,7 +219,7 @@ func TestRouter_RetryAttempts(t *testing.T) {
 	}
 }
 
-// What a run has produced is published also where the first try to publish fails. hazard 75
+// The messages of a run are published even if the first try to publish fails. hazard 75
 func TestRouter_PublishFails(t *testing.T) {
 	t.Parallel()
 	r, l, runs := newRig(t), memLocker(t), counter{}
@@ -229,7 +230,7 @@ func TestRouter_PublishFails(t *testing.T) {
 	eventually(t, "it is published", func() bool { return len(r.done.copy()) > 0 })
 	done := r.done.copy()
 	if len(done) != 1 || done[0].UUID != "out-1" || string(done[0].Payload) != `done {"id":1}` || done[0].Metadata.Get("to") != "ledger" {
-		t.Errorf("got %+v, want what the first run has produced", done)
+		t.Errorf("got %+v, want the messages of the first run", done)
 	}
 	if n, d := runs.runs.Load(), r.deliveries.Load(); n != 1 || d != 3 {
 		t.Errorf("got %d runs in %d deliveries, want 1 in 3", n, d)
@@ -266,6 +267,74 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	eventually(t, "all are acked", func() bool { return len(r.done.copy()) == 4 })
 	if n := runs.runs.Load(); n != 2 {
 		t.Errorf("got %d runs, want one for each handler", n)
+	}
+}
+
+// A middleware that passes on a copy without the context loses no message: it fails, and is
+// delivered again. hazard 76
+func TestRouter_CopyWithoutContext(t *testing.T) {
+	t.Parallel()
+	copies := func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) { return next(msg.Copy()) }
+	}
+	t.Run("busy Lock", func(t *testing.T) {
+		t.Parallel()
+		r, l, runs := newRig(t), memLocker(t), counter{}
+		release := hold(t, l, "order:1")
+		r.run(runs.producing, copies, locked(l, quick))
+		r.publish(order())
+		eventually(t, "it is delivered again", func() bool { return r.deliveries.Load() > 2 })
+		release()
+		eventually(t, "it runs", func() bool { return runs.runs.Load() == 1 })
+	})
+	t.Run("Idempotent", func(t *testing.T) {
+		t.Parallel()
+		r, l, runs := newRig(t), memLocker(t), counter{}
+		for _, name := range []string{"mail", "ledger"} {
+			r.router.AddHandler(name, "orders", r.pubsub, "done", r.pubsub, runs.producing).AddMiddleware(r.poisonQueue(), copies, paid(newOnce(t, l)))
+		}
+		r.start()
+		r.publish(order())
+		eventually(t, "both are poisoned", func() bool { return len(r.poison.copy()) == 2 })
+		want := "watermillmw pay: the message has no handler's name in its context"
+		for _, msg := range r.poison.copy() {
+			if got := msg.Metadata.Get(middleware.ReasonForPoisonedKey); !strings.HasPrefix(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if n := runs.runs.Load(); n != 0 {
+			t.Errorf("got %d runs, want 0", n)
+		}
+	})
+	t.Run("Idempotent with HandlerName", func(t *testing.T) {
+		t.Parallel()
+		r, l, runs := newRig(t), memLocker(t), counter{}
+		for _, name := range []string{"mail", "ledger"} {
+			own := watermillmw.HandlerName("the-" + name)
+			r.router.AddHandler(name, "orders", r.pubsub, "done", r.pubsub, runs.producing).AddMiddleware(copies, paid(newOnce(t, l), own))
+		}
+		r.start()
+		r.publish(order(), order())
+		eventually(t, "all are acked", func() bool { return len(r.done.copy()) == 4 })
+		if n := runs.runs.Load(); n != 2 {
+			t.Errorf("got %d runs, want one for each handler", n)
+		}
+	})
+}
+
+// A renamed handler runs nothing again if HandlerName stays. hazard 75
+func TestRouter_RenamedHandler(t *testing.T) {
+	t.Parallel()
+	l, runs := memLocker(t), counter{}
+	for _, name := range []string{"old", "new"} {
+		r := newRig(t)
+		r.router.AddHandler(name, "orders", r.pubsub, "done", r.pubsub, runs.producing).AddMiddleware(paid(newOnce(t, l), watermillmw.HandlerName("pay")))
+		r.start()
+		r.publish(order())
+		eventually(t, "it is acked", func() bool { return len(r.done.copy()) == 1 })
+	}
+	if n := runs.runs.Load(); n != 1 {
+		t.Errorf("got %d runs, want 1", n)
 	}
 }
 

@@ -2,28 +2,39 @@ package watermillmw
 
 import (
 	"context"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// under runs next with ctx as the context of msg, which is derived from the present one. When
-// it returns, msg has its context again: a Retry around calls the middleware with the same
-// message, and ctx is canceled by then. So have messages that were produced under ctx, since
-// publishers use their contexts.
-func under(ctx context.Context, msg *message.Message, next message.HandlerFunc) ([]*message.Message, error) {
-	outer, run := msg.Context(), new(int)
-	msg.SetContext(context.WithValue(ctx, runKey{}, run))
+// run is one call of an inner handler by a middleware.
+type run struct {
+	tries  *tries        // where the call is recorded
+	waited time.Duration // for keys, by this middleware and the outer ones
+}
+
+type runKey struct{}
+
+// under calls next with ctx as the context of msg, and records the call in r.tries. ctx is
+// derived from the present context, which msg has again when under returns: an outer Retry
+// calls the middleware with the same message, and ctx is canceled by then. Messages that were
+// produced under ctx are detached from it, because publishers use their contexts.
+func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
+	outer := msg.Context()
+	msg.SetContext(context.WithValue(ctx, runKey{}, r))
 	defer msg.SetContext(outer)
-	produced, err := next(msg)
+	r.tries.postponed = nil
+	returned := false
+	defer func() { r.tries.record(ctx, err, returned) }() // even if next panics
+	produced, err = next(msg)
+	returned = true
 	for _, p := range produced {
-		if p != nil && p != msg && p.Context().Value(runKey{}) == run {
+		if p != nil && p != msg && p.Context().Value(runKey{}) == r {
 			p.SetContext(detached{outer, p.Context()})
 		}
 	}
 	return produced, err
 }
-
-type runKey struct{}
 
 // detached is done when its Context is, and has the values of another one.
 type detached struct {
@@ -32,11 +43,8 @@ type detached struct {
 }
 
 func (d detached) Value(key any) any {
-	switch key {
-	case runKey{}:
-		return d.Context.Value(key) // of the run around
-	case refusedKey{}:
-		return nil // what becomes of a produced message is its own
+	if key == (runKey{}) {
+		return d.Context.Value(key) // the run of the outer middleware
 	}
 	return d.values.Value(key)
 }

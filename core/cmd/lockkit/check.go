@@ -21,19 +21,18 @@ var checkCommand = command{"check", "check [flags]                       say wha
 
 const checkHelp = `usage: lockkit check [flags]
 
-It asks the store's servers whether they are fit to keep locks, tries that out with
-a key of its own, and writes each fault on a line, with what to do about it. Of
-ZooKeeper it tries a lock.
+It checks whether the store's servers are fit for locks, tries them with a key of its
+own, and prints each fault on a line, with its remedy. On ZooKeeper it tries a lock.
 
 ` + storeFlagsHelp + `  -json          one JSON object: {"fit": false, "faults": ["..."]}
 
 exit code: 0 fit, 1 unfit, 69 a server did not answer, 64 usage
 ` + storeHelp
 
-// checkLimit is more than any store's check takes.
+// checkLimit bounds a check; no store's check takes as long.
 const checkLimit = 30 * time.Second
 
-// verdict is what check -json writes.
+// verdict has the fields of check -json.
 type verdict struct {
 	Fit    bool     `json:"fit"`
 	Faults []string `json:"faults"`
@@ -78,7 +77,7 @@ func check(args []string, out, errs io.Writer) int {
 	return exitUnfit
 }
 
-// faults are the lines of a check's error, without the name of the package.
+// faults returns the lines of a check's error, without internals.
 func faults(err error) []string {
 	all := []string{}
 	if err == nil {
@@ -88,12 +87,12 @@ func faults(err error) []string {
 		if _, fault, ok := strings.Cut(line, "store: check: "); ok {
 			line = fault
 		}
-		all = append(all, line)
+		all = append(all, internals.ReplaceAllString(line, ""))
 	}
 	return all
 }
 
-// silentServer tells that the server did not answer at all: what it refuses makes it
+// silentServer reports whether the server did not answer at all: a refusal makes it
 // unfit.
 func silentServer(err error) bool {
 	var fromRedis redis.Error

@@ -18,7 +18,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	// unfit tells that a check has found what is to be found, on a line that begins so.
+	// unfit checks that a check reports a fault on a line that begins so.
 	unfit := func(t *testing.T, c call, line string) {
 		t.Helper()
 		if c.code != 1 || !strings.Contains("\n"+c.out, "\n"+line) {
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		}
 		server.Do("ACL", "SETUSER", "weak", "on", ">sesame", "~*", "&*", "+info", "+config|get", "+time")
 		c = do(t, "redis://weak:sesame@"+server.Addr, "check")
-		unfit(t, c, "redisstore: acquire: ")
+		unfit(t, c, "acquire: ")
 		if strings.Contains(c.out+c.errs, "sesame") {
 			t.Errorf("the password is shown: %q", c.out)
 		}

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// guardName is what a process is called as that kills a group when the one that
-// started it is gone. It is no command for users.
+// guardName is the name of a process that kills a group when the process that started
+// it is gone. It is no command for users.
 const guardName = "internal-guard"
 
-// guardMain reads the number of a process group from in, which ends with the
-// process that has the other end, and then kills the group.
+// guardMain reads the number of a process group from in. in ends with the process that
+// has the other end; guardMain then kills the group.
 func guardMain(in io.Reader) int {
 	deafen()
 	r := bufio.NewReader(in)

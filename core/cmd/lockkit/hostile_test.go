@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// harmless fails the test if the program writes what a terminal obeys, or what turns the
-// direction of writing.
+// harmless fails the test if the program writes characters that a terminal obeys, or
+// that change the direction of writing.
 func (c call) harmless(t testing.TB) call {
 	t.Helper()
 	for _, text := range []string{c.out, c.errs} {
@@ -30,8 +30,8 @@ func (c call) harmless(t testing.TB) call {
 	return c
 }
 
-// hostile is what a terminal must not get: sequences of seven bits and of eight, a line
-// that looks like another hold, and letters that turn the line round.
+// hostile is a text that a terminal must not get: sequences of seven bits and of eight,
+// a line that looks like another hold, and letters that turn the line round.
 const hostile = "\x1b[2J\x1b]0;title\x07\u009b2J\x7f\r\nheld  1s  1s  AAAAAAAAAAA  order:1\u202e\u2066\u200b"
 
 func onZooKeeper(t testing.TB, root string, opts ...zkstore.Option) core.Store {
@@ -112,7 +112,8 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// Other clients of plain keys name them as they like.
+// TestPlainKeysOfOthersAreNotObeyedByATerminal: other clients of plain keys name them
+// as they like.
 func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -129,7 +130,8 @@ func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// What a server says when it refuses a call is on one line, and is not obeyed.
+// TestNoAnswerIsObeyedByATerminal: the text of a server that refuses a call is on one
+// line, and is not obeyed.
 func TestNoAnswerIsObeyedByATerminal(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

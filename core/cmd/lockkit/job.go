@@ -26,7 +26,7 @@ type job struct {
 	cmd    *exec.Cmd
 	guard  *guard
 	ended  chan struct{}      // closed when the command was reaped
-	status syscall.WaitStatus // of the command, then
+	status syscall.WaitStatus // of the command, once it was reaped
 }
 
 // startJob starts the command. The goroutine that calls it must last as long as the
@@ -68,7 +68,7 @@ func (j *job) reap() {
 		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
-			return // no child is left, also not the guard
+			return // no child is left, not even the guard
 		case pid == j.guard.cmd.Process.Pid:
 			j.guard.reaped.Store(true)
 		case running && pid == j.group():
@@ -83,7 +83,7 @@ func (j *job) group() int { return j.cmd.Process.Pid }
 // signal sends s to the group.
 func (j *job) signal(s syscall.Signal) { _ = syscall.Kill(-j.group(), s) }
 
-// gone tells whether the command and all of its group have ended.
+// gone reports whether the command and its whole group have exited.
 func (j *job) gone() bool {
 	select {
 	case <-j.ended:
@@ -117,7 +117,7 @@ func (j *job) stop(kill time.Time) bool {
 	return true
 }
 
-// exit is the command's exit code as a shell has it. The command has ended.
+// exit returns the command's exit code as a shell has it. The command has exited.
 func (j *job) exit() int {
 	if j.status.Signaled() {
 		return exitSignal + int(j.status.Signal())
@@ -125,12 +125,12 @@ func (j *job) exit() int {
 	return j.status.ExitStatus()
 }
 
-// guard is a process that kills the group when this one is gone, however that
-// happened.
+// guard is a process that kills the group when this process is gone, for whatever
+// reason.
 type guard struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	reaped atomic.Bool // another process may have its number
+	reaped atomic.Bool // another process may have its number now
 }
 
 func newGuard() (*guard, error) {
@@ -146,12 +146,12 @@ func newGuard() (*guard, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the process that watches over this one cannot be started: %w", err)
+		return nil, fmt.Errorf("the guard of the process group cannot be started: %w", err)
 	}
 	return &guard{cmd: cmd, in: in}, nil
 }
 
-// watch says which group it is.
+// watch sends the guard the number of its group.
 func (g *guard) watch(group int) error {
 	_, err := fmt.Fprintln(g.in, group)
 	return err
@@ -166,10 +166,10 @@ func (g *guard) end() {
 	_ = g.cmd.Wait()
 }
 
-// guardEnv is the environment without what has a secret.
+// guardEnv returns the environment without the variables that have a secret.
 func guardEnv() []string { return without(os.Environ(), storeVariable, ownerVariable) }
 
-// deafen has the guard outlive the signals that a service manager sends to all
+// deafen makes the guard outlive the signals that a service manager sends to all
 // processes of a service, until this program has done its part.
 func deafen() { signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
 

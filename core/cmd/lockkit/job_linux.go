@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWithParent has the kernel kill the process when the thread that starts it ends.
+// endWithParent makes the kernel kill the process when the thread that starts it ends.
 func endWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// adopt makes this process the parent of what its descendants leave behind, so that
-// reap gets that: in a container no other process may do so.
+// adopt makes this process the parent of the processes that its descendants leave
+// behind, so that reap gets them: in a container no other process may do so.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// self is this program, also after its file was replaced.
+// self returns the path of this program, even after its file was replaced.
 func self() (string, error) { return "/proc/self/exe", nil }

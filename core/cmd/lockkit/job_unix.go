@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Only the guard kills the group here.
+// endWithParent does nothing: only the guard kills the group here.
 func endWithParent(*syscall.SysProcAttr) {}
 
 func adopt() {}

@@ -11,21 +11,21 @@ import (
 	"github.com/lockkit/lockkit/core/inspect"
 )
 
-var lsCommand = command{"ls", "ls [flags] [NAME]                      list what is held and waited for", ls}
+var lsCommand = command{"ls", "ls [flags] [NAME]                      list holds and waits", ls}
 
 const lsHelp = `usage: lockkit ls [flags] [NAME]
 
-It lists what processes have held or waited for longer than 5 s, the oldest first, as
-their cards tell (core.WithCard), which are written every 10 s. NAME is the name of a
-lock: only those are listed.
+It lists holds and waits of more than 5 s, the oldest first, from the cards of the
+processes (core.WithCard), which are written every 10 s. NAME is the name of a lock:
+only those are listed.
 
 With -all it walks over the whole store in place of the cards. On Redis that is a SCAN
-of the database, in steps of up to 1,000 keys with pauses, also over what is no lock: a
-second of the server's time for a million keys. Locks come in no order, and one that
-was there all the time at least once. What comes and goes meanwhile can be missed, or
-listed twice. There NAME is what stands before the first ':' of a key.
+of the database, in steps of up to 1,000 keys with pauses, including keys that are no
+locks: a second of the server's time for a million keys. Locks come in no order. A lock
+that was there all the time is listed at least once; others can be missed, or listed
+twice. There NAME is the part of a key before the first ':'.
 
-` + storeFlagsHelp + `  -held D        only what has been held or waited for so long (5s, 0 with -all)
+` + storeFlagsHelp + `  -held D        only holds and waits of at least D (5s, 0 with -all)
   -all           walk over the store
   -json          a JSON object on each line
 
@@ -33,7 +33,7 @@ exit code: 0, 69 the store did not answer or refused a right, 64 usage, or the s
 cannot do that
 ` + storeHelp
 
-// listing is what the arguments of ls say.
+// listing has the arguments of ls.
 type listing struct {
 	*operator
 	all  bool
@@ -57,7 +57,7 @@ func ls(args []string, out, errs io.Writer) int {
 	})
 }
 
-// cards lists what the cards tell.
+// cards lists the entries of the cards.
 func (l listing) cards(ctx context.Context, in *inspect.Inspector) error {
 	o, err := in.Now(ctx)
 	if errors.Is(err, core.ErrUnsupported) {
@@ -98,10 +98,10 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// walk lists what the store has, page by page. ctx is for the first page: a walk takes
-// as long as the store is large, and each later page may take answerLimit.
+// walk lists the locks of the store, page by page. ctx is for the first page: a walk
+// takes as long as the store is large, and each later page may take answerLimit.
 func (l listing) walk(ctx context.Context, in *inspect.Inspector) error {
-	found, told := 0, time.Now()
+	found, reported := 0, time.Now()
 	if !l.json {
 		_, _ = fmt.Fprint(l.out, heading)
 	}
@@ -126,8 +126,8 @@ func (l listing) walk(ctx context.Context, in *inspect.Inspector) error {
 		if after = next; next == "" {
 			return nil
 		}
-		if time.Since(told) >= progressEvery {
-			told = time.Now()
+		if time.Since(reported) >= progressEvery {
+			reported = time.Now()
 			_, _ = fmt.Fprintf(l.errs, "lockkit: %d keys so far\n", found)
 		}
 	}

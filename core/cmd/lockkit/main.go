@@ -1,6 +1,5 @@
-// Command lockkit runs commands under locks of the kit, shows their holders, takes
-// holds away, and tells what makes a server unfit to keep them. README.md beside it has
-// examples.
+// Command lockkit runs commands under locks of the kit, shows their holders, removes
+// holds, and reports why a server is unfit for locks. README.md beside it has examples.
 package main
 
 import (
@@ -8,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// The exit codes, after sysexits.h where that has one.
+// The exit codes, after sysexits.h if that has one.
 const (
 	exitOK     = 0
 	exitUnfit  = 1  // of check
@@ -74,18 +74,22 @@ func usage() string {
 	return b.String()
 }
 
-// complain writes err on one line and returns code. An error of the kit has neither key
-// nor owner nor token; it may have what a server said, which a terminal is not to obey.
+// internals matches the packages of the kit in the text of an error, with their operations.
+var internals = regexp.MustCompile(`\b(?:(?:inspect|redisstore|pgstore|sqlstore|casstore|zkstore|redlock): (?:(?:now|list|look|revoke|cards): )?)+`)
+
+// complain writes err on one line, without internals, and returns code. An error of the
+// kit has neither key nor owner nor token. It may have text of a server, which a terminal
+// must not obey.
 func complain(errs io.Writer, code int, err error) int {
 	var parts []string
-	for part := range strings.SplitSeq(err.Error(), "\n") {
+	for part := range strings.SplitSeq(internals.ReplaceAllString(err.Error(), ""), "\n") {
 		parts = append(parts, visible.Text(strings.TrimSpace(part)))
 	}
 	_, _ = fmt.Fprintf(errs, "lockkit: %s\n", strings.Join(parts, "; "))
 	return code
 }
 
-// status is the exit code for an error of the kit.
+// status returns the exit code for an error of the kit.
 func status(err error) int {
 	switch {
 	case errors.Is(err, core.ErrInvalid), errors.Is(err, core.ErrUnsupported):

@@ -17,14 +17,14 @@ import (
 	program "github.com/lockkit/lockkit/core/cmd/lockkit"
 )
 
-// patience bounds what has to come about.
+// patience bounds how long a test waits for an event.
 const patience = 60 * time.Second
 
-// asProgram makes this test binary the program: it is built with the race detector
-// where the tests are. TestBuilt has what go build makes.
+// asProgram makes this test binary the program, which has the race detector if the
+// tests have it. TestBuilt has the result of go build.
 const asProgram = "LOCKKIT_TEST_AS_PROGRAM"
 
-// answerLimit has it wait for a shorter time for a store.
+// answerLimit sets how long the program waits for a store.
 const answerLimit = "LOCKKIT_TEST_ANSWER_LIMIT"
 
 func TestMain(m *testing.M) {
@@ -38,25 +38,25 @@ func TestMain(m *testing.M) {
 		program.Main()
 	}
 	flag.Parse()
-	// Most tests wait for a lease to end, and so many fit on two processors.
+	// Most tests wait for a lease to expire, and so many fit on two processors.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "6")
 	}
-	// A shell has what it starts in the background ignore SIGINT, which children inherit.
+	// A shell makes its background processes ignore SIGINT, which children inherit.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	os.Exit(m.Run())
 }
 
 func redisURL(addr string) string { return "redis://" + addr }
 
-// call is a run of the program that has ended.
+// call is a run of the program that has exited.
 type call struct {
 	code      int
 	out, errs string
 }
 
-// lockkit is the program with its arguments, not started yet, with the store in its
-// environment.
+// lockkit returns the program with its arguments, not started yet, with the store in
+// its environment.
 func lockkit(t testing.TB, store string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(self(t), args...)
@@ -73,14 +73,14 @@ func self(t testing.TB) string {
 	return path
 }
 
-// do runs the program to its end.
+// do runs the program until it exits.
 func do(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	return end(t, lockkit(t, store, args...))
 }
 
-// served is do for a server that serves. It tries again where a busy machine did not answer
-// in time, if nothing can have been done.
+// served is do for a server that serves. It tries again if a busy machine did not
+// answer in time and nothing can have been done.
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// operator is what the commands for operators have in common.
+// operator has the common parts of the commands for operators.
 type operator struct {
 	where storeFlags
 	json  bool
@@ -46,11 +46,12 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 	return exitOK, true
 }
 
-// answerLimit bounds the wait for a store, so that an operator has an answer within ten
+// answerLimit bounds the wait for a store, so that an operator has a result within ten
 // seconds. Tests shorten it.
 var answerLimit = 8 * time.Second
 
-// inspect calls do with the store, and returns the exit code. ctx ends after answerLimit.
+// inspect calls do with the store, and returns the exit code. ctx times out after
+// answerLimit.
 func (o *operator) inspect(do func(ctx context.Context, in *inspect.Inspector) error) int {
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
@@ -82,10 +83,10 @@ type row struct {
 	Name    string `json:"name"`
 	Hold    string `json:"hold,omitempty"`   // its ID
 	Mode    string `json:"mode,omitempty"`   // core.Mode.String
-	Weight  int64  `json:"weight,omitempty"` // 0 of one that is exclusive
+	Weight  int64  `json:"weight,omitempty"` // 0 if exclusive
 	Fair    bool   `json:"fair,omitempty"`
 	For     int64  `json:"for_ms,omitempty"`  // how long it has been held or waited for; 0: not known
-	Left    int64  `json:"left_ms,omitempty"` // until it ends by itself
+	Left    int64  `json:"left_ms,omitempty"` // until it expires
 	Attempt int    `json:"attempt,omitempty"`
 	Service string `json:"service,omitempty"`
 	Version string `json:"version,omitempty"`
@@ -96,7 +97,7 @@ type row struct {
 	kind    string // the mode and the weight, for a reader
 }
 
-// rowsOf are the rows of a lock.
+// rowsOf returns the rows of a lock.
 func rowsOf(l inspect.Lock) (rows []row) {
 	for _, h := range l.Holds {
 		state := "held"
@@ -133,7 +134,7 @@ func rowOf(l inspect.Lock, h inspect.Hold, state string) row {
 	return r
 }
 
-// by adds whose it is.
+// by adds the process of the row.
 func (r *row) by(c core.Card) {
 	r.Service, r.Version, r.Host, r.PID, r.Process = c.Service, c.Version, c.Host, c.PID, c.Process
 }
@@ -158,7 +159,7 @@ func writeJSON(out io.Writer, v any) {
 	}
 }
 
-// String is a line of the table.
+// String returns a line of the table.
 func (r row) String() string {
 	var more []string
 	add := func(text string) { more = append(more, text) }
@@ -190,7 +191,7 @@ func (r row) String() string {
 	return line
 }
 
-// span is so many milliseconds, as a reader wants them.
+// span returns a duration in milliseconds as a reader wants it.
 func span(ms int64) string {
 	switch d := time.Duration(ms) * time.Millisecond; {
 	case ms <= 0:
@@ -202,8 +203,8 @@ func span(ms int64) string {
 	}
 }
 
-// shown is a text that any user of the store may have written: it moves no
-// cursor, and unless it is one plain word it stands in quotes.
+// shown returns a text that any user of the store may have written so that it moves no
+// cursor. Unless it is one plain word it stands in quotes.
 func shown(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsPrint(r) || r == unicode.ReplacementChar || strings.ContainsRune(" \"'\\`$&|;<>()*?!#~", r)

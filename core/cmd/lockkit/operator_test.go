@@ -30,7 +30,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// service is a Locker of a service that operators look at.
+// service returns a Locker of a service that operators inspect.
 func service(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(s, append(opts, core.WithObserver(nil))...)
@@ -68,7 +68,7 @@ func onPostgres(t testing.TB) (store core.Store, url string) {
 // mariaDB is the server of the tests that make a database of their own.
 var mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
 
-// mariaURL is that of a database, as user.
+// mariaURL returns the URL of a database, as user.
 func mariaURL(t testing.TB, server *testserver.MariaDB, user string) string {
 	t.Helper()
 	return "mariadb://" + user + "@" + server.Addr + "/" + server.Exec("SELECT DATABASE()")[0]
@@ -80,7 +80,8 @@ func onMariaDB(t testing.TB) (store core.Store, url string) {
 	return onSQL(t, sqlstore.MySQL, "mysql", server.DSN()), mariaURL(t, server, "root")
 }
 
-// The path has characters that a URL and a DSN give a meaning.
+// onSQLite returns a store at a path with characters that a URL and a DSN give a
+// meaning.
 func onSQLite(t testing.TB) (store core.Store, url string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a b?c#d%41@e.db")
@@ -119,7 +120,7 @@ func newPostgres(t testing.TB, pool *pgxpool.Pool) core.Store {
 
 func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
 	t.Helper()
-	// A server that has just begun may be too slow for the first attempts.
+	// A server that has just started may be too slow for the first attempts.
 	lease, err := l.Acquire(t.Context(), key, opts...)
 	for end := time.Now().Add(patience); errors.Is(err, core.ErrUnavailable) && time.Now().Before(end); {
 		lease, err = l.Acquire(t.Context(), key, opts...)
@@ -131,7 +132,7 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// shown are the lines of -json.
+// shown has the fields of -json.
 type shown struct {
 	State, Key, Name, Hold, Mode, Process, Service, Host, Trace string
 	PID                                                         int
@@ -153,7 +154,8 @@ func (c call) rows(t testing.TB) (rows []shown) {
 	return rows
 }
 
-// noSecrets fails the test if the program shows a token, or an owner but for its process.
+// noSecrets fails the test if the program shows a token, or an owner except for its
+// process.
 func (c call) noSecrets(t testing.TB, l *core.Lease) {
 	t.Helper()
 	for _, secret := range []string{l.Owner(), l.Owner()[8:16], fmt.Sprint(l.Token())} {
@@ -177,7 +179,7 @@ func TestOperators(t *testing.T) {
 			t.Parallel()
 			s, url := start(t)
 			locks := service(t, s)
-			t.Run("show tells holds and waiters, and no secret", func(t *testing.T) {
+			t.Run("show", func(t *testing.T) {
 				lease := acquire(t, locks, "show:1")
 				got := make(chan error, 1)
 				other := service(t, s)
@@ -216,14 +218,14 @@ func TestOperators(t *testing.T) {
 					t.Errorf("%+v", c)
 				}
 			})
-			t.Run("of two operators that revoke one hold, one does, and its holder is told first", func(t *testing.T) {
+			t.Run("two operators revoke one hold", func(t *testing.T) {
 				lease := acquire(t, locks, "revoke:1", core.TTL(3*time.Second))
-				var told time.Time
+				var lost time.Time
 				gone := make(chan struct{})
 				go func() {
 					defer close(gone)
 					<-lease.Context().Done()
-					told = time.Now()
+					lost = time.Now()
 				}()
 				var calls [2]call
 				var wg sync.WaitGroup
@@ -233,22 +235,22 @@ func TestOperators(t *testing.T) {
 				wg.Wait()
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
 				calls[0].want(t, 0, "")
-				for calls[1].code == 69 { // a slow machine has not answered it: the same command asks again
+				for calls[1].code == 69 { // a busy machine did not answer in time: the same command asks again
 					calls[1] = served(t, url, "revoke", "revoke:1", lease.ID())
 				}
 				calls[1].want(t, 70, "no such hold")
 				next := acquire(t, service(t, s), "revoke:1")
 				now := time.Now()
 				<-gone
-				if !told.Before(now) || !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
-					t.Errorf("the next one was granted %v before the holder was told (%v)", told.Sub(now), context.Cause(lease.Context()))
+				if !lost.Before(now) || !errors.Is(context.Cause(lease.Context()), core.ErrLost) {
+					t.Errorf("the next one was granted %v before the holder learned of it (%v)", lost.Sub(now), context.Cause(lease.Context()))
 				}
 				served(t, url, "revoke", "revoke:1", lease.ID()).want(t, 70, "nothing has changed")
 				if c := served(t, url, "show", "-json", "revoke:1"); len(c.rows(t)) != 1 || c.rows(t)[0].Hold != next.ID() {
 					t.Errorf("a late revoke has changed something: %+v", c)
 				}
 			})
-			t.Run("release asks, says what it risks, and frees the key", func(t *testing.T) {
+			t.Run("release", func(t *testing.T) {
 				lease := acquire(t, locks, "free:1", core.TTL(time.Hour))
 				served(t, url, "release", "free:1", lease.ID()).want(t, 64, "-now")
 				for _, typed := range []string{"", "y\n", "yes\n", lease.ID()[1:] + "\n"} {
@@ -270,7 +272,7 @@ func TestOperators(t *testing.T) {
 					t.Errorf("%q", c.out)
 				}
 			})
-			t.Run("a list shows what is there all the time, while keys come and go", func(t *testing.T) {
+			t.Run("list while keys come and go", func(t *testing.T) {
 				var want []string
 				for i := range 300 {
 					acquire(t, locks, fmt.Sprintf("stays:%d", i))
@@ -282,7 +284,7 @@ func TestOperators(t *testing.T) {
 					wg.Go(func() {
 						for n := 0; ctx.Err() == nil; n++ {
 							_ = locks.Do(ctx, fmt.Sprintf("goes:%d:%d", i, n), func(context.Context) error { return nil })
-							time.Sleep(time.Millisecond) // a server that is never idle answers no list in time
+							time.Sleep(time.Millisecond) // a server that is never idle completes no list in time
 						}
 					})
 				}
@@ -304,7 +306,7 @@ func TestOperators(t *testing.T) {
 					t.Errorf("%+v", c)
 				}
 			})
-			t.Run("cards say which process it is", func(t *testing.T) {
+			t.Run("cards name the process", func(t *testing.T) {
 				ofService := service(t, s, core.WithCard(core.Card{Service: "billing", Version: "1.4", Trace: func(context.Context) string { return "trace-1" }}))
 				lease := acquire(t, ofService, "card:1")
 				hostile := core.Card{Process: "EVIL", Service: "\x1b[2J\nheld", Entries: []store.CardEntry{{Name: "x", Key: "x:\x07", For: time.Hour}}}
@@ -365,7 +367,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 			}
 		}
 		if err := lease.Extend(t.Context(), time.Minute); err != nil {
-			t.Errorf("the hold has ended: %v", err)
+			t.Errorf("the hold is gone: %v", err)
 		}
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -415,7 +417,7 @@ func TestOperatorsOfMariaDBWithoutRights(t *testing.T) {
 	}
 	served(t, strings.Replace(url, "%3F", "", 1), "show", "order:1").want(t, 69, "Access denied")
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Errorf("the hold has ended: %v", err)
+		t.Errorf("the hold is gone: %v", err)
 	}
 }
 
@@ -457,7 +459,7 @@ func TestOperatorsOfZooKeeperWithoutRights(t *testing.T) {
 		t.Errorf("a reader is shown %+v", rows)
 	}
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Errorf("the hold has ended: %v", err)
+		t.Errorf("the hold is gone: %v", err)
 	}
 }
 
@@ -509,7 +511,7 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 	})
 	t.Run("a store that is down", func(t *testing.T) {
 		t.Parallel()
-		do(t, "redis://127.0.0.1:1", "show", "order:1").want(t, 69, "refused")
+		do(t, "redis://127.0.0.1:1", "show", "order:1").want(t, 69, "lockkit: lock store unavailable: dial tcp 127.0.0.1:1: connect: connection refused")
 	})
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
@@ -528,7 +530,7 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		}
 		served(t, url, "revoke", "job:1", rows[0].Hold).want(t, 70, "no such hold")
 	})
-	t.Run("a long list tells how far it is", func(t *testing.T) {
+	t.Run("progress of a long list", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		client := testclient.Redis(t, server.Addr)
@@ -549,8 +551,8 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 	})
 }
 
-// A server that accepts connections and never answers, as ZooKeeper is without a majority
-// of its servers.
+// TestOperatorsOfASilentServer has a server that accepts connections and never answers,
+// like a ZooKeeper without a majority of its servers.
 func TestOperatorsOfASilentServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -565,12 +567,12 @@ func TestOperatorsOfASilentServer(t *testing.T) {
 	}()
 	addr, hold := silent.Addr().String(), store.HoldID("lease")
 	for url, awaited := range map[string]string{
-		"zk://" + addr:                           "ZooKeeper gave no session, for which a majority of its servers has to be up",
-		"zk://ours:sesame@" + addr + "/root":     "ZooKeeper gave no session",
-		"redis://" + addr:                        "redisstore: ",
-		"redis://ours:sesame@" + addr + "/0":     "redisstore: ",
-		"postgres://ours:sesame@" + addr + "/db": "pgstore: ",
-		"mysql://ours:sesame@" + addr + "/db":    "sqlstore: ",
+		"zk://" + addr:                           "no session of ZooKeeper: a majority of its servers has to be up",
+		"zk://ours:sesame@" + addr + "/root":     "no session of ZooKeeper",
+		"redis://" + addr:                        "lock store unavailable",
+		"redis://ours:sesame@" + addr + "/0":     "lock store unavailable",
+		"postgres://ours:sesame@" + addr + "/db": "lock store unavailable",
+		"mysql://ours:sesame@" + addr + "/db":    "lock store unavailable",
 	} {
 		for _, args := range [][]string{{"ls"}, {"ls", "-all"}, {"show", "order:1"}, {"revoke", "order:1", hold}, {"release", "-now", "-yes", "order:1", hold}} {
 			t.Run(url+" "+args[0], func(t *testing.T) {
@@ -582,6 +584,9 @@ func TestOperatorsOfASilentServer(t *testing.T) {
 				c.want(t, 69, awaited)
 				if strings.Contains(c.errs, "sesame") {
 					t.Errorf("the password is shown: %q", c.errs)
+				}
+				if strings.Contains(c.errs, "inspect:") || strings.Contains(c.errs, "store:") {
+					t.Errorf("packages of the kit are shown: %q", c.errs)
 				}
 			})
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// orphans leaves ten processes behind that end at once, five of them outside of its
+// orphans leaves ten processes behind that exit at once, five of them outside of its
 // group. It exits with 7 once its parent has no other children than this shell and the
 // guard, and with 9 if that does not come about.
 const orphans = `

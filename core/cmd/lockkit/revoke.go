@@ -10,17 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core/inspect"
 )
 
-var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; its holder is told first", revoke}
+var revokeCommand = command{"revoke", "revoke [flags] KEY HOLD                end a hold; its holder learns of it first", revoke}
 
 const revokeHelp = `usage: lockkit revoke [flags] KEY HOLD
 
-It ends the hold of KEY with the ID HOLD, which ls and show tell. No other process can
-have KEY before the holder has learned of the loss, or does not trust its hold any more:
-KEY stays taken for the rest of the hold, at most the TTL of its lease.
+It ends the hold of KEY with the ID HOLD, which ls and show print. No other process can
+have KEY before the holder has learned of the loss, or no longer trusts its hold: KEY
+stays taken for the rest of the hold, at most the TTL of its lease.
 
 ` + storeFlagsHelp + `  -json          a JSON object: {"hold": "...", "ended": true}
 
-exit code: 0 the hold has ended, 70 there is no such hold, and nothing has changed, 69
+exit code: 0 the hold is revoked, 70 there is no such hold, and nothing has changed, 69
 the store did not answer or refused a right, 64 usage, or the store cannot do that
 ` + storeHelp
 
@@ -29,10 +29,10 @@ func revoke(args []string, out, errs io.Writer) int {
 	if code, ok := o.arguments(args, revokeHelp, 2, 2); !ok {
 		return code
 	}
-	return o.end((*inspect.Inspector).Revoke, "the hold has ended; the key is free when what was left of it is over")
+	return o.end((*inspect.Inspector).Revoke, "the hold is revoked; the key stays taken for the rest of the hold")
 }
 
-// end takes the hold of the arguments away.
+// end removes the hold of the arguments.
 func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key, hold string) error, done string) int {
 	hold := o.flags.Arg(1)
 	return o.inspect(func(ctx context.Context, in *inspect.Inspector) error {
@@ -40,7 +40,7 @@ func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key,
 		case errors.Is(err, core.ErrLost):
 			return fmt.Errorf("there is no such hold of the key, and nothing has changed: %w", core.ErrLost)
 		case err != nil && !errors.Is(err, core.ErrInvalid) && !errors.Is(err, core.ErrUnsupported) && !errors.Is(err, core.ErrUnavailable):
-			return fmt.Errorf("the hold may have ended or not, which the same command tells: %w", err)
+			return fmt.Errorf("unknown whether the hold was removed; run the command again to find out: %w", err)
 		case err != nil:
 			return err
 		}

@@ -31,25 +31,25 @@ const (
 
 const runHelp = `usage: lockkit run [flags] KEY -- COMMAND [ARG...]
 
-It takes the lock of KEY, runs COMMAND, and gives the lock back when COMMAND has
-ended. It extends the lock meanwhile. If that fails, it stops COMMAND before another
+It acquires the lock of KEY, runs COMMAND, and releases the lock when COMMAND has
+exited. It extends the lock meanwhile. If that fails, it stops COMMAND before another
 process can have the lock: by SIGTERM, then by SIGKILL.
 
-` + storeFlagsHelp + `  -wait D        wait so long for a busy lock (0: one attempt)
-  -ttl D         the lock is free so long after this machine has died (30s)
+` + storeFlagsHelp + `  -wait D        wait at most D for a busy lock (0: one attempt)
+  -ttl D         the lock is free at most D after this machine has died (30s)
   -shared        with others that say -shared
   -permits N/OF  N of OF permits in place of the whole lock, such as 1/3
-  -keep D        keep the lock for so long from its start on, also if COMMAND ends
+  -keep D        keep the lock for D from its start on, even if COMMAND exits
                  earlier: a job that several machines start runs once
-  -grace D       SIGKILL comes so long after SIGTERM, and SIGTERM so much earlier
+  -grace D       SIGTERM comes earlier, and SIGKILL D after it
                  (2.4 % of the ttl; at most 40 %)
   -join          join the lock whose owner is in LOCKKIT_OWNER, if that holds KEY, and
-                 tell COMMAND the owner there, which is a secret
+                 pass the owner to COMMAND there, which is a secret
 
 COMMAND is the first of a process group of its own, which its children are in.
 Signals are for all of the group. Of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
-SIGUSR2 the group gets those that lockkit gets. What COMMAND leaves running in its
-group is stopped before the lock is given back. A process that makes a session of
+SIGUSR2 the group gets those that lockkit gets. Processes that COMMAND leaves running
+in its group are stopped before the lock is released. A process that makes a session of
 its own (setsid) leaves the group, and is not stopped. If lockkit is killed, the
 group is killed. If lockkit is stopped (SIGSTOP), the group is not stopped in time:
 only a resource that refuses older tokens is safe from that. COMMAND cannot read
@@ -61,22 +61,22 @@ greater than that of every earlier holder. There is none with -shared or -permit
 exit code: that of COMMAND, 128 and the number of the signal that ended it, or
   75  the lock is busy; COMMAND did not run
   69  the store is down; COMMAND did not run
-  70  the lock was lost; COMMAND was stopped, or had ended just then
+  70  the lock was lost; COMMAND was stopped, or had just exited
   64  usage; COMMAND did not run
  126, 127  COMMAND cannot be run, is not there
 ` + storeHelp
 
-// errStuck says that the lock has to stay taken for as long as it lasts.
-var errStuck = errors.New("a process of the command cannot be killed; the lock is not given back, and ends with its ttl")
+// errStuck reports that the lock has to stay taken for as long as it lasts.
+var errStuck = errors.New("a process of the command cannot be killed; the lock is not released, and expires with its ttl")
 
-// plan is what the arguments of run say.
+// plan has the arguments of run.
 type plan struct {
 	where storeFlags
 	key   string
 	path  string   // of the command
 	args  []string // with its name
 	ttl   time.Duration
-	grace time.Duration // 0: what the lease leaves
+	grace time.Duration // 0: as long as the lease leaves
 	join  bool
 	opts  []core.AcquireOption
 }
@@ -102,10 +102,9 @@ func run(args []string, out, errs io.Writer) int {
 		complain(errs, code, err)
 	}
 	if errors.Is(err, errStuck) {
-		return code // neither a lease nor a session is to end before its time
+		return code // neither a lease nor a session may end early
 	}
-	// What may have been granted by a call without an answer is given back now or
-	// never.
+	// A grant of a call without an answer is released now or never.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(ctx)
@@ -151,7 +150,7 @@ func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
 		p.opts = append(p.opts, core.Permits(some, all))
 	}
 	if p.grace < 0 || p.grace > p.ttl*2/5 {
-		return refuse("-grace is %v, 0 to %v is allowed with -ttl %v", p.grace, p.ttl*2/5, p.ttl)
+		return refuse("-grace: %v is out of range (0 to %v with -ttl %v)", p.grace, p.ttl*2/5, p.ttl)
 	}
 	var err error
 	if p.path, err = exec.LookPath(p.args[0]); err != nil {
@@ -160,7 +159,7 @@ func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
 	return p, 0, true
 }
 
-// cannotRun is the exit code for a command that cannot be started.
+// cannotRun returns the exit code for a command that cannot be started.
 func cannotRun(err error) int {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return exitNoFile
@@ -168,8 +167,8 @@ func cannotRun(err error) int {
 	return exitNoExec
 }
 
-// run runs the command under the lock and returns the exit code, and why there is
-// one beside the command's own.
+// run runs the command under the lock. It returns the exit code, and the reason if that
+// is not the command's own.
 func (p *plan) run(locks *core.Locker) (int, error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals)
@@ -187,7 +186,7 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	t := newTrust(lease, p.grace)
 	if p.grace > t.span/2 {
 		_ = lease.Release(context.Background())
-		return exitUsage, fmt.Errorf("-grace is %v, and the lock lasts for %v here: %v is allowed", p.grace, t.span.Round(time.Millisecond), (t.span / 2).Round(time.Millisecond))
+		return exitUsage, fmt.Errorf("-grace: %v exceeds half of the lock's validity of %v (at most %v)", p.grace, t.span.Round(time.Millisecond), (t.span / 2).Round(time.Millisecond))
 	}
 	j, err := startJob(p.path, p.args, p.environ(lease))
 	if err != nil {
@@ -201,15 +200,15 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	code := j.exit()
 	switch err := lease.Release(context.Background()); {
 	case lost || errors.Is(err, core.ErrLost):
-		return exitLost, fmt.Errorf("%w; the command ended with code %d", core.ErrLost, code)
+		return exitLost, fmt.Errorf("%w; the command exited with code %d", core.ErrLost, code)
 	case err != nil:
-		return code, fmt.Errorf("%w; the lock ends with its ttl", err)
+		return code, fmt.Errorf("%w; the lock expires with its ttl", err)
 	}
 	return code, nil
 }
 
-// listen asks for the signals that are handed on, and for those that would end or stop
-// this process while the command runs. Those that were ignored stay ignored.
+// listen subscribes to the signals that are passed on, and to those that would stop
+// this process while the command runs. Ignored signals stay ignored.
 func listen(signals chan<- os.Signal) {
 	for _, s := range append(slices.Clone(handed), syscall.SIGTSTP, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {
@@ -222,9 +221,9 @@ var handed = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// acquire takes the lock, or returns the signal that ended the waiting.
+// acquire acquires the lock, or returns the signal that ended the wait.
 func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *core.Lease, sig syscall.Signal, err error) {
-	// It goes on with the lease, and ends with this process.
+	// It lives on with the lease, and ends with this process.
 	ctx, cancel := context.WithCancel(context.Background())
 	if owner := os.Getenv(ownerVariable); p.join && owner != "" {
 		ctx = core.ContextWithOwner(ctx, owner)
@@ -251,8 +250,8 @@ func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *cor
 	return lease, <-over, err
 }
 
-// environ is the command's environment. A token or an owner of another lock that this
-// process itself runs under is not the command's.
+// environ returns the command's environment, without a token or an owner of another
+// lock under which this process itself runs.
 func (p *plan) environ(lease *core.Lease) []string {
 	env := without(os.Environ(), tokenVariable, ownerVariable)
 	if token := lease.Token(); token > 0 {

@@ -25,19 +25,19 @@ func runWorker(t testing.TB, store, file string, args ...string) *testserver.Pro
 	return p
 }
 
-// startWorker does not wait. args are the flags and the key, and what the worker is
-// told after "--".
+// startWorker does not wait. args are the flags and the key, and after "--" the
+// arguments of the worker.
 func startWorker(t testing.TB, store, file string, args ...string) *testserver.Process {
 	t.Helper()
-	all, told := []string{"run"}, []string{}
+	all, worker := []string{"run"}, []string{}
 	for i, a := range args {
 		if a == "--" {
-			told = args[i+1:]
+			worker = args[i+1:]
 			break
 		}
 		all = append(all, a)
 	}
-	all = append(append(all, "--", self(t), "worker", file), told...)
+	all = append(append(all, "--", self(t), "worker", file), worker...)
 	return testserver.StartProcess(t, lockkit(t, store, all...))
 }
 
@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := store(t)
-			t.Run("the exit code is the command's", func(t *testing.T) {
+			t.Run("exit code of the command", func(t *testing.T) {
 				served(t, store, "run", "code:1", "--", "sh", "-c", "exit 7").want(t, 7, "")
 				served(t, store, "run", "code:1", "--", "sh", "-c", "kill -9 $$").want(t, 137, "")
 				served(t, store, "run", "code:1", "--", "true").want(t, 0, "")
@@ -94,17 +94,17 @@ func TestRun(t *testing.T) {
 					last = token
 				}
 			})
-			t.Run("a key that is kept is busy when its command has ended", func(t *testing.T) {
+			t.Run("kept key stays busy", func(t *testing.T) {
 				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 0, "")
 				served(t, store, "run", "-keep", "1m", "keep:1", "--", "true").want(t, 75, "busy")
 			})
-			t.Run("so many run at once as there are permits", func(t *testing.T) {
+			t.Run("permits", func(t *testing.T) {
 				for range 2 {
 					runWorker(t, store, file(t), "-permits", "1/2", "permits:1")
 				}
 				served(t, store, "run", "-permits", "1/2", "permits:1", "--", "true").want(t, 75, "busy")
 			})
-			t.Run("those that share run together, without a token", func(t *testing.T) {
+			t.Run("shared", func(t *testing.T) {
 				runWorker(t, store, file(t), "-shared", "shared:1")
 				cmd := lockkit(t, store, "run", "-shared", "shared:1", "--", "sh", "-c", "echo ${LOCKKIT_TOKEN-none}")
 				cmd.Env = append(cmd.Env, "LOCKKIT_TOKEN=1")
@@ -113,7 +113,7 @@ func TestRun(t *testing.T) {
 				}
 				served(t, store, "run", "shared:1", "--", "true").want(t, 75, "busy")
 			})
-			t.Run("a command joins the lock that it runs under, if both say so", func(t *testing.T) {
+			t.Run("join", func(t *testing.T) {
 				inner := func(flag string) string {
 					return `"$0" run ` + flag + ` join:1 -- sh -c 'echo $LOCKKIT_TOKEN'`
 				}
@@ -133,19 +133,19 @@ func TestSignals(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		t.Run(s.String()+" is handed on, and the lock given back after the command", func(t *testing.T) {
+		t.Run(s.String()+" is passed on", func(t *testing.T) {
 			t.Parallel()
 			store, f, key := redisURL(server.Addr), file(t), "signal:"+strconv.Itoa(int(s))
 			p := runWorker(t, store, f, key)
 			_ = syscall.Kill(p.Pid(), s)
 			p.Wait(patience)
-			if sign(f, signTold) == 0 {
-				t.Error("the command was told nothing")
+			if sign(f, signTerm) == 0 {
+				t.Error("the command got no signal")
 			}
 			do(t, store, "run", key, "--", "true").want(t, 0, "")
 		})
 	}
-	t.Run("SIGTSTP does not stop it: the command would run unwatched", func(t *testing.T) {
+	t.Run("SIGTSTP is ignored", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
 		p := runWorker(t, store, f, "stop:1")
@@ -153,7 +153,7 @@ func TestSignals(t *testing.T) {
 		_ = syscall.Kill(p.Pid(), syscall.SIGTERM)
 		p.Wait(patience)
 	})
-	t.Run("one that comes while it waits ends the waiting", func(t *testing.T) {
+	t.Run("signal while waiting", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
 		holder := runWorker(t, store, f, "wait:1")
@@ -198,14 +198,14 @@ func TestCodes(t *testing.T) {
 		{"an empty key", store, []string{"run", "", "--", "true"}, 64, "invalid"},
 		{"an unknown flag", store, []string{"run", "-fast", "k:1", "--", "true"}, 64, "-fast"},
 		{"a ttl that is too short", store, []string{"run", "-ttl", "1ms", "k:1", "--", "true"}, 64, "TTL"},
-		{"a grace that leaves no time to extend", store, []string{"run", "-ttl", "10s", "-grace", "5s", "k:1", "--", "true"}, 64, "4s"},
+		{"grace without time to extend", store, []string{"run", "-ttl", "10s", "-grace", "5s", "k:1", "--", "true"}, 64, "4s"},
 		{"permits that are none", store, []string{"run", "-permits", "3", "k:1", "--", "true"}, 64, "1/3"},
 		{"permits beyond their number", store, []string{"run", "-permits", "4/3", "k:1", "--", "true"}, 64, "Permits"},
 		{"a negative wait", store, []string{"run", "-wait", "-1s", "k:1", "--", "true"}, 64, "Wait"},
 		{"what the store does not serve", store, []string{"run", "-plain", "-shared", "k:1", "--", "true"}, 64, "not supported"},
 		{"no store", "", []string{"run", "k:1", "--", "true"}, 64, "LOCKKIT_STORE"},
 		{"a store of no kind", "etcd://host", []string{"run", "k:1", "--", "true"}, 64, "redis://"},
-		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "no URL"},
+		{"a store that is no URL", "host:6379", []string{"run", "k:1", "--", "true"}, 64, "not a URL"},
 		{"a store that is down", "redis://127.0.0.1:1", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"PostgreSQL that is down", "postgres://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
 		{"MariaDB that is down", "mariadb://127.0.0.1:1/x", []string{"run", "k:1", "--", "true"}, 69, "unavailable"},
@@ -227,7 +227,7 @@ func TestCodes(t *testing.T) {
 			do(t, c.store, c.args...).want(t, c.code, c.text)
 		})
 	}
-	t.Run("help says each code, and that a password belongs into the environment", func(t *testing.T) {
+	t.Run("help", func(t *testing.T) {
 		t.Parallel()
 		c := do(t, "", "run", "-h")
 		c.want(t, 0, "")
@@ -257,7 +257,7 @@ func TestCodes(t *testing.T) {
 		t.Parallel()
 		do(t, "redis://127.0.0.1:1", "run", "-store", store, "store:1", "--", "true").want(t, 0, "")
 	})
-	t.Run("what says -prefix and -plain is written so", func(t *testing.T) {
+	t.Run("-prefix and -plain", func(t *testing.T) {
 		t.Parallel()
 		f := file(t)
 		runWorker(t, store, f, "-prefix", "mine:", "-plain", "plain:1")
@@ -270,7 +270,7 @@ func TestCodes(t *testing.T) {
 func TestBuilt(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	t.Run("what go build makes does the same", func(t *testing.T) {
+	t.Run("go build", func(t *testing.T) {
 		t.Parallel()
 		store, f, path := redisURL(server.Addr), file(t), filepath.Join(t.TempDir(), "lockkit")
 		if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
@@ -327,7 +327,7 @@ func TestReadme(t *testing.T) {
 		ids := strings.NewReplacer("6CkD3Vx0aZs", a.ID(), "pQ0r1bT8uWw", b.ID())
 		c := sh(ids.Replace(forOperators), b.ID()+"\n")
 		c.want(t, 0, "Another one can have the key")
-		if n := strings.Count(c.out, a.ID()); n != 2 { // of ls -all and show
+		if n := strings.Count(c.out, a.ID()); n != 2 { // in ls -all and in show
 			t.Errorf("%q", c.out)
 		}
 		if _, err := service(t, onRedis(t, server.Addr)).TryAcquire(t.Context(), "order:43"); err != nil {

@@ -34,7 +34,7 @@ var (
 	commands = regexp.MustCompile(`^(lockkit|redis-cli|promtool|kill|make|go|echo) `)
 )
 
-// sections reads the page.
+// sections returns the sections of the page.
 func sections(t *testing.T) (all []*section) {
 	t.Helper()
 	text, err := os.ReadFile("../../OPERATIONS.md")
@@ -76,13 +76,13 @@ func blockOf(t *testing.T, text string) *block {
 	return b
 }
 
-// scene is what a section is about: servers, and what goes on there.
+// scene is the situation of a section: servers, and the processes that use them.
 type scene struct {
 	*section
 	t     *testing.T
 	store string   // LOCKKIT_STORE
-	port  string   // where redis-cli asks, if it is not told
-	here  []string // words of the page, each followed by what stands for it here
+	port  string   // the port of redis-cli, unless its command has one
+	here  []string // words of the page, each followed by the word that stands for it here
 	stdin string
 }
 
@@ -142,7 +142,7 @@ func (s *scene) run(command string) call {
 	return s.sh(command)
 }
 
-// noted tells that a command of the text is known.
+// noted records that a command of the text is known.
 func (s *scene) noted(command string) {
 	s.t.Helper()
 	if _, ok := s.words[command]; !ok {
@@ -166,7 +166,8 @@ func (s *section) complete(t *testing.T) {
 	}
 }
 
-// alike is what a command prints here, in the words of the page and without what varies.
+// alike returns the output of a command in the words of the page and without what
+// varies.
 func (s *scene) alike(text string) string {
 	var back []string
 	for i := 0; i+1 < len(s.here); i += 2 {
@@ -175,7 +176,7 @@ func (s *scene) alike(text string) string {
 	return alike(strings.NewReplacer(back...).Replace(text))
 }
 
-// varies is what differs from run to run.
+// varies has the parts that differ from run to run.
 var varies = []struct {
 	what *regexp.Regexp
 	text string
@@ -193,7 +194,7 @@ var varies = []struct {
 	{regexp.MustCompile(`\n+$`), ""},
 }
 
-// alike is a text without what varies.
+// alike returns a text without the parts that vary.
 func alike(text string) string {
 	for _, v := range varies {
 		text = v.what.ReplaceAllString(text, v.text)
@@ -201,7 +202,8 @@ func alike(text string) string {
 	return text
 }
 
-// Every command of core/OPERATIONS.md is run, and prints what the page says.
+// TestRunbook runs every command of core/OPERATIONS.md, which prints what the page
+// says.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	scenes := map[string]func(s *scene){

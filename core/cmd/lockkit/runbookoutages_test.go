@@ -25,11 +25,11 @@ func failoverScene(s *scene) {
 	old := sentinel.Master()
 	s.on(old)
 	s.store = fmt.Sprintf("redis+sentinel://%s?master_name=%s", sentinel.Sentinels[0].Addr, testserver.SentinelName)
-	// It is held by a process that asks the sentinels, and both replicas have it.
+	// The lock is held by a process that asks the sentinels, and both replicas have it.
 	f := file(s.t)
 	runWorker(s.t, s.store, f, "order:42")
 	old.Do("WAIT", 2, patience.Milliseconds())
-	// On a slow machine a failover would be over before the command has asked.
+	// On a slow machine a failover would be complete before the command has asked.
 	sentinel.DownAfter(time.Hour)
 	old.Kill()
 	s.sh("lockkit run probe:1 -- echo ran").want(s.t, 69, "unavailable")
@@ -48,7 +48,7 @@ func failoverScene(s *scene) {
 		s.t.Errorf("%+v", c)
 	}
 	s.run("lockkit run order:42 -- echo ran").want(s.t, 75, "lock is busy")
-	// The old one comes back as a master, until the sentinels make it a replica.
+	// The old master comes back as a master, until the sentinels make it a replica.
 	old.Restart()
 	testserver.Eventually(s.t, patience, "the old master is a replica", func() bool { return old.Field("replication", "role") == "slave" })
 	s.here = append(s.here, "OLD", old.Addr)
@@ -89,7 +89,7 @@ func quorumScene(s *scene) {
 		})
 	}
 	refused("1 of 3 nodes answer and count, 2 are needed; 0 in quarantine, 2 out of reach")
-	testserver.Eventually(s.t, patience, "the log tells", func() bool { return strings.Contains(log.String(), "lock node out") })
+	testserver.Eventually(s.t, patience, "the log reports it", func() bool { return strings.Contains(log.String(), "lock node out") })
 	servers[1].Restart()
 	servers[2].Restart()
 	refused("2 in quarantine, 0 out of reach; node 1, 2: restarted, and trusted again in")

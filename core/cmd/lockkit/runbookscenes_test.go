@@ -23,14 +23,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// on has the commands of the scene ask this server.
+// on makes the commands of the scene ask this server.
 func (s *scene) on(server *testserver.Redis) *scene {
 	s.store, s.port = redisURL(server.Addr), strconv.Itoa(server.Port())
 	return s
 }
 
-// known are commands of the text that something else runs: a text that has to be in a
-// file tells that it is still there.
+// known records commands of the text that something else runs: a text in a file shows
+// that it still does.
 func (s *scene) known(command, file, text string) {
 	s.t.Helper()
 	s.noted(command)
@@ -53,7 +53,7 @@ func unfitScene(s *scene) {
 	s.block("lockkit check")
 }
 
-// logged is what a service logs.
+// logged records the log of a service.
 type logged struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -94,7 +94,8 @@ func logScene(s *scene) {
 	}
 }
 
-// monitor waits until redis-cli MONITOR shows a text that the server is sent meanwhile.
+// monitor waits until redis-cli MONITOR shows a text that is sent to the server
+// meanwhile.
 func (s *scene) monitor(server *testserver.Redis, want string) {
 	s.t.Helper()
 	cmd := exec.Command("redis-cli", "-p", s.port, "MONITOR")
@@ -114,7 +115,7 @@ func (s *scene) monitor(server *testserver.Redis, want string) {
 	}
 	_ = cmd.Process.Kill()
 	if err := cmd.Wait(); err == nil {
-		s.t.Error("redis-cli MONITOR has ended by itself")
+		s.t.Error("redis-cli MONITOR has returned by itself")
 	}
 }
 
@@ -170,8 +171,7 @@ func payments(t *testing.T, store core.Store) *core.Locker {
 	return service(t, store, core.WithCard(core.Card{Service: "payments", Version: "1.4.2"}))
 }
 
-// contended has a key held, and waited for by another process. It returns the IDs of
-// both.
+// contended makes holder hold a key, and other wait for it. It returns the IDs of both.
 func (s *scene) contended(holder, other *core.Locker, opts ...core.AcquireOption) (held, waits string) {
 	s.t.Helper()
 	lease := acquire(s.t, holder, "order:42")
@@ -205,7 +205,7 @@ func stuckScene(s *scene) {
 	sql.stdin = there + "\n"
 	sql.run("lockkit release -now order:42 HOLD").want(s.t, 0, "Another one can have the key")
 
-	testserver.Eventually(s.t, patience, "the cards tell of both", func() bool { return len(s.sh("lockkit ls -json").rows(s.t)) == 2 })
+	testserver.Eventually(s.t, patience, "the cards list both", func() bool { return len(s.sh("lockkit ls -json").rows(s.t)) == 2 })
 	s.block("lockkit ls")
 	s.block("lockkit revoke order:42 shaE6yheRgg")
 	s.sh("lockkit revoke order:42 shaE6yheRgg").want(s.t, 70, "nothing has changed")
@@ -273,10 +273,10 @@ func runScene(s *scene) {
 		if got := fmt.Sprint(states()); got != "[held run]" {
 			s.t.Errorf("while it goes on it shows %s", got)
 		}
-		proxy.Partition() // to the others it has died
+		proxy.Partition() // for the others it has died
 		return once.Answer{}, nil
 	})
-	testserver.Eventually(s.t, patience, "the hold has ended, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })
+	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })
 	strict, err := once.New(service(s.t, onRedis(s.t, server.Addr)), once.AtMostOnce())
 	if err != nil {
 		s.t.Fatal(err)

@@ -12,19 +12,19 @@ var showCommand = command{"show", "show [flags] KEY                       show t
 
 const showHelp = `usage: lockkit show [flags] KEY
 
-It shows what holds KEY, what waits for it and what is recorded of its run: the ID of
-each hold, which revoke takes, for how long it has been held, how long it lasts if it is
-not extended, its mode, and its process: host and PID, if that has written a card
-(core.WithCard), else its ID, unless with -plain. A reader and a single permit are the
-same to a store; the card tells them apart some seconds later.
+It shows the holds, the waiters and the recorded run of KEY. Of each hold it prints the
+ID, which revoke takes, how long it has been held, how long it lasts if it is not
+extended, its mode, and its process. That is host and PID if the process has written a
+card (core.WithCard), otherwise its ID, and nothing with -plain. A reader and a single
+permit are the same to a store; the card distinguishes them some seconds later.
 
   held   a hold                          waits  a waiter, in order of arrival
   kept   a key that stays taken until    run    a run that has begun
-         then, without a holder          done   a run with its answer
+         then, without a holder          done   a run with its result
 
 ` + storeFlagsHelp + `  -json          a JSON object on each line
 
-exit code: 0, also of a key that is free; 69 the store did not answer or refused a
+exit code: 0, also for a free key; 69 the store did not answer or refused a
 right, 64 usage, or the store cannot do that
 ` + storeHelp
 

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// openMySQL reads mysql://user:password@host:3306/database?parameters, as mariadb:// too.
+// openMySQL opens mysql://user:password@host:3306/database?parameters, and mariadb://
+// too.
 func openMySQL(raw string) (*storeClient, error) {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// openSQLite opens a file that is there. The settings of a connection are those of a service;
-// the journal is the file's own, which check looks at.
+// openSQLite opens a file that exists. The settings of a connection are those of a
+// service; the journal is the file's own, which check verifies.
 func openSQLite(path string) (*storeClient, error) {
 	switch file, err := os.Stat(path); {
 	case path == "" || strings.HasPrefix(path, ":memory:"):

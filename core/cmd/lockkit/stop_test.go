@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A busy machine has a quarter of a second between SIGTERM and SIGKILL, and as much
-// from there to the end of the key.
+// ttl leaves a busy machine a quarter of a second between SIGTERM and SIGKILL, and as
+// much from there to the expiry of the key.
 const ttl = 10 * time.Second
 
-// heldBack starts the program with a worker that does not end when it is told to, and
-// with a stubborn child. It returns their files.
+// heldBack starts the program with a worker that ignores SIGTERM, and with a stubborn
+// child.
 func heldBack(t *testing.T, store string, args ...string) (p *holder) {
 	t.Helper()
 	p = &holder{command: file(t), child: file(t)}
@@ -39,7 +39,7 @@ type holder struct {
 // lastSign is when the command or its child was seen alive for the last time.
 func (h *holder) lastSign() int64 { return max(sign(h.command, signAlive), sign(h.child, signAlive)) }
 
-// wantLost waits for the end of the program, which is to say that the lock was lost.
+// wantLost waits until the program exits, which has to report the loss of the lock.
 func (h *holder) wantLost(t *testing.T) {
 	t.Helper()
 	h.process.Wait(patience)
@@ -50,8 +50,8 @@ func (h *holder) wantLost(t *testing.T) {
 	awaitEnd(t, h.child)
 }
 
-// wantApart checks that the next command began when the first and its child had ended,
-// and that they had been told before.
+// wantApart checks that the next command began when the first and its child had exited,
+// and that they had got SIGTERM before.
 func (h *holder) wantApart(t *testing.T, next string) {
 	t.Helper()
 	last, begin := h.lastSign(), sign(next, signBegin)
@@ -59,25 +59,25 @@ func (h *holder) wantApart(t *testing.T, next string) {
 		t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
 	}
 	for _, f := range []string{h.command, h.child} {
-		if sign(f, signTold) == 0 {
-			t.Error("the command or its child was not told before it was killed")
+		if sign(f, signTerm) == 0 {
+			t.Error("the command or its child got no SIGTERM before it was killed")
 		}
 	}
-	t.Logf("told %v before its end, which was %v before the next began",
-		time.Duration(sign(h.command, signAlive)-sign(h.command, signTold)), time.Duration(begin-last))
+	t.Logf("SIGTERM %v before its end, which was %v before the next began",
+		time.Duration(sign(h.command, signAlive)-sign(h.command, signTerm)), time.Duration(begin-last))
 }
 
 func TestStop(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	t.Run("behind a frozen server it is stopped, and killed before the next can have the key", func(t *testing.T) {
+	t.Run("frozen server", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
 		h := heldBack(t, redisURL(server.Addr), "frozen:1")
 		next := file(t)
 		server.Pause()
 		frozen := mono()
-		// The key has expired by then, and the next claim is granted it.
+		// The key has expired by then, and the next claim is granted.
 		time.Sleep(time.Duration(frozen + int64(ttl) - mono()))
 		thawed := mono()
 		server.Resume()
@@ -90,7 +90,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("it lived until %v after the key had expired", time.Duration(last-thawed))
 		}
 	})
-	t.Run("cut off from the server it is stopped, and killed before the next can have the key", func(t *testing.T) {
+	t.Run("cut off from the server", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		h := heldBack(t, redisURL(proxy.Addr), "cut:1")
@@ -101,7 +101,7 @@ func TestStop(t *testing.T) {
 		h.wantLost(t)
 		h.wantApart(t, next)
 	})
-	t.Run("with a grace it is told earlier", func(t *testing.T) {
+	t.Run("earlier SIGTERM with a grace", func(t *testing.T) {
 		t.Parallel()
 		const grace = 2 * time.Second
 		proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -112,17 +112,17 @@ func TestStop(t *testing.T) {
 		awaitBegin(t, next)
 		h.wantLost(t)
 		h.wantApart(t, next)
-		if d := time.Duration(sign(h.command, signAlive) - sign(h.command, signTold)); d < grace/2 {
+		if d := time.Duration(sign(h.command, signAlive) - sign(h.command, signTerm)); d < grace/2 {
 			t.Errorf("it had %v to end, want %v", d, grace)
 		}
 	})
-	t.Run("when the key is deleted it is stopped by the next extension", func(t *testing.T) {
+	t.Run("deleted key", func(t *testing.T) {
 		t.Parallel()
 		h := heldBack(t, redisURL(server.Addr), "deleted:1")
 		server.Do("DEL", "lk2:{deleted:1}")
 		h.wantLost(t)
 	})
-	t.Run("a command that has time goes on as long as the server answers", func(t *testing.T) {
+	t.Run("server that answers", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
 		p := runWorker(t, store, f, "-ttl", "2s", "-grace", "800ms", "long:1")
@@ -134,7 +134,7 @@ func TestStop(t *testing.T) {
 		_ = syscall.Kill(p.Pid(), syscall.SIGTERM)
 		p.Wait(patience)
 	})
-	t.Run("what the command leaves behind is stopped before the lock is given back", func(t *testing.T) {
+	t.Run("processes left behind", func(t *testing.T) {
 		t.Parallel()
 		store, f := redisURL(server.Addr), file(t)
 		c := do(t, store, "run", "-ttl", ttl.String(), "left:1", "--", "sh", "-c",
@@ -149,7 +149,7 @@ func TestStop(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	t.Run("when the program is killed, its command and that one's children are", func(t *testing.T) {
+	t.Run("program is killed", func(t *testing.T) {
 		t.Parallel()
 		store := redisURL(server.Addr)
 		h := heldBack(t, store, "killed:1")
@@ -166,7 +166,7 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the next command began %v before the last sign of the first", time.Duration(last-begin))
 		}
 	})
-	t.Run("a process that makes a session of its own is left alone (limit)", func(t *testing.T) {
+	t.Run("process with its own session (limit)", func(t *testing.T) {
 		t.Parallel()
 		if _, err := exec.LookPath("setsid"); err != nil {
 			t.Skip("there is no setsid here: it is in util-linux")
@@ -176,7 +176,7 @@ func TestKilled(t *testing.T) {
 			`setsid "$0" worker "$1" >/dev/null 2>&1 & while [ ! -s "$1" ]; do sleep 0.01; done`, self(t), f).want(t, 0, "")
 		pid := int(sign(f, signPid))
 		if pid == 0 || !runs(pid) {
-			t.Error("it has ended; if that is so now, the documentation promises too little")
+			t.Error("it was stopped; if that is so now, the documentation promises too little")
 		}
 		if pid != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

@@ -24,8 +24,8 @@ import (
 const storeVariable = "LOCKKIT_STORE"
 
 const storeHelp = `
-The store is the URL of -store, or else of the variable LOCKKIT_STORE. Prefer the
-variable where the URL has a password: arguments show in the list of processes.
+The store is the URL of -store, or of the variable LOCKKIT_STORE. Prefer the variable
+if the URL has a password: arguments show in the list of processes.
 
   redis://user:password@host:6379/0      one Redis; rediss:// with TLS, unix:// a socket
   redis+cluster://host:6379?addr=host2:6379      a Cluster; rediss+cluster:// with TLS
@@ -43,14 +43,16 @@ In user and password, write special characters as %40 for @. A path of SQLite is
 taken as it is.
 `
 
-// storeFlags say where the locks live.
+// storeFlags has the flags that name the store.
 type storeFlags struct {
 	url    string
 	prefix optional
 	plain  bool
+	proxy  bool
+	silent bool // scripts do not publish
 }
 
-// optional is a text that may be empty, and whether it was given.
+// optional is a text that may be empty. It records whether the text was given.
 type optional struct {
 	text  string
 	given bool
@@ -63,11 +65,16 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "")
 	flags.Var(&f.prefix, "prefix", "")
 	flags.BoolVar(&f.plain, "plain", false, "")
+	flags.BoolVar(&f.proxy, "proxy", false, "")
+	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
 
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
-  -prefix P      what Redis keys begin with, before lk2: (plain keys: lk1:)
+  -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
+  -proxy         a proxy spreads the Redis keys over several servers
+  -no-scripted-wake-ups
+                 the Redis server runs no script with PUBLISH in it
 `
 
 // storeClient is a store with its client.
@@ -79,9 +86,9 @@ type storeClient struct {
 	close     func()
 }
 
-// open connects to nothing yet, but for ZooKeeper, where session is how long the key
-// of a crashed holder stays taken. Its errors match core.ErrInvalid and have no
-// password.
+// open returns the store of the flags. It connects to nothing yet, except to ZooKeeper,
+// where session is how long the key of a crashed holder stays taken. Its errors match
+// core.ErrInvalid and have no password.
 func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	raw := f.url
 	if raw == "" {
@@ -92,7 +99,7 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	case raw == "":
 		return nil, fmt.Errorf("no store: give -store or %s: %w", storeVariable, core.ErrInvalid)
 	case !ok:
-		return nil, fmt.Errorf("the store is no URL such as redis://host:6379: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("the store is not a URL such as redis://host:6379: %w", core.ErrInvalid)
 	}
 	kind, how, _ := strings.Cut(scheme, "+")
 	var s *storeClient
@@ -100,8 +107,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
-	case f.plain || f.prefix.given:
-		return nil, fmt.Errorf("-prefix and -plain are for Redis: %w", core.ErrInvalid)
+	case f.plain || f.prefix.given || f.proxy || f.silent:
+		return nil, fmt.Errorf("-prefix, -plain, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -124,23 +131,23 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	return s, nil
 }
 
-// serversOf are the servers that a URL names behind its scheme.
+// serversOf returns the servers that a URL names after its scheme.
 func serversOf(rest string) string {
 	hosts, more := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		hosts, more = rest[:i], rest[i:]
 	}
 	hosts = hosts[strings.LastIndexByte(hosts, '@')+1:]
-	if hosts == "" || strings.Contains(more, "@") { // the first part may be one of a password
+	if hosts == "" || strings.Contains(more, "@") { // the first part may belong to a password
 		return "the store"
 	}
 	return hosts
 }
 
-// atOnce is connected where a call makes the connection.
+// atOnce is connected for a client that connects with the first call.
 func atOnce(context.Context) error { return nil }
 
-// safe is what a parser says of a URL, unless that may show a part of its password.
+// safe returns a parser's error about a URL, unless it may show a part of the password.
 func safe(raw string, err error) error {
 	u, bad := url.Parse(raw)
 	switch {
@@ -204,6 +211,12 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	}
 	if f.plain {
 		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if f.proxy {
+		opts = append(opts, redisstore.WithProxy())
+	}
+	if f.silent {
+		opts = append(opts, redisstore.WithoutScriptedWakeUps())
 	}
 	s, err := redisstore.New(client, opts...)
 	if err != nil {
@@ -280,14 +293,14 @@ func session(ctx context.Context, conn *zk.Conn) error {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			return fmt.Errorf("ZooKeeper gave no session, for which a majority of its servers has to be up: %w: %w", core.ErrUnavailable, ctx.Err())
+			return fmt.Errorf("no session of ZooKeeper: a majority of its servers has to be up: %w: %w", core.ErrUnavailable, ctx.Err())
 		}
 	}
 	return nil
 }
 
-// authenticate waits until a server has authenticated conn, or for a while: the client
-// sends it to each server that it finds later.
+// authenticate waits for up to a while until a server has authenticated conn: the
+// client sends the user to each server that it finds later.
 func authenticate(conn *zk.Conn, auth string) {
 	done := make(chan struct{})
 	go func() {
@@ -300,13 +313,13 @@ func authenticate(conn *zk.Conn, auth string) {
 	}
 }
 
-// silent is where a client's log goes.
+// silent discards a client's log.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 func (silent) Print(...any)          {}
 
-// try is the check of a store that has none: a lock of its own.
+// try checks a store that has no check, by a lock of its own.
 func try(ctx context.Context, s core.Store) error {
 	locks, err := core.New(s, core.WithObserver(core.Observers()))
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// trust says until when the command may run. The engine trusts a lease for 95 % of
-// the time that the key lasts. Half of the rest is for the command to end in, and half
-// is left for clocks that run at different rates and a busy machine.
+// trust decides how long the command may run. The engine trusts a lease for 95 % of the
+// time that the key lasts. Half of the rest is for the command to exit, and half is
+// left for clocks that run at different rates and a busy machine.
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was seen
-	span  time.Duration // how long the lease was good for when it was granted
+	span  time.Duration // the validity of the lease when it was granted
 	slack time.Duration // from the deadline to SIGKILL, at the most
 	grace time.Duration // from SIGTERM to SIGKILL
 }
@@ -32,12 +32,12 @@ func newTrust(lease *core.Lease, grace time.Duration) *trust {
 	return t
 }
 
-// stopAt is when SIGTERM is due, and killAt when SIGKILL is.
+// stopAt returns when SIGTERM is due, and killAt when SIGKILL is.
 func (t *trust) stopAt() time.Time { return t.last.Add(min(0, t.slack-t.grace)) }
 func (t *trust) killAt() time.Time { return t.last.Add(min(t.slack, t.grace)) }
 
-// holds tells whether the command may go on. It asks the clocks, also after the machine
-// was suspended.
+// holds reports whether the command may go on. It asks the clocks, even after the
+// machine was suspended.
 func (t *trust) holds() bool {
 	deadline := t.lease.Deadline()
 	if t.lease.Context().Err() != nil {
@@ -47,8 +47,8 @@ func (t *trust) holds() bool {
 	return time.Now().Before(t.stopAt())
 }
 
-// watch hands signals on until the command has ended, or stops it when the lease ends.
-// It returns when nothing of its group is left, or cannot be killed.
+// watch passes signals on until the command has exited, or stops it when the lease is
+// lost. It returns when nothing of its group is left, or cannot be killed.
 func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -65,7 +65,7 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 				j.signal(s.(syscall.Signal))
 			}
 		case <-j.ended:
-			// Its children have the grace, as long as the lease has been good for that.
+			// The children have the grace, as long as the lease was valid for it.
 			kill := time.Now().Add(t.grace)
 			if t.killAt().Before(kill) {
 				kill = t.killAt()
@@ -75,8 +75,8 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 	}
 }
 
-// end is when the command, which has to stop, is killed: not later than killAt. A lease
-// that ended while the machine was suspended has its deadline in the past.
+// end returns when the command, which has to stop, is killed: not later than killAt. A
+// lease that expired while the machine was suspended has its deadline in the past.
 func (t *trust) end() time.Time {
 	kill := t.killAt()
 	if t.lease.Context().Err() == nil {

@@ -20,14 +20,14 @@ import (
 const (
 	signBegin = iota * 8
 	signAlive
-	signTold // of the first SIGTERM or SIGINT
+	signTerm // of the first SIGTERM or SIGINT
 	signPid
 	signs
 )
 
-// work is "worker FILE", which ends at SIGTERM or SIGINT, "worker FILE once", which ends
-// at once, "worker FILE stubborn", which does not end, or "worker FILE parent FILE2",
-// which has a stubborn child.
+// work is "worker FILE", which exits at SIGTERM or SIGINT, "worker FILE once", which
+// exits at once, "worker FILE stubborn", which does not exit, or "worker FILE parent
+// FILE2", which has a stubborn child.
 func work(args []string) int {
 	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -36,8 +36,8 @@ func work(args []string) int {
 	note := func(at int64, v int64) {
 		_, _ = file.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(v)), at)
 	}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	stubborn := len(args) > 1
 	if stubborn && args[1] == "parent" {
 		if exec.Command(os.Args[0], "worker", args[2], "stubborn").Start() != nil {
@@ -52,8 +52,8 @@ func work(args []string) int {
 			return 0
 		}
 		select {
-		case <-told:
-			note(signTold, mono())
+		case <-signals:
+			note(signTerm, mono())
 			if !stubborn {
 				return 0
 			}
@@ -64,7 +64,7 @@ func work(args []string) int {
 	return 4 // nobody has stopped it
 }
 
-// sign reads one of the signs of life in a file, 0 if it is not there.
+// sign returns one of the signs of life in a file, or 0 if it is not there.
 func sign(file string, at int) int64 {
 	all, _ := os.ReadFile(file)
 	if len(all) < at+8 {
@@ -83,7 +83,7 @@ func awaitBegin(t testing.TB, file string) {
 func awaitEnd(t testing.TB, file string) {
 	t.Helper()
 	pid := int(sign(file, signPid))
-	testserver.Eventually(t, patience, "the process has ended", func() bool { return !runs(pid) })
+	testserver.Eventually(t, patience, "the process has exited", func() bool { return !runs(pid) })
 }
 
 func runs(pid int) bool {

@@ -44,22 +44,26 @@ type Dialect interface {
 	Extend(claims []store.Claim, ttl time.Duration, version int64) Statement
 	// Extended reads the names of those of claims whose row has the version.
 	Extended(claims []store.Claim, version int64) Statement
-	// Load reads one row in the order of Row.Fields, also if key has none.
+	// Load reads one row in the order of Row.Fields, also if key has none. Only Load reads the ID
+	// of the tables, as ID does.
 	Load(key string, w casstore.Want) Statement
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
 	Dead(most int) Statement
 	// Save changes one row, or none: none too if the server's time is not within a second
-	// after that of old, as if a replica has answered whose clock differs. If old was no row
+	// after that of old, as if a replica has answered whose clock differs. For a value of 32 MiB
+	// it is another second. If old was no row
 	// and there is one now, it may fail as for any other key that is there already.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	Delete(key string, version int64) Statement
+	// Delete changes those rows that have the versions of items. It waits for no locked row.
+	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables: a random one, of which a copy of the database has the same.
 	ID() Statement
 	// Inside reads, in the transaction of the caller, whether its isolation level is fit for a
-	// Commit, the ID and the version of its tables, and how many bytes a statement may have.
+	// Commit, and whether its tables are no logical replica, the ID and the version of these,
+	// and how many bytes a statement may have.
 	Inside() Statement
 	// LoadLocked is Load in the transaction of the caller. It reads the newest row, without its
 	// value, and keeps others from changing it. If key has no row it reads none. SaveLocked
@@ -106,6 +110,7 @@ type Row struct {
 	Alone  bool // false: the session would not commit by itself
 	Writes bool // false: the server does not write, as a replica does not
 	Schema int  // the version of the tables
+	ID     string
 
 	name, lease, owner, state, value                       []byte
 	now, floor, version, token, since, until, written, due int64
@@ -114,7 +119,7 @@ type Row struct {
 // Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Writes, &r.Schema, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }
@@ -149,8 +154,13 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// settled is how long after a Load a Save changes something, in microseconds.
-const settled = 1_000_000
+const (
+	// settled is how long after a Load a Save changes something, in microseconds, apart from the
+	// time for its value.
+	settled = 1_000_000
+	// pace is how many bytes of a value arrive in a microsecond, on a slow network.
+	pace = 32
+)
 
 // bucket is the unit of the column due, in microseconds: a row is swept some minutes after
 // nothing of it is alive, so that few writes change the index.

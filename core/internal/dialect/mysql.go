@@ -162,14 +162,14 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d MySQL) rows(value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+func (d MySQL) rows(id string, value bool) *text {
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
 // reads to replicas.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
-	t := d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	t := d.rows(mysqlID, w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
 		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}
@@ -178,13 +178,13 @@ func (d MySQL) Load(key string, w casstore.Want) Statement {
 
 // List implements Dialect.
 func (d MySQL) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k WHERE k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d MySQL) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k WHERE k.due<=", mysqlNow, " DIV ").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
@@ -196,7 +196,7 @@ func (d MySQL) Save(key string, old, e casstore.Entry) Statement {
 	} else {
 		t.update("lockkit_locks", key, &old, &e)
 	}
-	return t.soon(mysqlNow, &old).add(" AND ", mysqlAlone).end()
+	return t.soon(mysqlNow, &old, &e).add(" AND ", mysqlAlone).end()
 }
 
 // Raise implements Dialect.
@@ -205,10 +205,18 @@ func (d MySQL) Raise(token uint64) Statement {
 	return t.add(") WHERE ", mysqlAlone).end()
 }
 
-// Delete implements Dialect.
-func (d MySQL) Delete(key string, version int64) Statement {
-	t := d.text().add(mysqlWait, "DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version)
-	return t.add(" AND ", mysqlAlone).end()
+// Delete implements Dialect. Rows are found by their names alone, so that no gap between rows of
+// the index due is locked.
+func (d MySQL) Delete(items []casstore.Item) Statement {
+	t := d.text().add(mysqlNoWait, "DELETE k FROM (SELECT name FROM lockkit_locks WHERE (")
+	for i, item := range items {
+		if i > 0 {
+			t.add(" OR ")
+		}
+		t.add("name=").name(item.Key).add(" AND version=").num(item.Version)
+	}
+	t.add(") AND ", mysqlAlone, " LIMIT ", strconv.Itoa(len(items)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k")
+	return t.add(" ON k.name=l.name").end()
 }
 
 // mysqlID differs on a replica, which has the same rows: two servers of one replication
@@ -220,7 +228,7 @@ func (MySQL) ID() Statement { return Statement{Text: "SELECT " + mysqlID + " FRO
 
 // Inside implements Dialect.
 func (MySQL) Inside() Statement {
-	return Statement{Text: "SELECT 1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
+	return Statement{Text: "SELECT 1=1,1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every isolation

@@ -132,24 +132,24 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d PostgreSQL) rows(value bool) *text {
-	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+func (d PostgreSQL) rows(id string, value bool) *text {
+	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
 // Load implements Dialect.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
-	return d.rows(w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d PostgreSQL) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d PostgreSQL) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
@@ -157,9 +157,9 @@ func (d PostgreSQL) Dead(most int) Statement {
 func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED ", durable, " ")
 	if old.Version == 0 {
-		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old).add(" ON CONFLICT (name) DO NOTHING").end()
+		return t.insert("lockkit.locks", "c,lockkit.version", key, &old, &e).soon("c.now", &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old).wake(key, e.Wake).end()
+	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old, &e).wake(key, e.Wake).end()
 }
 
 // Channel is the one on which PostgreSQL notifies the claims that wait, in the transaction that
@@ -196,19 +196,31 @@ func (d PostgreSQL) Raise(token uint64) Statement {
 	return t.add(") FROM ", durable, " c").end()
 }
 
-// Delete implements Dialect.
-func (d PostgreSQL) Delete(key string, version int64) Statement {
-	t := d.text().add("DELETE FROM lockkit.locks k USING ", fast, " c WHERE k.name=").name(key)
-	return t.add(" AND k.version=").num(version).add(" AND c.now>0").end()
+// Delete implements Dialect. The names and versions are two arrays, so that each page of rows has
+// the same statement.
+func (d PostgreSQL) Delete(items []casstore.Item) Statement {
+	names, versions := []byte("{"), []byte("{")
+	for i, item := range items {
+		if i > 0 {
+			names, versions = append(names, ','), append(versions, ',')
+		}
+		names = hex.AppendEncode(names, []byte(item.Key))
+		versions = strconv.AppendInt(versions, item.Version, 10)
+	}
+	t := d.text().add("WITH c AS MATERIALIZED ", fast, ",l AS MATERIALIZED (SELECT k.name FROM unnest(").word(string(names) + "}")
+	t.add("::text[],").word(string(versions) + "}").add("::bigint[]) d(name,version) JOIN lockkit.locks k ON k.name=pg_catalog.decode(d.name,'hex')")
+	return t.add(" AND k.version=d.version FOR UPDATE OF k SKIP LOCKED) DELETE FROM lockkit.locks k USING c,l WHERE k.name=l.name AND c.now>0").end()
 }
 
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
 // Inside implements Dialect. Above READ COMMITTED the row may be read as it was before the last
-// extension, and cannot be written then.
+// extension, and cannot be written then. A table that a subscription writes is a logical replica,
+// which has the ID of its origin. Every user may read which ones are.
 func (PostgreSQL) Inside() Statement {
-	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted'),id,version,0 FROM lockkit.version"}
+	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
+		"NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid),f.id,f.version,0 FROM lockkit.version f"}
 }
 
 // LoadLocked implements Dialect.

@@ -103,33 +103,33 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 }
 
 // rows begins the statements that read rows.
-func (d SQLite) rows(value bool) *text {
-	return d.text().add("SELECT true,true,f.version,", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+func (d SQLite) rows(id string, value bool) *text {
+	return d.text().add("SELECT true,true,f.version,", id, ",", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect.
 func (d SQLite) Load(key string, w casstore.Want) Statement {
-	return d.rows(w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d SQLite) List(after string, most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k ON k.name>").name(after)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d SQLite) Dead(most int) Statement {
-	t := d.rows(false).add("JOIN lockkit_locks k ON k.due<=", sqliteNow, "/").num(bucket)
+	t := d.rows(noID, false).add("JOIN lockkit_locks k ON k.due<=", sqliteNow, "/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Save implements Dialect.
 func (d SQLite) Save(key string, old, e casstore.Entry) Statement {
 	if old.Version == 0 {
-		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).soon(sqliteNow, &old).add(" ON CONFLICT (name) DO NOTHING").end()
+		return d.text().insert("lockkit_locks", "lockkit_version", key, &old, &e).soon(sqliteNow, &old, &e).add(" ON CONFLICT (name) DO NOTHING").end()
 	}
-	return d.text().update("lockkit_locks", key, &old, &e).soon(sqliteNow, &old).end()
+	return d.text().update("lockkit_locks", key, &old, &e).soon(sqliteNow, &old, &e).end()
 }
 
 // Raise implements Dialect.
@@ -138,8 +138,15 @@ func (d SQLite) Raise(token uint64) Statement {
 }
 
 // Delete implements Dialect.
-func (d SQLite) Delete(key string, version int64) Statement {
-	return d.text().add("DELETE FROM lockkit_locks WHERE name=").name(key).add(" AND version=").num(version).end()
+func (d SQLite) Delete(items []casstore.Item) Statement {
+	t := d.text().add("DELETE FROM lockkit_locks WHERE (name,version) IN (VALUES ")
+	for i, item := range items {
+		if i > 0 {
+			t.add(",")
+		}
+		t.add("(").name(item.Key).add(",").num(item.Version).add(")")
+	}
+	return t.add(")").end()
 }
 
 // ID implements Dialect.
@@ -147,7 +154,7 @@ func (SQLite) ID() Statement { return Statement{Text: "SELECT id FROM lockkit_ve
 
 // Inside implements Dialect.
 func (SQLite) Inside() Statement {
-	return Statement{Text: "SELECT true,id,version,0 FROM lockkit_version"}
+	return Statement{Text: "SELECT true,true,id,version,0 FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. If another connection has written since the transaction began

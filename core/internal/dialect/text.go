@@ -125,10 +125,10 @@ func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 }
 
 // soon adds the condition that the time is that of old, or up to a second later. So a Save counts
-// no time by the clock of another server.
-func (t *text) soon(now string, old *casstore.Entry) *text {
+// no time by the clock of another server. A long value is on its way for longer.
+func (t *text) soon(now string, old, e *casstore.Entry) *text {
 	at := old.Now.UnixMicro()
-	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled)
+	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled + int64(len(e.Value)/pace))
 }
 
 // written adds the statement that finds those rows of claims that have the version.
@@ -167,7 +167,10 @@ func valueColumn(wanted bool) string {
 }
 
 // thisVersion stands for what is read before the time, where the version was read before.
-var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ","
+var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',"
+
+// noID stands for the ID of the tables where it is not read.
+const noID = "''"
 
 // ofThisVersion is true if the tables are those of this package.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)

@@ -59,14 +59,14 @@ type Inside struct {
 var _ casstore.Place = (*Inside)(nil)
 
 // Inside returns the Place in tx, a transaction that was proven to be open. It writes
-// nothing. It fails with store.ErrUnsupported if the transaction is in another database,
-// or cannot save an answer at its isolation level.
+// nothing. It fails with store.ErrUnsupported if the transaction is in another database or
+// in a logical replica, or cannot save an answer at its isolation level.
 func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
-	var fit bool
+	var fit, original bool
 	var id string
 	var version int
 	in := &Inside{tx: tx, dialect: p.Dialect}
-	if err := tx.One(ctx, p.Dialect.Inside(), &fit, &id, &version, &in.most); err != nil {
+	if err := tx.One(ctx, p.Dialect.Inside(), &fit, &original, &id, &version, &in.most); err != nil {
 		if tx.IsMissing(err) {
 			return nil, fmt.Errorf("the tables of the locks are not in the database of the transaction: %w: %w", store.ErrUnsupported, err)
 		}
@@ -77,6 +77,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 		return nil, fmt.Errorf("the tables are of version %d, not %d: %w", version, dialect.SchemaVersion, store.ErrUnsupported)
 	case !fit:
 		return nil, fmt.Errorf("the isolation level is above READ COMMITTED: %w", store.ErrUnsupported)
+	case !original:
+		return nil, fmt.Errorf("the transaction is in a logical replica of the locks: %w", store.ErrUnsupported)
 	}
 	same, err := p.hasID(ctx, id)
 	if err == nil && !same {
@@ -85,8 +87,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	return in, err
 }
 
-// hasID reports whether the tables of p have this ID. It asks the database if the known
-// ID is another one.
+// hasID reports whether the tables of p have this ID. If no Load has read this ID, hasID
+// asks the database, on another connection than the caller's.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil

@@ -39,7 +39,7 @@ type Place struct {
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id atomic.Pointer[string] // of the tables, once it was read
+	id atomic.Pointer[string] // of the tables, as it was read last
 }
 
 var (
@@ -88,6 +88,10 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 		case r.Schema > dialect.SchemaVersion:
 			return errNew
 		}
+		if known := p.id.Load(); r.ID != "" && (known == nil || *known != r.ID) {
+			id := r.ID // apart from the row, which has a value
+			p.id.Store(&id)
+		}
 		items = append(items, r.Item())
 		return nil
 	})
@@ -134,10 +138,25 @@ func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return n == 1, err
 }
 
-// Delete implements casstore.Sweeper.
-func (p *Place) Delete(ctx context.Context, key string, old casstore.Entry) (bool, error) {
-	n, err := p.DB.Change(ctx, p.Dialect.Delete(key, old.Version))
-	return n == 1, err
+// maxDoomed is how many bytes of keys one statement has that deletes rows. Servers limit the
+// length of a statement, some to 1 MiB, and keys are in hex.
+const maxDoomed = 128 << 10
+
+// Delete implements casstore.Sweeper, by one statement unless keys are very long.
+func (p *Place) Delete(ctx context.Context, items []casstore.Item) (deleted int, err error) {
+	for len(items) > 0 {
+		n, bytes := 0, 0
+		for n < len(items) && (n == 0 || bytes+len(items[n].Key) <= maxDoomed) {
+			bytes += len(items[n].Key)
+			n++
+		}
+		changed, err := p.DB.Change(ctx, p.Dialect.Delete(items[:n]))
+		if err != nil {
+			return deleted, err
+		}
+		deleted, items = deleted+int(changed), items[n:]
+	}
+	return deleted, nil
 }
 
 // Raise implements casstore.Sweeper.

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// BenchmarkLocks is what Telemetry costs 64 goroutines, each with a key of its own or
-// all with one.
+// BenchmarkLocks measures the cost of Telemetry for 64 goroutines, each with a key of
+// its own or all with one.
 func BenchmarkLocks(b *testing.B) {
 	server := testserver.StartRedis(b)
 	for _, keys := range []string{"own keys", "one key"} {
@@ -61,7 +61,7 @@ func BenchmarkLocks(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve is one measurement.
+// BenchmarkObserve measures one measurement.
 func BenchmarkObserve(b *testing.B) {
 	tel, err := otellock.New(otellock.WithMeterProvider(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()))))
 	if err != nil {

@@ -15,7 +15,7 @@ func TestGauges(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
-	t.Run("what is held and waited for is seen, and how old it is", func(t *testing.T) {
+	t.Run("held and waiting, with ages", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		defer s.tel.Watch(s.locks)()
@@ -26,7 +26,7 @@ func TestGauges(t *testing.T) {
 			done <- s.locks.Do(t.Context(), "order:1", func(context.Context) error { return nil })
 		}()
 		<-s.taken
-		time.Sleep(10 * time.Millisecond) // how old it is at least
+		time.Sleep(10 * time.Millisecond) // the least age
 		points := s.points(t)
 		if points["lease.active exclusive order"] != 1 || points["request.pending exclusive order"] != 1 {
 			t.Errorf("one is held and one waits:\n%s", lines(points))
@@ -47,7 +47,7 @@ func TestGauges(t *testing.T) {
 		}
 	})
 
-	t.Run("a claim of unknown outcome is pending until it is cleaned up", func(t *testing.T) {
+	t.Run("claim of unknown outcome", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		defer s.tel.Watch(s.locks)()
@@ -68,7 +68,7 @@ func TestGauges(t *testing.T) {
 		}
 	})
 
-	t.Run("no gauge is ever negative, also while leases are lost", func(t *testing.T) {
+	t.Run("no gauge is negative", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		stop := s.tel.Watch(s.locks)
@@ -133,7 +133,7 @@ func TestGauges(t *testing.T) {
 		}
 		stop()
 		if now, there := s.points(t)["lease.active exclusive order"]; there {
-			t.Errorf("what is watched no more is told as %g", now)
+			t.Errorf("the Locker is still reported, as %g", now)
 		}
 	})
 }

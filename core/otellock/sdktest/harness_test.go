@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // clients tell of every server that a test has ended
+	logging.Disable() // clients log every server that a test has stopped
 	m.Run()
 }
 
-// patience is how long a test waits for what has to come.
+// patience bounds how long a test waits for an event.
 const patience = 60 * time.Second
 
 // stage is a Locker that is observed, on a Redis behind a proxy, and another Locker on
@@ -42,9 +42,9 @@ type stage struct {
 	tel           *otellock.Telemetry
 	locks, others *core.Locker
 	proxy         *testserver.Proxy
-	client        *redis.Client // not by the proxy
+	client        *redis.Client // not through the proxy
 	prefix        string
-	taken         chan struct{} // has one for each caller that found its key taken
+	taken         chan struct{} // receives once for each caller that found its key taken
 }
 
 var stages atomic.Int64
@@ -93,7 +93,7 @@ func (s *stage) locker(t testing.TB, client *redis.Client, opts ...core.Option) 
 	return l
 }
 
-// Observe notes that a caller found its key taken.
+// Observe records that a caller found its key taken.
 func (s *stage) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Busy {
 		select {
@@ -115,7 +115,7 @@ func (s *stage) wipe(t *testing.T) {
 	}
 }
 
-// metrics are the instruments that have measured something, by their names.
+// metrics returns the instruments that have measured something, by their names.
 func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -134,8 +134,8 @@ func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	return by
 }
 
-// points are the series of all instruments and their values, of a histogram the number
-// of its measurements: "lockkit.losses lockkit.name=order" → 1.
+// points returns the series of all instruments and their values, of a histogram the
+// number of its measurements: "lockkit.losses lockkit.name=order" → 1.
 func (s *stage) points(t testing.TB) map[string]float64 {
 	t.Helper()
 	points := map[string]float64{}
@@ -167,7 +167,7 @@ func (s *stage) points(t testing.TB) map[string]float64 {
 	return points
 }
 
-// until waits for a series to be that much at least.
+// until waits for a series to be at least this much.
 func (s *stage) until(t *testing.T, series string, least float64) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -183,7 +183,7 @@ func (s *stage) until(t *testing.T, series string, least float64) {
 	}
 }
 
-// lines are the points that are not 0, for people.
+// lines returns the points that are not 0, for people.
 func lines(points map[string]float64) string {
 	var all []string
 	for _, series := range slices.Sorted(maps.Keys(points)) {

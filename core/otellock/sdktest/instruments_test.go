@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// units are the instruments that there are, and what each counts in.
+// units has all instruments, and the unit of each.
 var units = map[string]string{
 	"lockkit.acquire.duration": "s",
 	"lockkit.hold.duration":    "s",
@@ -45,8 +45,8 @@ func everything(t *testing.T, s *stage) {
 	}
 }
 
-// The rules are those of OpenTelemetry's semantic conventions, general/naming and
-// general/metrics.
+// TestNamesAndUnits has the rules of OpenTelemetry's semantic conventions,
+// general/naming and general/metrics.
 func TestNamesAndUnits(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, testserver.StartRedis(t))
@@ -114,7 +114,7 @@ func TestBoundsAreForSeconds(t *testing.T) {
 	}
 }
 
-// attributes are the keys of the attributes of each series.
+// attributes returns the keys of the attributes of each series.
 func attributes(m metricdata.Metrics) (all [][]string) {
 	switch data := m.Data.(type) {
 	case metricdata.Histogram[float64]:

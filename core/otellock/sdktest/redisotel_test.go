@@ -18,13 +18,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Keys can be customers' data, and a reader of an owner can join its hold. So the traces of
-// the client that a Locker uses have to leave out what commands are about.
+// TestRedisTraces: keys can be customers' data, and a reader of an owner can join its
+// hold. So the traces of the client that a Locker uses have to leave out the arguments
+// of commands.
 func TestRedisTraces(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	for name, opts := range map[string][]redisstore.Option{"usual keys": nil, "plain keys": {redisstore.WithPlainKeys()}} {
-		t.Run(name+": with WithDBStatement(false) no span has a key, an owner, a token or an answer", func(t *testing.T) {
+		t.Run(name+": with WithDBStatement(false)", func(t *testing.T) {
 			t.Parallel()
 			secrets, text := traced(t, server, opts, redisotel.WithDBStatement(false))
 			for _, secret := range secrets {
@@ -33,7 +34,7 @@ func TestRedisTraces(t *testing.T) {
 				}
 			}
 		})
-		t.Run(name+": without it they have keys", func(t *testing.T) { // so the test above would see one
+		t.Run(name+": without WithDBStatement(false)", func(t *testing.T) { // so the test above would see one
 			t.Parallel()
 			secrets, text := traced(t, server, opts)
 			if !strings.Contains(text, secrets[0]) {
@@ -43,9 +44,9 @@ func TestRedisTraces(t *testing.T) {
 	}
 }
 
-// traced has locks taken, found busy, extended, lost and given back, and, where the store
-// can, a call run once, on a client whose commands are spans. It returns what is not to be
-// told, a key first, and all that the spans tell.
+// traced acquires locks that are found busy, extended, lost and released, and, if the
+// store can do it, runs a call once, on a client whose commands are spans. It returns
+// the secrets, a key first, and the text of all spans.
 func traced(t *testing.T, server *testserver.Redis, how []redisstore.Option, opts ...redisotel.TracingOption) (secrets []string, text string) {
 	t.Helper()
 	s := newStage(t, server)

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// scenes are what can happen to locks, and all that is then measured, but for
-// extensions, whose number depends on how long a scene takes. Attributes stand in the
-// order of their names: error.type, contended, mode, name, outcome.
+// scenes are what can happen to locks, with all measurements of it, except extensions,
+// whose number depends on how long a scene takes. Attributes stand in the order of
+// their names: error.type, contended, mode, name, outcome.
 var scenes = []struct {
 	name string
 	opts []otellock.Option
@@ -24,7 +24,7 @@ var scenes = []struct {
 	want string
 }{
 	{
-		name: "a free key is taken and given back",
+		name: "free key",
 		play: func(t *testing.T, s *stage) { release(t, try(t, s.locks, "order:1"), nil) },
 		want: `
 			acquire.duration false exclusive order acquired: 1
@@ -43,7 +43,7 @@ var scenes = []struct {
 			hold.duration shared order released: 1`,
 	},
 	{
-		name: "a lease that joins is a lease and no acquire",
+		name: "lease that joins",
 		play: func(t *testing.T, s *stage) {
 			outer := try(t, s.locks, "order:1")
 			inner, err := s.locks.TryAcquire(outer.Context(), "order:1")
@@ -99,7 +99,7 @@ var scenes = []struct {
 		want: `acquire.duration true exclusive order canceled: 1`,
 	},
 	{
-		name: "a Locker that is closed while a caller waits",
+		name: "Locker closed while a caller waits",
 		play: func(t *testing.T, s *stage) {
 			try(t, s.others, "order:1")
 			go func() {
@@ -121,7 +121,7 @@ var scenes = []struct {
 		want: `acquire.duration unavailable false exclusive order failed: 1`,
 	},
 	{
-		name: "a server that falls silent: the lease is lost, once",
+		name: "server that falls silent",
 		play: func(t *testing.T, s *stage) {
 			lease := try(t, s.locks, "order:1", core.TTL(time.Second))
 			s.proxy.Partition()
@@ -135,7 +135,7 @@ var scenes = []struct {
 			losses order: 1`,
 	},
 	{
-		name: "a release that finds its lock gone is a loss",
+		name: "release of a lost lock",
 		play: func(t *testing.T, s *stage) {
 			lease := try(t, s.locks, "order:1")
 			s.wipe(t)
@@ -147,7 +147,7 @@ var scenes = []struct {
 			losses order: 1`,
 	},
 	{
-		name: "a release without an answer is sent again",
+		name: "release without an answer",
 		play: func(t *testing.T, s *stage) {
 			lease := try(t, s.locks, "order:1")
 			s.proxy.Partition()
@@ -188,7 +188,7 @@ var scenes = []struct {
 			misuses _OTHER: 1`,
 	},
 	{
-		name: "calls of once, each outcome once but for ran",
+		name: "calls of once",
 		play: playCalls,
 		want: `
 			acquire.duration false run order acquired: 6
@@ -206,8 +206,8 @@ var scenes = []struct {
 	},
 }
 
-// playCalls makes two calls that are answered with what is kept, one that finds its
-// key taken, and six that run: of these two fail, and one is a second attempt.
+// playCalls makes two calls that get a stored result, one that finds its key taken, and
+// six that run: of these two fail, and one is a second attempt.
 func playCalls(t *testing.T, s *stage) {
 	runs, err := once.New(s.locks)
 	if err != nil {
@@ -225,7 +225,7 @@ func playCalls(t *testing.T, s *stage) {
 	}
 	broken := errors.New("broken")
 	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil)
-	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil) // is answered
+	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil) // gets the stored result
 	do(runs, once.Call{Key: "1", Fingerprint: []byte("another")}, once.Answer{}, nil, once.ErrMismatch)
 	do(runs, once.Call{Key: "2"}, once.Answer{}, broken, broken)
 	do(runs, once.Call{Key: "2"}, once.Answer{}, nil, nil) // runs again
@@ -264,7 +264,7 @@ func TestScenes(t *testing.T) {
 		})
 	}
 
-	t.Run("extensions, and one that fails", func(t *testing.T) {
+	t.Run("extensions, one fails", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		lease := try(t, s.locks, "order:1", core.TTL(6*time.Second))
@@ -275,7 +275,7 @@ func TestScenes(t *testing.T) {
 		release(t, lease, nil)
 	})
 
-	t.Run("a key that goes from hand to hand in the process", func(t *testing.T) {
+	t.Run("key passed on in the process", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		var all sync.WaitGroup

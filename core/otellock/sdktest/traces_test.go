@@ -19,7 +19,7 @@ func TestTraces(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 
-	t.Run("no span and no series has a key, an owner, a token or a hold", func(t *testing.T) {
+	t.Run("no secrets in spans and series", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server, otellock.WithAllAcquires(), otellock.WithHoldSpans())
 		defer s.tel.Watch(s.locks)()
@@ -67,7 +67,7 @@ func TestTraces(t *testing.T) {
 		}
 	})
 
-	t.Run("a span is as long as the acquire, and a child of the request", func(t *testing.T) {
+	t.Run("span of an acquire", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server)
 		other := try(t, s.others, "order:1")
@@ -96,7 +96,7 @@ func TestTraces(t *testing.T) {
 		}
 	})
 
-	t.Run("under a parent that is not recorded there is none", func(t *testing.T) {
+	t.Run("parent that is not recorded", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, server, otellock.WithAllAcquires(), otellock.WithHoldSpans())
 		never := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))
@@ -114,7 +114,7 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// one is the only span of that name.
+// one returns the only span of that name.
 func one(t *testing.T, s *stage, name string) (found trace.ReadOnlySpan) {
 	t.Helper()
 	n := 0

@@ -84,6 +84,35 @@ func (s *shop) count(t testing.TB, key string) (n int) {
 	return n
 }
 
+// TestCommit_PoolOfOne shows that a Commit needs no connection beside that of the caller's
+// transaction.
+func TestCommit_PoolOfOne(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		_, db := d.place(t)
+		s := newStore(t, db, d)
+		db.SetMaxOpenConns(1)
+		c := claim("key", long)
+		c.Record = &store.Record{Value: []byte("begun"), Retain: long}
+		acquire(t, s, c)
+		c.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := sqlstore.In(tx).SaveRun(t.Context(), s, c); err != nil {
+			t.Fatalf("got %v, want nil", err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := s.Look(t.Context(), "key"); err != nil || state.Run == nil || !state.Run.Done {
+			t.Errorf("got %+v and %v, want a run that is done", state.Run, err)
+		}
+	})
+}
+
 // begin begins a transaction. If it is open at the end of the test, it is rolled back.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()

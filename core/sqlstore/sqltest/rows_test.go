@@ -3,6 +3,9 @@ package sqltest
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +166,32 @@ func TestRows(t *testing.T) {
 	})
 }
 
+// A long value has more time on its way than a second.
+func TestSave_LongValue(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "locks.db")
+	p, _ := database{sqlstore.SQLite, "sqlite", "file:" + file}.place(t)
+	value := make([]byte, 48<<20)
+	for _, c := range []struct {
+		value []byte
+		want  bool
+	}{{nil, false}, {value[:1<<20], false}, {value, true}} {
+		saved := false
+		for range 5 { // on a busy machine a Save can take longer
+			old := load(t, p, "key", false)
+			old.Now = old.Now.Add(-1300 * time.Millisecond)
+			ok, err := p.Save(t.Context(), "key", old, casstore.Entry{Version: version(), Due: old.Now, Value: c.value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			saved = saved || ok
+		}
+		if saved != c.want {
+			t.Errorf("a value of %d bytes: saved %v, want %v", len(c.value), saved, c.want)
+		}
+	}
+}
+
 // sweep raises the floor and deletes the row of key.
 func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	t.Helper()
@@ -170,9 +199,84 @@ func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 		t.Fatal(err)
 	}
 	old := load(t, p, key, false)
-	if ok, err := p.Delete(t.Context(), key, old); err != nil || ok != (old.Version != 0) {
-		t.Fatalf("got %v, %v, want the row of version %d deleted", ok, err, old.Version)
+	n, err := p.Delete(t.Context(), []casstore.Item{{Key: key, Entry: old}})
+	if err != nil || (n == 1) != (old.Version != 0) {
+		t.Fatalf("got %d and %v, want the row of version %d deleted", n, err, old.Version)
 	}
+}
+
+// A page of rows is deleted by one statement, which leaves the rows that were written since they
+// were read, and those that are locked.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		p, db := d.place(t)
+		const rows = 200
+		for i := range rows {
+			c := claim(fmt.Sprint("old ", i), long)
+			take(t, p, c)
+			give(t, p, c)
+		}
+		items, err := p.List(t.Context(), "", 1000)
+		if err != nil || len(items) != rows {
+			t.Fatalf("got %d rows and %v, want %d", len(items), err, rows)
+		}
+		left := []string{"old 7"}
+		held := claim("old 7", long)
+		take(t, p, held)
+		if d.driver != "sqlite" { // where one connection writes at a time
+			locks := map[string]string{"mysql": "lockkit_locks", "pgx": "lockkit.locks"}[d.driver]
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			if _, err := tx.ExecContext(t.Context(), "UPDATE "+locks+" SET owner=NULL WHERE name='old 9'"); err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, "old 9")
+		}
+		n, err := p.Delete(t.Context(), append(items, casstore.Item{Key: "none", Entry: casstore.Entry{Version: 7}}))
+		if err != nil || n != rows-len(left) {
+			t.Errorf("got %d rows deleted and %v, want %d", n, err, rows-len(left))
+		}
+		items, err = p.List(t.Context(), "", 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, i := range items {
+			got = append(got, i.Key)
+		}
+		if !slices.Equal(got, left) {
+			t.Errorf("got %q left, want %q", got, left)
+		}
+		if !give(t, p, held) {
+			t.Error("the row that was written has lost its hold")
+		}
+	})
+}
+
+// A page of a thousand rows with the longest keys is deleted, in several statements.
+func TestDelete_LongKeys(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, d database) {
+		p, _ := d.place(t)
+		long := strings.Repeat("\xff", 500)
+		items := make([]casstore.Item, 1000)
+		for i := range items {
+			items[i] = casstore.Item{Key: fmt.Sprint(long, i), Entry: casstore.Entry{Version: version()}}
+		}
+		for _, i := range []int{0, 500, 999} {
+			old := load(t, p, items[i].Key, false)
+			if !save(t, p, items[i].Key, old, casstore.Entry{Version: items[i].Version, Due: old.Now}) {
+				t.Fatal("got false, want true")
+			}
+		}
+		if n, err := p.Delete(t.Context(), items); n != 3 || err != nil {
+			t.Errorf("got %d and %v, want 3 rows deleted", n, err)
+		}
+	})
 }
 
 func TestMigrate(t *testing.T) {

@@ -17,15 +17,15 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Commit is the case of a reply that is committed with its effect.
+// Commit has the case of a reply that is committed with its effect.
 func Commit(t *testing.T, serve Serve) {
 	in := saving.New()
-	s := newShop(t, serve)
-	s.store = nil
-	s.lockIn(in)
+	s := NewShop(t, serve)
+	s.Store = nil
+	s.LockIn(in)
 	var end func(x *saving.Tx) error
 	runs := 0
-	s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+	s.OnPay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 		runs++
 		x, r := in.Begin(), &orders.Receipt{Text: "receipt of " + o.GetId()}
 		if err := grpcmw.Commit(ctx, x, r); err != nil {
@@ -35,7 +35,7 @@ func Commit(t *testing.T, serve Serve) {
 		r.Text = "another text than was committed"
 		return r, err
 	}
-	s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+	s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 	own := status.Error(codes.DataLoss, "no reply to the commit")
 	committed := (*saving.Tx).Commit
 	for _, c := range []struct {
@@ -59,22 +59,22 @@ func Commit(t *testing.T, serve Serve) {
 		{"once more", "3", committed, codes.OK, 0},
 	} {
 		runs, end = 0, c.end
-		r := s.call(c.id, key, "key-"+c.id)
-		if status.Code(r.err) != c.code || runs != c.runs || r.replayed() != (c.code == codes.OK && c.runs == 0) {
-			t.Errorf("%s: got %v after %d runs, replayed %v, want %v after %d", c.name, r.err, runs, r.replayed(), c.code, c.runs)
+		r := s.Call(c.id, IdempotencyKey, "key-"+c.id)
+		if status.Code(r.Err) != c.code || runs != c.runs || r.Replayed() != (c.code == codes.OK && c.runs == 0) {
+			t.Errorf("%s: got %v after %d runs, replayed %v, want %v after %d", c.name, r.Err, runs, r.Replayed(), c.code, c.runs)
 		}
 		if c.code == codes.OK {
-			r.is(t, "receipt of "+c.id)
+			r.Is(t, "receipt of "+c.id)
 		}
 	}
 }
 
-// CommitRefused are the cases of replies that cannot be committed.
+// CommitRefused has the cases of replies that cannot be committed.
 func CommitRefused(t *testing.T, serve Serve) {
 	in := saving.New()
-	s := newShop(t, serve)
-	s.store = nil
-	s.lockIn(in)
+	s := NewShop(t, serve)
+	s.Store = nil
+	s.LockIn(in)
 	for name, c := range map[string]struct {
 		want  error
 		reply proto.Message
@@ -87,16 +87,16 @@ func CommitRefused(t *testing.T, serve Serve) {
 		"nil":           {core.ErrInvalid, &orders.Receipt{}, nil, nil},
 		"another store": {core.ErrUnsupported, &orders.Receipt{}, nil, saving.New().Begin()},
 	} {
-		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			err := grpcmw.Commit(ctx, c.tx, c.reply)
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", name, err, c.want)
 			}
 			return nil, status.Error(codes.Aborted, "rolled back")
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), c.opts...)))
-		if r := s.call("5", key, strings.ReplaceAll(name, " ", "-")); status.Code(r.err) != codes.Aborted {
-			t.Errorf("%s: got %v, want the handler's status", name, r.err)
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), c.opts...)))
+		if r := s.Call("5", IdempotencyKey, strings.ReplaceAll(name, " ", "-")); status.Code(r.Err) != codes.Aborted {
+			t.Errorf("%s: got %v, want the handler's status", name, r.Err)
 		}
 	}
 	if err := grpcmw.Commit(t.Context(), in.Begin(), &orders.Receipt{}); !errors.Is(err, core.ErrInvalid) {

@@ -16,12 +16,12 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// KeepIf are the cases of the option of that name.
+// KeepIf has the cases of the option of that name.
 func KeepIf(t *testing.T, serve Serve) {
 	t.Run("reply that says it failed", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int32{}
-		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int32{}
+		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			if err := grpc.SetHeader(ctx, metadata.Pairs("x-channel", "5")); err != nil {
 				return nil, err
 			}
@@ -40,27 +40,27 @@ func KeepIf(t *testing.T, serve Serve) {
 			}
 			return r.GetText() != "busy"
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.KeepIf(keep))))
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(once.AtMostOnce()), grpcmw.AnyCaller(), grpcmw.KeepIf(keep))))
 		for i, want := range []string{"busy", "busy", "paid", "paid"} {
-			r := s.call("5", key, "k")
-			r.is(t, want)
-			if r.replayed() != (i == 3) {
-				t.Errorf("call %d: got replayed %v, want %v", i+1, r.replayed(), i == 3)
+			r := s.Call("5", IdempotencyKey, "k")
+			r.Is(t, want)
+			if r.Replayed() != (i == 3) {
+				t.Errorf("call %d: got replayed %v, want %v", i+1, r.Replayed(), i == 3)
 			}
 		}
 	})
 	t.Run("reply over the limit", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int32{}
-		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int32{}
+		s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			runs.Add(1)
 			return &orders.Receipt{Blob: make([]byte, 1000)}, nil
 		}
 		keep := func(k grpcmw.Kept) bool { return !k.Unreplayable }
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(keep), grpcmw.AnswerLimit(500))))
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(keep), grpcmw.AnswerLimit(500))))
 		for i := range 2 {
-			if r := s.call("5", key, "k"); r.err != nil || runs.Load() != int32(i+1) {
-				t.Errorf("got %v after %d runs, want a reply of run %d", r.err, runs.Load(), i+1)
+			if r := s.Call("5", IdempotencyKey, "k"); r.Err != nil || runs.Load() != int32(i+1) {
+				t.Errorf("got %v after %d runs, want a reply of run %d", r.Err, runs.Load(), i+1)
 			}
 		}
 	})
@@ -73,37 +73,37 @@ func KeepIf(t *testing.T, serve Serve) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, runs := newShop(t, serve), atomic.Int32{}
-			s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+			s, runs := NewShop(t, serve), atomic.Int32{}
+			s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 				runs.Add(1)
 				return &orders.Receipt{}, nil
 			}
 			broken := grpcmw.KeepIf(func(grpcmw.Kept) bool { panic("at KeepIf") })
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(c.opts...), grpcmw.AnyCaller(), broken)), recovering)
-			if r := s.call("5", key, "k"); status.Code(r.err) != codes.Internal {
-				t.Errorf("got %v, want the panic", r.err)
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(c.opts...), grpcmw.AnyCaller(), broken)), recovering)
+			if r := s.Call("5", IdempotencyKey, "k"); status.Code(r.Err) != codes.Internal {
+				t.Errorf("got %v, want the panic", r.Err)
 			}
-			if r := s.call("5", key, "k"); status.Code(r.err) != c.code || r.replayed() {
-				t.Errorf("got %v, want %v", r.err, c.code)
+			if r := s.Call("5", IdempotencyKey, "k"); status.Code(r.Err) != c.code || r.Replayed() {
+				t.Errorf("got %v, want %v", r.Err, c.code)
 			}
 		})
 	}
 	t.Run("refusal inside", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
+		s := NewShop(t, serve)
 		keep := grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 			t.Errorf("got %+v, want no call", k)
 			return true
 		})
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep), s.lock()))
-		defer s.hold("order:5")()
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keep), s.Lock()))
+		defer s.Hold("order:5")()
 		for range 2 {
-			s.call("5", key, "k").refused(t, codes.Aborted, grpcmw.ReasonBusy)
+			s.Call("5", IdempotencyKey, "k").Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		}
 	})
 }
 
-// KeepMetadata are the cases of the option of that name.
+// KeepMetadata has the cases of the option of that name.
 func KeepMetadata(t *testing.T, serve Serve) {
 	binary := string([]byte{0, 0xff, '\n', 7})
 	answers := func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -123,32 +123,32 @@ func KeepMetadata(t *testing.T, serve Serve) {
 	}
 	keeps := grpcmw.KeepMetadata("location", "X-Link", "x-sum-bin", "x-cost")
 	for _, id := range []string{"reply", "error"} {
-		for name, rules := range map[string]func(s *shop) []grpcmw.Rule{
-			"one rule": func(s *shop) []grpcmw.Rule {
-				return []grpcmw.Rule{grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keeps)}
+		for name, rules := range map[string]func(s *Shop) []grpcmw.Rule{
+			"one rule": func(s *Shop) []grpcmw.Rule {
+				return []grpcmw.Rule{grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keeps)}
 			},
-			"two rules": func(s *shop) []grpcmw.Rule {
+			"two rules": func(s *Shop) []grpcmw.Rule {
 				other := func(context.Context, string, any) (string, error) { return "other", nil }
-				return []grpcmw.Rule{grpcmw.Idempotent(s.runs(), other, keeps), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keeps)}
+				return []grpcmw.Rule{grpcmw.Idempotent(s.Runs(), other, keeps), grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keeps)}
 			},
 		} {
 			t.Run(id+", "+name, func(t *testing.T) {
 				t.Parallel()
-				s := newShop(t, serve)
-				s.pay = answers
-				s.open(on(orders.Orders_Pay_FullMethodName, rules(s)...))
+				s := NewShop(t, serve)
+				s.OnPay = answers
+				s.Open(On(orders.Orders_Pay_FullMethodName, rules(s)...))
 				for i := range 2 {
-					r := s.call(id, key, "k")
-					if r.err != nil { // with which connect sends one set of headers
-						r.header = metadata.Join(r.header, r.trailer)
-						r.trailer = r.header
+					r := s.Call(id, IdempotencyKey, "k")
+					if r.Err != nil { // with which connect sends one set of headers
+						r.Header = metadata.Join(r.Header, r.Trailer)
+						r.Trailer = r.Header
 					}
 					kept := i == 1
-					if r.replayed() != kept || len(r.header.Get("x-unkept")) == 0 != kept || len(r.trailer.Get("x-unkept")) == 0 != kept {
-						t.Errorf("call %d: got %v with header %v and trailer %v", i+1, r.err, r.header, r.trailer)
+					if r.Replayed() != kept || len(r.Header.Get("x-unkept")) == 0 != kept || len(r.Trailer.Get("x-unkept")) == 0 != kept {
+						t.Errorf("call %d: got %v with header %v and trailer %v", i+1, r.Err, r.Header, r.Trailer)
 					}
 					for want, got := range map[string][]string{
-						"/orders/5": r.header.Get("location"), "a b": r.header.Get("x-link"), binary: r.header.Get("x-sum-bin"), "3": r.trailer.Get("x-cost"),
+						"/orders/5": r.Header.Get("location"), "a b": r.Header.Get("x-link"), binary: r.Header.Get("x-sum-bin"), "3": r.Trailer.Get("x-cost"),
 					} {
 						if strings.Join(got, " ") != want {
 							t.Errorf("call %d: got %q, want %q", i+1, got, want)
@@ -160,14 +160,14 @@ func KeepMetadata(t *testing.T, serve Serve) {
 	}
 	t.Run("more than is kept", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int32{}
-		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int32{}
+		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			runs.Add(1)
 			return &orders.Receipt{Text: "paid"}, grpc.SetTrailer(ctx, metadata.Pairs("x-cost", strings.Repeat("3", 64<<10)))
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keeps)))
-		s.call("5", key, "k").is(t, "paid")
-		s.call("5", key, "k").refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keeps)))
+		s.Call("5", IdempotencyKey, "k").Is(t, "paid")
+		s.Call("5", IdempotencyKey, "k").Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
 		if runs.Load() != 1 {
 			t.Errorf("got %d runs, want 1", runs.Load())
 		}

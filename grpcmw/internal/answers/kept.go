@@ -18,12 +18,12 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Kept are the cases of what is kept without an option.
+// Kept has the cases of responses that are stored without an option.
 func Kept(t *testing.T, serve Serve) {
-	t.Run("an error that would be the same again is kept with its details, others run again", func(t *testing.T) {
+	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int64{}
-		s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int64{}
+		s.OnPay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 			attempt, _ := once.AttemptFromContext(ctx)
 			st, err := status.New(codes.Code(o.GetI32()), fmt.Sprintf("run %d", attempt)).
 				WithDetails(&errdetails.PreconditionFailure{Violations: []*errdetails.PreconditionFailure_Violation{{Subject: "card"}}})
@@ -33,69 +33,69 @@ func Kept(t *testing.T, serve Serve) {
 			runs.Add(1)
 			return nil, st.Err()
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		kept := []codes.Code{codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange}
 		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 			runs.Store(0)
-			var first, second reply
-			for _, r := range []*reply{&first, &second} {
-				*r = ask(t.Context(), s.client.Pay, &orders.Order{I32: int32(code)}, key, code.String())
+			var first, second Reply
+			for _, r := range []*Reply{&first, &second} {
+				*r = ask(t.Context(), s.Client.Pay, &orders.Order{I32: int32(code)}, IdempotencyKey, code.String())
 			}
-			a, b := status.Convert(first.err), status.Convert(second.err)
+			a, b := status.Convert(first.Err), status.Convert(second.Err)
 			want, text := int64(2), "run 2"
 			for _, k := range kept {
 				if k == code {
 					want, text = 1, "run 1"
 				}
 			}
-			if a.Code() != code || b.Code() != code || runs.Load() != want || b.Message() != text || len(b.Details()) != 1 || second.replayed() != (want == 1) {
-				t.Errorf("%v: %d runs, got %v, then %v %v %v; want %d runs", code, runs.Load(), a, b, b.Details(), second.trailer, want)
+			if a.Code() != code || b.Code() != code || runs.Load() != want || b.Message() != text || len(b.Details()) != 1 || second.Replayed() != (want == 1) {
+				t.Errorf("%v: %d runs, got %v, then %v %v %v; want %d runs", code, runs.Load(), a, b, b.Details(), second.Trailer, want)
 			}
-			if want == 1 && (!proto.Equal(a.Proto(), b.Proto()) || len(second.header) != 0) {
-				t.Errorf("%v: got %v with %v, want %v without a header", code, b, second.header, a)
+			if want == 1 && (!proto.Equal(a.Proto(), b.Proto()) || len(second.Header) != 0) {
+				t.Errorf("%v: got %v with %v, want %v without a header", code, b, second.Header, a)
 			}
 		}
 	})
 
-	t.Run("a handler's nil is an empty reply, another time too", func(t *testing.T) {
+	t.Run("nil reply", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int64{}
-		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, nil }
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
+		s, runs := NewShop(t, serve), atomic.Int64{}
+		s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, nil }
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		for i := range 2 {
-			if r := s.call("5", key, "k"); r.err != nil || runs.Load() != 1 || r.replayed() != (i == 1) {
-				t.Errorf("got %v after %d runs, %v", r.err, runs.Load(), r.trailer)
+			if r := s.Call("5", IdempotencyKey, "k"); r.Err != nil || runs.Load() != 1 || r.Replayed() != (i == 1) {
+				t.Errorf("got %v after %d runs, %v", r.Err, runs.Load(), r.Trailer)
 			}
 		}
 	})
 
-	t.Run("an error whose message is not valid UTF-8 is given again as it was sent", func(t *testing.T) {
+	t.Run("error with invalid UTF-8", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
-		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+		s := NewShop(t, serve)
+		s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			return nil, status.Error(codes.NotFound, "no \xff\xfe here")
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
-		first, second := s.call("5", key, "k"), s.call("5", key, "k")
-		if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != codes.NotFound || a.String() != b.String() || !second.replayed() {
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
+		first, second := s.Call("5", IdempotencyKey, "k"), s.Call("5", IdempotencyKey, "k")
+		if a, b := status.Convert(first.Err), status.Convert(second.Err); a.Code() != codes.NotFound || a.String() != b.String() || !second.Replayed() {
 			t.Errorf("got %v, then %v", a, b)
 		}
 	})
 
-	t.Run("KeepIf is asked about errors of any kind, as they are sent", func(t *testing.T) {
+	t.Run("KeepIf sees errors as sent", func(t *testing.T) {
 		t.Parallel()
 		for want, failure := range map[codes.Code]error{
 			codes.Unknown:          errors.New("ledger: out of sync"),
 			codes.DeadlineExceeded: fmt.Errorf("bank: %w", context.DeadlineExceeded),
 		} {
-			s, runs, asked := newShop(t, serve), atomic.Int64{}, atomic.Int64{}
-			s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, failure }
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(func(k grpcmw.Kept) bool {
+			s, runs, asked := NewShop(t, serve), atomic.Int64{}, atomic.Int64{}
+			s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) { runs.Add(1); return nil, failure }
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 				asked.Store(int64(k.Status.Code()))
 				return true
 			}))))
-			first, second := s.call("5", key, "k"), s.call("5", key, "k")
-			if a, b := status.Convert(first.err), status.Convert(second.err); a.Code() != want || a.String() != b.String() || !second.replayed() {
+			first, second := s.Call("5", IdempotencyKey, "k"), s.Call("5", IdempotencyKey, "k")
+			if a, b := status.Convert(first.Err), status.Convert(second.Err); a.Code() != want || a.String() != b.String() || !second.Replayed() {
 				t.Errorf("got %v, then %v", a, b)
 			}
 			if runs.Load() != 1 || asked.Load() != int64(want) {
@@ -104,11 +104,11 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a handler that stopped because its call was over is not for KeepIf", func(t *testing.T) {
+	t.Run("stopped handler is not for KeepIf", func(t *testing.T) {
 		t.Parallel()
 		for _, atMostOnce := range []bool{false, true} {
-			s, runs, began, stopped := newShop(t, serve), atomic.Int64{}, make(chan struct{}), make(chan struct{})
-			s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+			s, runs, began, stopped := NewShop(t, serve), atomic.Int64{}, make(chan struct{}), make(chan struct{})
+			s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) > 1 {
 					return &orders.Receipt{}, nil
 				}
@@ -121,52 +121,52 @@ func Kept(t *testing.T, serve Serve) {
 			if atMostOnce {
 				opts = append(opts, once.AtMostOnce())
 			}
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller(), grpcmw.KeepIf(func(grpcmw.Kept) bool { return true }))))
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller(), grpcmw.KeepIf(func(grpcmw.Kept) bool { return true }))))
 			ctx, leave := context.WithCancel(t.Context())
 			go func() { <-began; leave() }()
-			ask(ctx, s.client.Pay, &orders.Order{Id: "5"}, key, "k")
+			ask(ctx, s.Client.Pay, &orders.Order{Id: "5"}, IdempotencyKey, "k")
 			<-stopped
-			var r reply
-			eventually(t, "it is settled", func() bool {
-				r = s.call("5", key, "k")
-				return status.Code(r.err) != codes.Aborted
+			var r Reply
+			Eventually(t, "it is settled", func() bool {
+				r = s.Call("5", IdempotencyKey, "k")
+				return status.Code(r.Err) != codes.Aborted
 			})
 			if atMostOnce {
-				r.refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
-			} else if r.err != nil || r.replayed() || runs.Load() != 2 {
-				t.Errorf("got %v, replayed %v, after %d runs", r.err, r.replayed(), runs.Load())
+				r.Refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
+			} else if r.Err != nil || r.Replayed() || runs.Load() != 2 {
+				t.Errorf("got %v, replayed %v, after %d runs", r.Err, r.Replayed(), runs.Load())
 			}
 		}
 	})
 
-	t.Run("Keep replaces what is kept", func(t *testing.T) {
+	t.Run("KeepIf replaces the default", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int64{}
-		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int64{}
+		s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			return nil, status.Errorf(codes.Internal, "run %d", runs.Add(1))
 		}
 		keep := grpcmw.KeepIf(func(k grpcmw.Kept) bool { return k.Status.Code() == codes.Internal })
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), keep)))
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), keep)))
 		for range 2 {
-			if r := s.call("5", key, "k"); status.Convert(r.err).Message() != "run 1" {
-				t.Errorf("got %v", r.err)
+			if r := s.Call("5", IdempotencyKey, "k"); status.Convert(r.Err).Message() != "run 1" {
+				t.Errorf("got %v", r.Err)
 			}
 		}
 	})
 
-	t.Run("an answer over the limit is given once, and never run again", func(t *testing.T) {
+	t.Run("response over the limit", func(t *testing.T) {
 		t.Parallel()
-		s, runs := newShop(t, serve), atomic.Int64{}
-		s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+		s, runs := NewShop(t, serve), atomic.Int64{}
+		s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 			runs.Add(1)
 			return &orders.Receipt{Text: "large", Blob: make([]byte, 1000)}, nil
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(1000))))
-		s.call("5", key, "k").is(t, "large")
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.AnswerLimit(1000))))
+		s.Call("5", IdempotencyKey, "k").Is(t, "large")
 		for range 2 {
-			r := s.call("5", key, "k")
-			r.refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
-			if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
+			r := s.Call("5", IdempotencyKey, "k")
+			r.Refused(t, codes.FailedPrecondition, grpcmw.ReasonUnreplayable)
+			if got := r.Trailer.Get(Pushback); len(got) != 1 || got[0] != "-1" {
 				t.Errorf("the trailer is %v", got)
 			}
 		}
@@ -175,12 +175,12 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("a call that timed out in the handler is run again, or never with AtMostOnce", func(t *testing.T) { // hazard 59
+	t.Run("handler times out", func(t *testing.T) { // hazard 59
 		t.Parallel()
 		for strict, reason := range map[bool]string{false: "", true: grpcmw.ReasonIndeterminate} {
 			for _, failure := range []error{status.Error(codes.DeadlineExceeded, "the bank"), context.DeadlineExceeded, fmt.Errorf("bank: %w", context.Canceled)} {
-				s, runs := newShop(t, serve), atomic.Int64{}
-				s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+				s, runs := NewShop(t, serve), atomic.Int64{}
+				s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 					if attempt, _ := once.AttemptFromContext(ctx); int64(attempt) != runs.Add(1) {
 						t.Errorf("attempt %d is run %d", attempt, runs.Load())
 					}
@@ -193,24 +193,24 @@ func Kept(t *testing.T, serve Serve) {
 				if strict {
 					opts = append(opts, once.AtMostOnce())
 				}
-				s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())))
-				if r := s.call("5", key, "k"); r.err == nil || len(r.trailer.Get(pushback)) != 0 || status.Convert(r.err).Message() == "" {
+				s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())))
+				if r := s.Call("5", IdempotencyKey, "k"); r.Err == nil || len(r.Trailer.Get(Pushback)) != 0 || status.Convert(r.Err).Message() == "" {
 					t.Errorf("got %v", r)
 				}
-				if r := s.call("5", key, "k"); strict {
-					r.refused(t, codes.FailedPrecondition, reason)
+				if r := s.Call("5", IdempotencyKey, "k"); strict {
+					r.Refused(t, codes.FailedPrecondition, reason)
 				} else {
-					r.is(t, "second")
+					r.Is(t, "second")
 				}
 			}
 		}
 	})
 
-	t.Run("after a panic the call runs again, and never with AtMostOnce", func(t *testing.T) { // hazard 50
+	t.Run("panic", func(t *testing.T) { // hazard 50
 		t.Parallel()
 		for _, strict := range []bool{false, true} {
-			s, runs := newShop(t, serve), atomic.Int64{}
-			s.pay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
+			s, runs := NewShop(t, serve), atomic.Int64{}
+			s.OnPay = func(context.Context, *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) == 1 {
 					panic("card reader on fire")
 				}
@@ -220,40 +220,40 @@ func Kept(t *testing.T, serve Serve) {
 			if strict {
 				opts = append(opts, once.AtMostOnce())
 			}
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(opts...), grpcmw.AnyCaller())), recovering)
-			if r := s.call("5", key, "k"); status.Code(r.err) != codes.Internal {
-				t.Errorf("got %v", r.err)
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())), recovering)
+			if r := s.Call("5", IdempotencyKey, "k"); status.Code(r.Err) != codes.Internal {
+				t.Errorf("got %v", r.Err)
 			}
-			if r := s.call("5", key, "k"); strict {
-				r.refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
+			if r := s.Call("5", IdempotencyKey, "k"); strict {
+				r.Refused(t, codes.FailedPrecondition, grpcmw.ReasonIndeterminate)
 			} else {
-				r.is(t, "second")
+				r.Is(t, "second")
 			}
 		}
 	})
 
-	t.Run("a client that goes away does not end a detached handler", func(t *testing.T) {
+	t.Run("detached handler, client leaves", func(t *testing.T) {
 		t.Parallel()
-		s, inside, finish := newShop(t, serve), make(chan struct{}, 2), make(chan struct{})
-		s.pay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
+		s, inside, finish := NewShop(t, serve), make(chan struct{}, 2), make(chan struct{})
+		s.OnPay = func(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 			inside <- struct{}{}
 			<-finish
-			if md, _ := metadata.FromIncomingContext(ctx); ctx.Err() != nil || len(md.Get(key)) != 1 {
+			if md, _ := metadata.FromIncomingContext(ctx); ctx.Err() != nil || len(md.Get(IdempotencyKey)) != 1 {
 				t.Errorf("the context is %v, with %v", ctx.Err(), md)
 			}
 			return &orders.Receipt{Text: "done"}, nil
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller(), grpcmw.Detached())))
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), grpcmw.Detached())))
 		ctx, leave := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
-		go func() { gone <- ask(ctx, s.client.Pay, &orders.Order{Id: "5"}, key, "k").err }()
-		within(t, "the handler runs", inside)
+		go func() { gone <- ask(ctx, s.Client.Pay, &orders.Order{Id: "5"}, IdempotencyKey, "k").Err }()
+		Within(t, "the handler runs", inside)
 		leave()
-		within(t, "the client has left", gone)
-		s.call("5", key, "k").refused(t, codes.Aborted, grpcmw.ReasonInProgress)
+		Within(t, "the client has left", gone)
+		s.Call("5", IdempotencyKey, "k").Refused(t, codes.Aborted, grpcmw.ReasonInProgress)
 		close(finish)
-		eventually(t, "the answer is there", func() bool { return s.call("5", key, "k").err == nil })
-		if s.call("5", key, "k").is(t, "done"); len(inside) != 0 {
+		Eventually(t, "the answer is there", func() bool { return s.Call("5", IdempotencyKey, "k").Err == nil })
+		if s.Call("5", IdempotencyKey, "k").Is(t, "done"); len(inside) != 0 {
 			t.Error("it ran again")
 		}
 	})

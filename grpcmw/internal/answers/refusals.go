@@ -18,43 +18,43 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Refusals are the cases of calls that may not run.
+// Refusals has the cases of calls that may not run.
 func Refusals(t *testing.T, serve Serve) {
-	t.Run("a busy lock is ABORTED, with a spread hint of a second at most in detail and trailer", func(t *testing.T) {
+	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock()))
+		s := NewShop(t, serve)
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock()))
 		for hint, most := range map[time.Duration]time.Duration{
 			0: time.Second, time.Nanosecond: 4 * time.Millisecond, 300 * time.Millisecond: 300 * time.Millisecond, time.Hour: time.Second,
 		} {
-			s.storeFails(&core.BusyError{RetryAfter: hint})
+			s.StoreFails(&core.BusyError{RetryAfter: hint})
 			seen := map[string]bool{}
 			for range 20 {
-				r := s.call("secret-5")
-				info := r.refused(t, codes.Aborted, grpcmw.ReasonBusy)
-				_, pause := refusal(t, r.err, codes.Aborted, grpcmw.ReasonBusy)
+				r := s.Call("secret-5")
+				info := r.Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+				_, pause := RefusalOf(t, r.Err, codes.Aborted, grpcmw.ReasonBusy)
 				if info.GetMetadata()["lock"] != "order" || info.GetMetadata()["method"] != orders.Orders_Pay_FullMethodName {
 					t.Errorf("got %v", info)
 				}
-				values := r.trailer.Get(pushback)
+				values := r.Trailer.Get(Pushback)
 				if len(values) != 1 {
-					t.Fatalf("the trailer is %v", r.trailer)
+					t.Fatalf("the trailer is %v", r.Trailer)
 				}
 				ms, err := strconv.ParseInt(values[0], 10, 64)
-				told := time.Duration(ms) * time.Millisecond
-				if err != nil || pause < most/4 || pause > most || told < pause || told > pause+time.Millisecond {
-					t.Errorf("hint %v: told to wait %v and %q, want %v to %v", hint, pause, values[0], most/4, most)
+				hinted := time.Duration(ms) * time.Millisecond
+				if err != nil || pause < most/4 || pause > most || hinted < pause || hinted > pause+time.Millisecond {
+					t.Errorf("hint %v: got the pauses %v and %q, want %v to %v", hint, pause, values[0], most/4, most)
 				}
 				seen[values[0]] = true
 			}
 			if most > 100*time.Millisecond && len(seen) < 5 {
-				t.Errorf("hint %v: all were told the same: %v", hint, seen)
+				t.Errorf("hint %v: all got the same pause: %v", hint, seen)
 			}
 		}
 	})
 
-	t.Run("a key that is missing or bad is INVALID_ARGUMENT, for good", func(t *testing.T) {
+	t.Run("bad key is INVALID_ARGUMENT", func(t *testing.T) {
 		t.Parallel()
 		own := func(context.Context, string, any) (string, error) {
 			return "", fmt.Errorf("no such shop: %w", core.ErrInvalid)
@@ -63,16 +63,16 @@ func Refusals(t *testing.T, serve Serve) {
 			key         grpcmw.KeyFunc
 			field, says string
 		}{{grpcmw.Field("coupon"), "coupon", "is missing"}, {own, "", "no key that can be used"}} {
-			s := newShop(t, serve)
-			s.pay = mustNotRun(t)
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", c.key)))
-			r := s.call("5")
-			r.refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
-			if got := r.trailer.Get(pushback); len(got) != 1 || got[0] != "-1" {
+			s := NewShop(t, serve)
+			s.OnPay = MustNotRun(t)
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "order", c.key)))
+			r := s.Call("5")
+			r.Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
+			if got := r.Trailer.Get(Pushback); len(got) != 1 || got[0] != "-1" {
 				t.Errorf("the trailer is %v", got)
 			}
 			bad := &errdetails.BadRequest{}
-			for _, d := range status.Convert(r.err).Details() {
+			for _, d := range status.Convert(r.Err).Details() {
 				if b, ok := d.(*errdetails.BadRequest); ok {
 					bad = b
 				}
@@ -80,107 +80,107 @@ func Refusals(t *testing.T, serve Serve) {
 			if v := bad.GetFieldViolations(); len(v) != 1 || v[0].GetField() != c.field || !strings.Contains(v[0].GetDescription(), c.says) {
 				t.Errorf("got %v", bad)
 			}
-			if s.store.attempts.Load() != 0 {
+			if s.Store.Attempts.Load() != 0 {
 				t.Error("the store was asked")
 			}
 		}
 	})
 
-	t.Run("a store that is down is UNAVAILABLE with a hint, and so is a closed locker", func(t *testing.T) {
+	t.Run("store down is UNAVAILABLE", func(t *testing.T) {
 		t.Parallel()
-		s, seen := newShop(t, serve), &reasons{}
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock()), seen.watch)
+		s, seen := NewShop(t, serve), &Reasons{}
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock()), seen.Watch)
 		down := fmt.Errorf("dial 10.0.0.7: %w", core.ErrUnavailable)
-		s.storeFails(down)
-		r := s.call("secret-42")
-		r.refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
-		if len(r.trailer.Get(pushback)) != 1 || strings.Contains(r.err.Error(), "10.0.0.7") {
-			t.Errorf("got %v, %v", r.err, r.trailer)
+		s.StoreFails(down)
+		r := s.Call("secret-42")
+		r.Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		if len(r.Trailer.Get(Pushback)) != 1 || strings.Contains(r.Err.Error(), "10.0.0.7") {
+			t.Errorf("got %v, %v", r.Err, r.Trailer)
 		}
-		if !errors.Is(seen.last(), down) {
-			t.Errorf("an outer interceptor sees %v", seen.last())
+		if !errors.Is(seen.Last(), down) {
+			t.Errorf("an outer interceptor sees %v", seen.Last())
 		}
-		if err := s.locker.Close(t.Context()); err != nil {
+		if err := s.Locker.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
-		if !errors.Is(seen.last(), core.ErrClosed) {
-			t.Errorf("an outer interceptor sees %v", seen.last())
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		if !errors.Is(seen.Last(), core.ErrClosed) {
+			t.Errorf("an outer interceptor sees %v", seen.Last())
 		}
 	})
 
-	t.Run("a store that cannot serve such a lock is INTERNAL", func(t *testing.T) {
+	t.Run("unsupported lock is INTERNAL", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Shared()))))
-		s.storeFails(core.ErrUnsupported)
-		r := s.call("5")
-		if r.refused(t, codes.Internal, grpcmw.ReasonFailed); len(r.trailer.Get(pushback)) != 0 {
-			t.Errorf("the trailer is %v", r.trailer)
+		s := NewShop(t, serve)
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Shared()))))
+		s.StoreFails(core.ErrUnsupported)
+		r := s.Call("5")
+		if r.Refused(t, codes.Internal, grpcmw.ReasonFailed); len(r.Trailer.Get(Pushback)) != 0 {
+			t.Errorf("the trailer is %v", r.Trailer)
 		}
 	})
 
-	t.Run("a call that is over while it waits ends as its context did, and does not run", func(t *testing.T) {
+	t.Run("call times out while waiting", func(t *testing.T) {
 		t.Parallel()
-		s, seen := newShop(t, serve), &reasons{}
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(time.Hour)))), seen.watch)
-		s.hold("order:5")
+		s, seen := NewShop(t, serve), &Reasons{}
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Wait(time.Hour)))), seen.Watch)
+		s.Hold("order:5")
 		// On a busy machine a deadline can pass before the call is at the server.
-		for limit := 50 * time.Millisecond; seen.last() == nil && limit < time.Minute; limit *= 2 {
+		for limit := 50 * time.Millisecond; seen.Last() == nil && limit < time.Minute; limit *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			if r := ask(ctx, s.client.Pay, &orders.Order{Id: "5"}); status.Code(r.err) != codes.DeadlineExceeded {
-				t.Errorf("the client got %v", r.err)
+			if r := ask(ctx, s.Client.Pay, &orders.Order{Id: "5"}); status.Code(r.Err) != codes.DeadlineExceeded {
+				t.Errorf("the client got %v", r.Err)
 			}
-			for end := time.Now().Add(limit); seen.last() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(limit); seen.Last() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			}
 		}
 		code := codes.DeadlineExceeded
-		if status.Code(seen.last()) == codes.Canceled { // the client's cancellation can come before the server's own timer
+		if status.Code(seen.Last()) == codes.Canceled { // the client's cancellation can come before the server's own timer
 			code = codes.Canceled
 		}
-		refusal(t, seen.last(), code, grpcmw.ReasonTimeout)
+		RefusalOf(t, seen.Last(), code, grpcmw.ReasonTimeout)
 	})
 
-	t.Run("a call that its client leaves while it waits ends as its context did, and does not run", func(t *testing.T) {
+	t.Run("client leaves while waiting", func(t *testing.T) {
 		t.Parallel()
-		s, seen := newShop(t, serve), &reasons{}
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock(grpcmw.Acquire(core.Wait(time.Hour)))), seen.watch)
-		s.hold("order:5")
-		before := s.store.attempts.Load()
+		s, seen := NewShop(t, serve), &Reasons{}
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Wait(time.Hour)))), seen.Watch)
+		s.Hold("order:5")
+		before := s.Store.Attempts.Load()
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		go func() {
-			eventually(t, "the call waits", func() bool { return s.store.attempts.Load() > before+1 })
+			Eventually(t, "the call waits", func() bool { return s.Store.Attempts.Load() > before+1 })
 			leave()
 		}()
-		if r := ask(ctx, s.client.Pay, &orders.Order{Id: "5"}); status.Code(r.err) != codes.Canceled {
-			t.Errorf("the client got %v", r.err)
+		if r := ask(ctx, s.Client.Pay, &orders.Order{Id: "5"}); status.Code(r.Err) != codes.Canceled {
+			t.Errorf("the client got %v", r.Err)
 		}
-		eventually(t, "the call has ended", func() bool { return seen.last() != nil })
-		refusal(t, seen.last(), codes.Canceled, grpcmw.ReasonTimeout)
+		Eventually(t, "the call has returned", func() bool { return seen.Last() != nil })
+		RefusalOf(t, seen.Last(), codes.Canceled, grpcmw.ReasonTimeout)
 	})
 
-	t.Run("a rule that waits while the lease around it is lost is UNAVAILABLE", func(t *testing.T) {
+	t.Run("outer lease lost while waiting", func(t *testing.T) {
 		t.Parallel()
-		s, gone := newShop(t, serve), core.ErrLost
-		s.store.extend.Store(&gone)
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName,
-			grpcmw.Lock(s.locker, "tenant", grpcmw.Field("id"), grpcmw.Acquire(core.TTL(300*time.Millisecond))),
-			s.lock(grpcmw.Acquire(core.Wait(time.Hour)))))
-		s.hold("order:5")
-		s.call("5").refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
+		s, gone := NewShop(t, serve), core.ErrLost
+		s.Store.ExtendFails.Store(&gone)
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName,
+			grpcmw.Lock(s.Locker, "tenant", grpcmw.Field("id"), grpcmw.Acquire(core.TTL(300*time.Millisecond))),
+			s.Lock(grpcmw.Acquire(core.Wait(time.Hour)))))
+		s.Hold("order:5")
+		s.Call("5").Refused(t, codes.Unavailable, grpcmw.ReasonUnavailable)
 	})
 
-	t.Run("an error of a KeyFunc is INTERNAL and not shown, unless it is ErrInvalid or a status", func(t *testing.T) {
+	t.Run("error of a KeyFunc", func(t *testing.T) {
 		t.Parallel()
-		s, seen := newShop(t, serve), &reasons{}
-		s.pay = mustNotRun(t)
+		s, seen := NewShop(t, serve), &Reasons{}
+		s.OnPay = MustNotRun(t)
 		session := errors.New("no session of alice@example.com")
 		custom := func(_ context.Context, _ string, req any) (string, error) {
 			switch req.(*orders.Order).GetId() {
@@ -193,7 +193,7 @@ func Refusals(t *testing.T, serve Serve) {
 			}
 			return "", session
 		}
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", custom)), seen.watch)
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "order", custom)), seen.Watch)
 		for id, c := range map[string]struct {
 			code   codes.Code
 			reason string
@@ -203,37 +203,37 @@ func Refusals(t *testing.T, serve Serve) {
 			"":    {codes.InvalidArgument, grpcmw.ReasonKeyInvalid, core.ErrInvalid},
 			"x":   {codes.Internal, grpcmw.ReasonFailed, session},
 		} {
-			r := s.call(id)
-			r.refused(t, c.code, c.reason)
-			if strings.Contains(r.err.Error(), "alice") || !errors.Is(seen.last(), c.is) {
-				t.Errorf("%q: the client got %v, an interceptor %v", id, r.err, seen.last())
+			r := s.Call(id)
+			r.Refused(t, c.code, c.reason)
+			if strings.Contains(r.Err.Error(), "alice") || !errors.Is(seen.Last(), c.is) {
+				t.Errorf("%q: the client got %v, an interceptor %v", id, r.Err, seen.Last())
 			}
 		}
-		if r := s.call("who"); status.Code(r.err) != codes.Unauthenticated || status.Convert(r.err).Message() != "log in first" || len(status.Convert(r.err).Details()) != 0 {
-			t.Errorf("got %v", r.err)
+		if r := s.Call("who"); status.Code(r.Err) != codes.Unauthenticated || status.Convert(r.Err).Message() != "log in first" || len(status.Convert(r.Err).Details()) != 0 {
+			t.Errorf("got %v", r.Err)
 		}
 	})
 
-	t.Run("a path that is wrong is INTERNAL, and says so", func(t *testing.T) {
+	t.Run("wrong path is INTERNAL", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
-		s.pay = mustNotRun(t)
-		s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.locker, "order", grpcmw.Field("idd"))))
-		r := s.call("5")
-		r.refused(t, codes.Internal, grpcmw.ReasonFailed)
-		if !strings.Contains(r.err.Error(), "idd is no field of lockkit.grpcmw.test.Order") {
-			t.Errorf("got %v", r.err)
+		s := NewShop(t, serve)
+		s.OnPay = MustNotRun(t)
+		s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Lock(s.Locker, "order", grpcmw.Field("idd"))))
+		r := s.Call("5")
+		r.Refused(t, codes.Internal, grpcmw.ReasonFailed)
+		if !strings.Contains(r.Err.Error(), "idd is no field of lockkit.grpcmw.test.Order") {
+			t.Errorf("got %v", r.Err)
 		}
 	})
 
-	t.Run("no answer has the key in it", func(t *testing.T) {
+	t.Run("no response contains the key", func(t *testing.T) {
 		t.Parallel()
-		s := newShop(t, serve)
-		s.open(on(orders.Orders_Pay_FullMethodName, s.lock()))
-		s.hold("order:secret-77")
+		s := NewShop(t, serve)
+		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock()))
+		s.Hold("order:secret-77")
 		for _, id := range []string{"secret-77", "secret-77\x00", "secret-77" + strings.Repeat("x", 600)} {
-			if r := s.call(id); r.err == nil || strings.Contains(fmt.Sprint(status.Convert(r.err).Proto(), r.header, r.trailer), "secret") {
-				t.Errorf("got %v", r.err)
+			if r := s.Call(id); r.Err == nil || strings.Contains(fmt.Sprint(status.Convert(r.Err).Proto(), r.Header, r.Trailer), "secret") {
+				t.Errorf("got %v", r.Err)
 			}
 		}
 	})

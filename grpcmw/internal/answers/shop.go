@@ -1,9 +1,10 @@
-// Package answers is the suite of what callers are answered, for grpcmw and the adapters
-// that apply its rules on other servers.
+// Package answers is the suite of the answers to callers, for grpcmw and the adapters that apply
+// its rules on other servers. Its Shop is the service of the tests of grpcmw too.
 package answers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,12 +26,12 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Serve serves h behind rules and the interceptors outside of them until the test is done,
-// and returns a client of it, whose unary methods the suite calls. Handlers set metadata by
-// grpc.SetHeader and grpc.SetTrailer, and return errors with the status of grpc-go.
+// Serve serves h with rules and outer interceptors until the test is done, and returns a client of
+// it, whose unary methods the suite calls. Handlers set metadata by grpc.SetHeader and
+// grpc.SetTrailer, and return errors with the status of grpc-go.
 type Serve func(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...Outer) orders.OrdersClient
 
-// Outer is an interceptor outside of the rules.
+// Outer is an outer interceptor.
 type Outer func(ctx context.Context, next func(context.Context) (any, error)) (any, error)
 
 // Run runs the whole suite.
@@ -43,130 +44,179 @@ func Run(t *testing.T, serve Serve) {
 	}
 }
 
-// key is where calls have their idempotency key, and pushback is the trailer that says when
-// to try again.
+// The names of the metadata with a call's idempotency key, and of the trailer with the pause before
+// the next try.
 const (
-	key      = "idempotency-key"
-	pushback = "grpc-retry-pushback-ms"
+	IdempotencyKey = "idempotency-key"
+	Pushback       = "grpc-retry-pushback-ms"
 )
 
-// soon is a deadline for what should not take long, on a busy machine.
-const soon = 20 * time.Second
+// Soon is a deadline for what should not take long, on a busy machine.
+const Soon = 20 * time.Second
 
-// shop is a service with its own locker and store.
-type shop struct {
+// Handlers is a service whose methods a test can set.
+type Handlers struct {
 	orders.UnimplementedOrdersServer
-	t                 *testing.T
-	serve             Serve
-	store             *stub
-	locker            *core.Locker
-	client            orders.OrdersClient
-	pay, refund, show func(context.Context, *orders.Order) (*orders.Receipt, error)
+	OnPay, OnRefund, OnShow func(context.Context, *orders.Order) (*orders.Receipt, error)
+
+	OnWatch  func(*orders.Order, grpc.ServerStreamingServer[orders.Receipt]) error
+	OnUpload func(grpc.ClientStreamingServer[orders.Order, orders.Receipt]) error
+	OnChat   func(grpc.BidiStreamingServer[orders.Order, orders.Receipt]) error
 }
 
-func (s *shop) Pay(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
-	return s.pay(ctx, o)
+// Pay calls OnPay.
+func (h *Handlers) Pay(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+	return h.OnPay(ctx, o)
 }
 
-func (s *shop) Refund(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
-	return s.refund(ctx, o)
+// Refund calls OnRefund.
+func (h *Handlers) Refund(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+	return h.OnRefund(ctx, o)
 }
 
-func (s *shop) Show(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
-	return s.show(ctx, o)
+// Show calls OnShow.
+func (h *Handlers) Show(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+	return h.OnShow(ctx, o)
 }
 
-// newShop is a shop in memory whose methods answer with the key of their lease.
-func newShop(t *testing.T, serve Serve) *shop {
+// Watch calls OnWatch.
+func (h *Handlers) Watch(o *orders.Order, s grpc.ServerStreamingServer[orders.Receipt]) error {
+	return h.OnWatch(o, s)
+}
+
+// Upload calls OnUpload.
+func (h *Handlers) Upload(s grpc.ClientStreamingServer[orders.Order, orders.Receipt]) error {
+	return h.OnUpload(s)
+}
+
+// Chat calls OnChat.
+func (h *Handlers) Chat(s grpc.BidiStreamingServer[orders.Order, orders.Receipt]) error {
+	return h.OnChat(s)
+}
+
+// Shop is a service with its own locker and store.
+type Shop struct {
+	Handlers
+	T      *testing.T
+	Store  *Stub // nil of a shop on a store of the test's
+	Locker *core.Locker
+	Client orders.OrdersClient // set by Open
+
+	serve Serve // nil of a shop that a test serves itself
+}
+
+// NewShop returns a shop in memory, whose methods answer with the key of their lease. A test that
+// serves the shop itself passes a nil serve, and does not call Open.
+func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	t.Helper()
-	s := &shop{t: t, serve: serve, store: &stub{Store: memstore.New()}, pay: ok, refund: ok, show: ok}
-	return s.lockIn(s.store)
+	stub := &Stub{Store: memstore.New()}
+	s := NewShopOn(t, stub, opts...)
+	s.Store, s.serve = stub, serve
+	return s
 }
 
-func (s *shop) lockIn(store core.Store) *shop {
-	s.t.Helper()
-	locker, err := core.New(store)
+// NewShopOn returns a shop on a store of the test's.
+func NewShopOn(t *testing.T, store core.Store, opts ...core.Option) *Shop {
+	t.Helper()
+	return (&Shop{T: t, Handlers: Handlers{OnPay: OK, OnRefund: OK, OnShow: OK}}).LockIn(store, opts...)
+}
+
+// LockIn gives the shop a Locker on store.
+func (s *Shop) LockIn(store core.Store, opts ...core.Option) *Shop {
+	s.T.Helper()
+	locker, err := core.New(store, opts...)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	s.locker = locker
-	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
+	s.Locker = locker
+	s.T.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Soon)
 		defer cancel()
 		if err := locker.Close(ctx); err != nil {
-			s.t.Error(err)
+			s.T.Error(err)
 		}
 	})
 	return s
 }
 
-// lock is a Lock on the field id.
-func (s *shop) lock(opts ...grpcmw.Option) grpcmw.Rule {
-	return grpcmw.Lock(s.locker, "order", grpcmw.Field("id"), opts...)
+// Lock returns a Lock on the field id.
+func (s *Shop) Lock(opts ...grpcmw.Option) grpcmw.Rule {
+	return grpcmw.Lock(s.Locker, "order", grpcmw.Field("id"), opts...)
 }
 
-// runs is a Once in the shop's store.
-func (s *shop) runs(opts ...once.Option) *once.Once {
-	s.t.Helper()
-	o, err := once.New(s.locker, opts...)
+// Runs returns a Once in the shop's store.
+func (s *Shop) Runs(opts ...once.Option) *once.Once {
+	s.T.Helper()
+	o, err := once.New(s.Locker, opts...)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	if s.store != nil {
-		s.store.attempts.Store(0) // it has asked whether records are kept
+	if s.Store != nil {
+		s.Store.Attempts.Store(0) // it has asked whether records are kept
 	}
 	return o
 }
 
-// on is Rules with one method.
-func on(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
+// On returns Rules with one method.
+func On(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
 
-// open begins to serve.
-func (s *shop) open(rules grpcmw.Rules, outer ...Outer) {
-	s.t.Helper()
-	s.client = s.serve(s.t, s, rules, outer...)
+// Open begins to serve.
+func (s *Shop) Open(rules grpcmw.Rules, outer ...Outer) {
+	s.T.Helper()
+	s.Client = s.serve(s.T, s, rules, outer...)
 }
 
-// reply is an answer with all that came with it.
-type reply struct {
+// Reply is an answer with its metadata.
+type Reply struct {
 	*orders.Receipt
-	err             error
-	header, trailer metadata.MD
+	Err             error
+	Header, Trailer metadata.MD
 }
 
-// call calls Pay; md are pairs.
-func (s *shop) call(id string, md ...string) reply {
-	s.t.Helper()
-	return ask(s.t.Context(), s.client.Pay, &orders.Order{Id: id}, md...)
+// Call calls Pay; md are pairs.
+func (s *Shop) Call(id string, md ...string) Reply {
+	s.T.Helper()
+	if s.serve == nil { // by grpc-go, and any header shows that headers were sent
+		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
+	}
+	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 }
 
-type unary func(context.Context, *orders.Order, ...grpc.CallOption) (*orders.Receipt, error)
+// Unary is a unary method of a client.
+type Unary func(context.Context, *orders.Order, ...grpc.CallOption) (*orders.Receipt, error)
 
 // ofTheConnection is metadata that servers add to each response.
 var ofTheConnection = []string{"accept-encoding", "content-encoding", "content-length", "content-type", "date", "grpc-accept-encoding", "trailer", "vary"}
 
-func ask(ctx context.Context, method unary, o *orders.Order, md ...string) (r reply) {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, md...), soon)
+// Ask calls method; md are pairs.
+func Ask(ctx context.Context, method Unary, o *orders.Order, md ...string) (r Reply) {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, md...), Soon)
 	defer cancel()
-	r.Receipt, r.err = method(ctx, o, grpc.Header(&r.header), grpc.Trailer(&r.trailer))
+	r.Receipt, r.Err = method(ctx, o, grpc.Header(&r.Header), grpc.Trailer(&r.Trailer))
+	return r
+}
+
+// ask calls method as Ask does, and removes the metadata of the connection.
+func ask(ctx context.Context, method Unary, o *orders.Order, md ...string) Reply {
+	r := Ask(ctx, method, o, md...)
 	for _, name := range ofTheConnection {
-		r.header.Delete(name)
+		r.Header.Delete(name)
 	}
 	return r
 }
 
-// refused checks that the reply is such a refusal, without headers, and that
-// its trailer and details agree.
-func (r reply) refused(t *testing.T, code codes.Code, reason string) *errdetails.ErrorInfo {
+// Refused fails the test unless the reply is such a refusal, without headers.
+func (r Reply) Refused(t *testing.T, code codes.Code, reason string) *errdetails.ErrorInfo {
 	t.Helper()
-	info, _ := refusal(t, r.err, code, reason)
-	if len(r.header) != 0 {
-		t.Errorf("headers were sent: %v", r.header)
+	info, _ := RefusalOf(t, r.Err, code, reason)
+	if len(r.Header) != 0 {
+		t.Errorf("headers were sent: %v", r.Header)
 	}
 	return info
 }
 
-func refusal(t *testing.T, err error, code codes.Code, reason string) (info *errdetails.ErrorInfo, pause time.Duration) {
+// RefusalOf returns the details of a refusal, and fails the test unless err is such a refusal.
+func RefusalOf(t *testing.T, err error, code codes.Code, reason string) (info *errdetails.ErrorInfo, pause time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
 	for _, d := range s.Details() {
@@ -183,56 +233,57 @@ func refusal(t *testing.T, err error, code codes.Code, reason string) (info *err
 	return info, pause
 }
 
-// is checks that the reply is this text.
-func (r reply) is(t *testing.T, text string) {
+// Is fails the test unless the reply is this text.
+func (r Reply) Is(t *testing.T, text string) {
 	t.Helper()
-	if r.err != nil || r.GetText() != text {
-		t.Errorf("got %q, %v; want %q", r.GetText(), r.err, text)
+	if r.Err != nil || r.GetText() != text {
+		t.Errorf("got %q, %v; want %q", r.GetText(), r.Err, text)
 	}
 }
 
-// replayed reports whether the reply is marked as given before.
-func (r reply) replayed() bool {
-	return strings.Join(r.trailer.Get("idempotent-replayed"), ",") == "true"
+// Replayed reports whether the reply is marked as a replay.
+func (r Reply) Replayed() bool {
+	return strings.Join(r.Trailer.Get("idempotent-replayed"), ",") == "true"
 }
 
-// hold keeps key taken until the test ends or the returned function is called.
-func (s *shop) hold(key string) (release func()) {
-	s.t.Helper()
-	lease, err := s.locker.Acquire(context.Background(), key)
+// Hold holds key until the test is done or the returned function is called.
+func (s *Shop) Hold(key string) (release func()) {
+	s.T.Helper()
+	lease, err := s.Locker.Acquire(context.Background(), key)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	release = func() { _ = lease.Release(context.Background()) }
-	s.t.Cleanup(release)
+	s.T.Cleanup(release)
 	return release
 }
 
-func (s *shop) storeFails(err error) { s.store.acquire.Store(&err) }
+// StoreFails makes each Acquire of the store fail with err.
+func (s *Shop) StoreFails(err error) { s.Store.AcquireFails.Store(&err) }
 
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
+// Eventually polls until ok.
+func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Soon); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so in %v: %s", soon, what)
+			t.Fatalf("not so in %v: %s", Soon, what)
 		}
 	}
 }
 
-// within receives from ch.
-func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
+// Within receives from ch.
+func Within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(soon):
-		t.Fatalf("not so in %v: %s", soon, what)
+	case <-time.After(Soon):
+		t.Fatalf("not so in %v: %s", Soon, what)
 	}
 	return v
 }
 
-// ok is a handler that answers with the key of its lease.
-func ok(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+// OK is a handler that answers with the key of its lease.
+func OK(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
 		return &orders.Receipt{Id: o.GetId(), Text: "no lease"}, nil
@@ -240,22 +291,22 @@ func ok(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	return &orders.Receipt{Id: o.GetId(), Text: lease.Key()}, nil
 }
 
-// counting is a handler that says how often it ran.
-func counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Receipt, error) {
+// Counting returns a handler that answers with the number of its run.
+func Counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Receipt, error) {
 	return func(_ context.Context, o *orders.Order) (*orders.Receipt, error) {
 		run := n.Add(1)
 		return &orders.Receipt{Id: o.GetId(), Text: fmt.Sprintf("run %d", run), Charge: 9007199254740993}, nil
 	}
 }
 
-// attemptOf is a handler that answers with the number of its attempt.
+// attemptOf is a handler that responds with the number of its attempt.
 func attemptOf(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &orders.Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// mustNotRun is a handler that fails the test if it runs.
-func mustNotRun(t *testing.T) func(context.Context, *orders.Order) (*orders.Receipt, error) {
+// MustNotRun returns a handler that fails the test if it runs.
+func MustNotRun(t *testing.T) func(context.Context, *orders.Order) (*orders.Receipt, error) {
 	var runs atomic.Int32
 	t.Cleanup(func() {
 		if n := runs.Load(); n != 0 {
@@ -268,7 +319,7 @@ func mustNotRun(t *testing.T) func(context.Context, *orders.Order) (*orders.Rece
 	}
 }
 
-// recovering makes INTERNAL of panics.
+// recovering turns panics into INTERNAL.
 func recovering(ctx context.Context, next func(context.Context) (any, error)) (_ any, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -278,13 +329,14 @@ func recovering(ctx context.Context, next func(context.Context) (any, error)) (_
 	return next(ctx)
 }
 
-// reasons collects the errors that an interceptor further out sees.
-type reasons struct {
+// Reasons collects the errors of an outer interceptor.
+type Reasons struct {
 	mu   sync.Mutex
 	list []error
 }
 
-func (r *reasons) watch(ctx context.Context, next func(context.Context) (any, error)) (any, error) {
+// Watch is an outer interceptor.
+func (r *Reasons) Watch(ctx context.Context, next func(context.Context) (any, error)) (any, error) {
 	reply, err := next(ctx)
 	if err != nil {
 		r.mu.Lock()
@@ -294,7 +346,8 @@ func (r *reasons) watch(ctx context.Context, next func(context.Context) (any, er
 	return reply, err
 }
 
-func (r *reasons) last() error {
+// Last returns the last error, or nil.
+func (r *Reasons) Last() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.list) == 0 {
@@ -303,30 +356,35 @@ func (r *reasons) last() error {
 	return r.list[len(r.list)-1]
 }
 
-// stub is a store whose answers a test can replace.
-type stub struct {
+// Stub is a store whose answers a test can replace.
+type Stub struct {
 	*memstore.Store
-	acquire  atomic.Pointer[error] // what Acquire fails with
-	extend   atomic.Pointer[error] // what Extend fails with
-	attempts atomic.Int32
-	releases atomic.Int32
+	AcquireFails atomic.Pointer[error] // the error of Acquire
+	ExtendFails  atomic.Pointer[error] // the error of Extend
+	Unheard      atomic.Bool           // the answer of Acquire is lost
+	Attempts     atomic.Int32
+	Releases     atomic.Int32
 }
 
-func (s *stub) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
-	s.attempts.Add(1)
-	if err := s.acquire.Load(); err != nil {
+func (s *Stub) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	s.Attempts.Add(1)
+	if err := s.AcquireFails.Load(); err != nil {
 		return store.Grant{}, *err
 	}
-	return s.Store.Acquire(ctx, c)
+	g, err := s.Store.Acquire(ctx, c)
+	if s.Unheard.Load() {
+		return store.Grant{}, errors.New("the reply was lost")
+	}
+	return g, err
 }
 
-func (s *stub) Release(ctx context.Context, c store.Claim) error {
-	s.releases.Add(1)
+func (s *Stub) Release(ctx context.Context, c store.Claim) error {
+	s.Releases.Add(1)
 	return s.Store.Release(ctx, c)
 }
 
-func (s *stub) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
-	if err := s.extend.Load(); err != nil {
+func (s *Stub) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
+	if err := s.ExtendFails.Load(); err != nil {
 		answers := make([]store.Extension, len(claims))
 		for i := range answers {
 			answers[i].Err = *err

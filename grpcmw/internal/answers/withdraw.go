@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Withdraw are the cases of handlers that have done nothing, whose key is free for a mended
-// call.
+// Withdraw has the cases of handlers that have done nothing, whose key is free for a
+// corrected call.
 func Withdraw(t *testing.T, serve Serve) {
 	notValid := once.Withdraw(status.Error(codes.InvalidArgument, "order missing"))
 	for name, c := range map[string]struct {
@@ -28,23 +28,23 @@ func Withdraw(t *testing.T, serve Serve) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, runs := newShop(t, serve), atomic.Int32{}
-			s.pay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
+			s, runs := NewShop(t, serve), atomic.Int32{}
+			s.OnPay = func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 				if runs.Add(1) == 1 {
 					return nil, c.err
 				}
 				return attemptOf(ctx, o)
 			}
 			other := func(context.Context, string, any) (string, error) { return "other", nil }
-			s.open(on(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.runs(), other), grpcmw.Idempotent(s.runs(), grpcmw.AnyCaller())))
-			if r := s.call("5", key, "k"); c.free && (status.Code(r.err) != codes.InvalidArgument || status.Convert(r.err).Message() != "order missing") {
-				t.Errorf("got %v", r.err)
+			s.Open(On(orders.Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), other), grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
+			if r := s.Call("5", IdempotencyKey, "k"); c.free && (status.Code(r.Err) != codes.InvalidArgument || status.Convert(r.Err).Message() != "order missing") {
+				t.Errorf("got %v", r.Err)
 			}
-			r := s.call("6", key, "k")
+			r := s.Call("6", IdempotencyKey, "k")
 			if c.free {
-				r.is(t, "attempt 1")
-			} else if status.Code(r.err) != codes.FailedPrecondition || runs.Load() != 1 {
-				t.Errorf("got %v, %v after %d runs", r.Receipt, r.err, runs.Load())
+				r.Is(t, "attempt 1")
+			} else if status.Code(r.Err) != codes.FailedPrecondition || runs.Load() != 1 {
+				t.Errorf("got %v, %v after %d runs", r.Receipt, r.Err, runs.Load())
 			}
 		})
 	}

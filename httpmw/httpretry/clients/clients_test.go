@@ -162,7 +162,7 @@ func TestResty(t *testing.T) {
 		})
 	}
 
-	t.Run("without its own retries, the unknown outcome is found", func(t *testing.T) {
+	t.Run("without its own retries", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t)
 		s.Inject(testserver.Match{Times: 2}, testserver.CloseReply)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// replayedHeader marks an answer that was given before.
+// replayedHeader marks a replayed response.
 const replayedHeader = "Idempotent-Replayed"
 
 // keptHeaders are those that belong to the answer itself, and not to the
@@ -21,17 +21,18 @@ var keptHeaders = []string{
 	"Etag", "Last-Modified", "Link", "Location",
 }
 
-// answer is what a handler answered, as it is kept.
+// answer is a handler's response, as it is stored.
 type answer struct {
 	status int
-	// written tells whether the header was written, and not left to what is outside.
+	// written reports whether the header was written, and not left to the outer writer.
 	written bool
 	header  []field
 	body    []byte
 }
 
-// answer is what was held back, with those of its headers that are of names. It is
-// not whole if it is not as long as it says. From now on it counts as kept.
+// answer returns the response that was held back, with its headers of names. whole is
+// false if the body is not as long as the response says. From now on the response
+// counts as stored.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,7 +53,7 @@ func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	return a, true
 }
 
-// field is one header with all its values; none if the handler removed it, or
+// field is one header with all its values. It has none if the handler removed it, or
 // set it to nil.
 type field struct {
 	name   string
@@ -62,14 +63,14 @@ type field struct {
 // answerVersion is the first byte of an encoded answer.
 const answerVersion = 1
 
-// encode makes of an answer:
+// encode returns the encoding of an answer:
 //
 //	version (1 byte), written (1 byte), status,
 //	number of headers, for each: name, number of values, values
 //	body
 //
-// Numbers are uvarints; strings have their length before them, but the body,
-// which is the rest.
+// Numbers are uvarints; strings have their length before them, except the body, which
+// is the rest.
 func (a answer) encode() []byte {
 	n := 2 + 2*binary.MaxVarintLen16 + len(a.body)
 	for _, f := range a.header {
@@ -98,8 +99,8 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// errAnswer says that what is kept was not written by encode.
-var errAnswer = errors.New("the answer that is kept cannot be read")
+// errAnswer reports that a stored response was not written by encode.
+var errAnswer = errors.New("the stored response cannot be read")
 
 // decodeAnswer is the inverse of encode. The body stays in data.
 func decodeAnswer(data []byte) (a answer, err error) {
@@ -135,7 +136,7 @@ type decoder struct {
 	broken bool
 }
 
-// number is the next number, which is most at most; 0 if there is none.
+// number returns the next number, which is at most most, or 0 if there is none.
 func (d *decoder) number(most int) int {
 	n, size := binary.Uvarint(d.rest)
 	if size <= 0 || n > uint64(most) {
@@ -148,7 +149,7 @@ func (d *decoder) number(most int) int {
 
 func (d *decoder) text() string {
 	n := d.number(len(d.rest))
-	if n > len(d.rest) { // the length itself took some
+	if n > len(d.rest) { // the length itself took some bytes
 		d.rest, d.broken = nil, true
 		return ""
 	}
@@ -157,7 +158,7 @@ func (d *decoder) text() string {
 	return s
 }
 
-// replay gives the answer again, by the calls by which it was given first.
+// replay writes the response again, by the calls by which it was written first.
 func (a answer) replay(w Writer) {
 	if w.Written() {
 		return
@@ -166,7 +167,7 @@ func (a answer) replay(w Writer) {
 	h, body, sized := w.Header(), a.body, false
 	h.Set(replayedHeader, "true")
 	if !chosen && w.Status() != a.status {
-		w.WriteHeader(a.status) // what is outside had chosen it the first time
+		w.WriteHeader(a.status) // the outer writer had chosen it the first time
 	}
 	for _, c := range list {
 		if c.kind == callHeader {
@@ -181,12 +182,11 @@ func (a answer) replay(w Writer) {
 	}
 }
 
-// foundOut is the length up to which net/http finds it out by itself.
+// foundOut is the length up to which net/http sets Content-Length by itself.
 const foundOut = 2048
 
-// size says the length of the answer in the header of w, where net/http does not
-// find it out by itself. Any other writer, which a middleware outside has put in its
-// place, may send another length.
+// size sets the length of the response in the header of w, if net/http does not find it
+// out by itself. Any other writer, from an outer middleware, may send another length.
 func (a answer) size(w Writer) {
 	h := w.Header()
 	if len(a.body) <= foundOut || !bare(w) || !bodyAllowed(a.status) {
@@ -200,7 +200,7 @@ func (a answer) size(w Writer) {
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 }
 
-// bare tells whether w is the framework's own writer on one of net/http's servers.
+// bare reports whether w is the framework's own writer on one of net/http's servers.
 func bare(w Writer) bool {
 	in, ok := w.(interface{ Unwrap() http.ResponseWriter })
 	if own := reflect.TypeOf(w).String(); !ok || own != "*gin.responseWriter" && own != "*stdmw.outside" {
@@ -228,7 +228,7 @@ func (f field) set(h http.Header) {
 	}
 }
 
-// changed are the headers of names that are not as they were before.
+// changed returns the headers of names that are not as they were before.
 func changed(before, after http.Header, names []string) (fields []field) {
 	for _, name := range names {
 		values, is := after[name]

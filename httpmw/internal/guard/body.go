@@ -7,7 +7,8 @@ import (
 	"net/http"
 )
 
-// DefaultLimit is how much of a body is read, in bytes, unless BodyLimit says otherwise.
+// DefaultLimit is the length of the longest body that is read unless BodyLimit says
+// otherwise, in bytes.
 const DefaultLimit = 1 << 20
 
 // body is a request's body that was read whole, and can be read once more.
@@ -17,9 +18,9 @@ type body struct {
 	data []byte
 }
 
-// readBody returns the whole body and leaves it to be read again, with the
-// framework too. It fails with a MaxBytesError, or with a keys.Error that matches the
-// error of reading too: what broke is the client's side.
+// readBody returns the whole body and leaves it to be read again, with the framework
+// too. It fails with a MaxBytesError, or with a keys.Error that matches the error of
+// reading too, because the client's side broke.
 func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
 	if err == nil {
@@ -28,9 +29,9 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body although nothing looks at it now: the server notices that a
-// client has gone when there is nothing more to read. It leaves no copy with the
-// framework, since that would hide a body that a handler inside puts in its place.
+// buffer reads the body although nothing uses it now: a server notices that a client
+// has gone when there is nothing more to read. It leaves no copy with the framework,
+// because that would hide a body that an inner handler puts in its place.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(c, limit)
@@ -38,7 +39,7 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) == 0 {
-		// A handler outside may have read it, and left it with the framework.
+		// An outer handler may have read it, and left it with the framework.
 		if cached := c.Cached(); cached != nil {
 			data = cached
 		}
@@ -52,8 +53,8 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// peek reads the body. If that fails, the body is left as if it had not been
-// touched: what was read can be read again, then comes the rest or the error.
+// peek reads the body. If that fails, the body is left as if it had not been touched:
+// the part that was read can be read again, and then comes the rest or the error.
 func peek(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	if b, ok := r.Body.(*body); ok {
@@ -83,7 +84,7 @@ func peek(c Carrier, limit int64) ([]byte, error) {
 	return nil, err
 }
 
-// closer is the Close of the body that came with the request.
+// closer implements Close with that of the request's own body.
 func closer(c io.Closer) io.Closer {
 	if b, ok := c.(*body); ok {
 		return b.Closer

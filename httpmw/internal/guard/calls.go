@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// calls are what a handler did with its writer, in order, so that the same can be
-// done with another one. A writer that compresses, signs or counts decides by the
-// status and the header at one of these calls.
+// calls are a handler's calls of its writer, in order, so that they can be repeated
+// with another writer. A writer that compresses, signs or counts decides by the status
+// and the header at one of these calls.
 type calls struct {
 	list    []call
 	headers []http.Header
 	seen    http.Header // as of the last call; not changed
 	begun   bool        // something was written
-	most    int         // this many are told apart
+	most    int         // the number of calls that are distinguished
 	short   bool        // flushes are missing in the list
 }
 
-// call is one of them. n is the status, the length of what was written, or the
+// call is one call of a writer. n is the status, the length of what was written, or the
 // place in headers.
 type call struct {
 	kind callKind
@@ -40,9 +40,9 @@ const (
 
 func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
 
-// So many calls are told apart while an answer is held back, and so many where it
-// is kept. After that the rest of the body is written in one: an upstream that
-// sends single bytes must not take a lot of memory.
+// maxCalls bounds how many calls are distinguished while a response is held back,
+// maxKeptCalls how many are stored. The rest of the body is written in one call: an
+// upstream that sends single bytes must not take a lot of memory.
 const (
 	maxCalls     = 4096
 	maxKeptCalls = 64
@@ -62,14 +62,14 @@ func (l *calls) add(kind callKind, n int) {
 	}
 }
 
-// addHeader notes the state of the header, which must not be changed afterwards.
+// addHeader records the state of the header, which must not be changed afterwards.
 func (l *calls) addHeader(h http.Header) {
 	l.headers, l.seen = append(l.headers, h), h
 	l.add(callHeader, len(l.headers)-1)
 }
 
-// play makes the calls on w. before is the header at the beginning, body all that
-// is written.
+// play makes the calls on w. before is the header at the beginning, body everything
+// that is written.
 func (l *calls) play(w Writer, before http.Header, body []byte) {
 	for _, c := range l.list {
 		if c.kind == callHeader {
@@ -100,8 +100,8 @@ func (c call) make(w Writer, body []byte) []byte {
 	return body
 }
 
-// callsField is the name under which an answer keeps how it was written. It is no
-// header's, so that net/http drops it where it is taken for one.
+// callsField is the name under which an answer stores how it was written. It is no
+// valid header name, so net/http drops it if it is taken for one.
 const callsField = ":calls"
 
 // usual appends to list the calls by which gin's c.JSON and most others write an answer.
@@ -120,8 +120,8 @@ func (a *answer) usual(list []call) []call {
 	return list
 }
 
-// note adds to the answer how it was written, if that is not the usual way: all
-// calls but flushes, and each field as soon as it was what it is after them.
+// note adds to the answer how it was written, if that is not the usual way: all calls
+// except flushes, and each field as soon as it was as it is after them.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -156,16 +156,16 @@ func (a *answer) note(l *calls, after http.Header) {
 	a.header = append(a.header, field{callsField, []string{string(b)}})
 }
 
-// agree tells whether two headers have the same values of name.
+// agree reports whether two headers have the same values of name.
 func agree(name string, one, other http.Header) bool {
 	a, isOne := one[name]
 	b, isOther := other[name]
 	return isOne == isOther && slices.Equal(a, b)
 }
 
-// noted takes the note out of the answer again, and returns the calls that write
-// it: the usual ones if there is no note, or one that does not fit. chosen tells
-// whether the status is set by one of them, and not by what is outside.
+// noted removes the note from the answer, and returns the calls that write it. These
+// are the usual ones if there is no note, or one that does not fit. chosen reports
+// whether one of them sets the status; otherwise the outer writer chooses it.
 func (a *answer) noted() (list []call, chosen bool) {
 	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
 	if at < 0 {
@@ -200,8 +200,8 @@ func (a *answer) noted() (list []call, chosen bool) {
 	return list, chosen
 }
 
-// same tells whether two headers are equal, a name without values being another
-// thing than no name.
+// same reports whether two headers are equal. A name without values differs from no
+// name.
 func same(a, b http.Header) bool {
 	if len(a) != len(b) {
 		return false
@@ -214,8 +214,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// update does to h what was done to from to make it to. The rest of h stays: it is
-// that of a writer outside, which may have changed it meanwhile.
+// update makes in h the changes that lead from from to to. The rest of h stays: it
+// belongs to an outer writer, which may have changed it meanwhile.
 func update(h, from, to http.Header) {
 	for name := range from {
 		if _, ok := to[name]; !ok {
@@ -234,5 +234,5 @@ func update(h, from, to http.Header) {
 	}
 }
 
-// isList has headers to which everybody adds values.
+// isList has the headers to which several middlewares add values.
 var isList = map[string]bool{"Set-Cookie": true, "Vary": true}

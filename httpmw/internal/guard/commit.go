@@ -10,20 +10,21 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// executionKey is where a handler's context has the execution of the innermost Idempotent.
+// executionKey is the context key of the execution of the innermost Idempotent.
 type executionKey struct{}
 
-// Why a response is not committed.
+// The reasons why a response is not committed.
 var (
 	errNoRun        = errors.New("commit: there is no Idempotent around the handler")
-	errOtherWriter  = errors.New("commit: the writer is not that of Idempotent: mount what replaces the writer outside of it")
-	errNoAnswer     = errors.New("commit: the handler has not answered yet")
-	errNotCommitted = errors.New("commit: the answer is not one that is kept")
+	errOtherWriter  = errors.New("commit: the writer is not that of Idempotent: mount a middleware that replaces it outside")
+	errNoAnswer     = errors.New("commit: the handler has not responded yet")
+	errNotCommitted = errors.New("commit: the response is not one that is stored")
 )
 
-// Commit saves what was written so far as the answer, in a transaction of the caller. Leads
-// reports whether what the handler writes to reaches the Recorder. What is written from now on
-// is ignored, also after an error: the handler has written an answer that is not true then.
+// Commit stores what was written so far as the response, in a transaction of the
+// caller. leads reports whether what the handler writes to reaches the Recorder. What
+// is written from now on is ignored, even after an error: the written response is not
+// true then.
 func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder) bool) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
@@ -42,7 +43,7 @@ func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder
 	return e.uncommitted
 }
 
-// value is what was written so far, as it is kept.
+// value returns the encoded response as written so far.
 func (e *execution) value() ([]byte, error) {
 	w := e.writer
 	w.mu.Lock()
@@ -62,12 +63,13 @@ func (e *execution) value() ([]byte, error) {
 	return value, nil
 }
 
-// seal has the Recorder ignore what is written from now on: its answer is committed.
+// seal makes the Recorder ignore what is written from now on: its response is
+// committed.
 func (w *Recorder) seal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.log.begun {
-		w.look() // what is set later is not of this answer
+		w.look() // what is set later does not belong to this response
 	}
 	w.sealed = true
 	if w.timer != nil {
@@ -81,7 +83,8 @@ func (w *Recorder) isSealed() bool {
 	return w.sealed
 }
 
-// commitProblem is the answer where that of the handler was not committed, as far as is known.
+// commitProblem returns the problem for a handler's response that was not committed, as
+// far as is known.
 func commitProblem(err error) Problem {
 	if errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
 		return Problem{

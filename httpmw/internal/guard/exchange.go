@@ -1,7 +1,7 @@
-// Package guard is what httpmw and stdmw do with a request, on whatever
-// framework: it finds the key, takes the lock or begins the run, runs what comes
-// next, keeps and replays its answer, and refuses. A framework gives it the
-// request as an Exchange, and does the rest.
+// Package guard implements httpmw and stdmw for requests of any framework. It finds the
+// key, acquires the lock or begins the run, runs the inner handlers, stores and replays
+// the response, and refuses. A framework passes a request as an Exchange, and does the
+// rest.
 package guard
 
 import (
@@ -14,23 +14,23 @@ import (
 // Carrier is a request in which a key is looked for.
 type Carrier interface {
 	Request() *http.Request
-	// Package is the one that the program uses.
+	// Package returns the package that the program uses.
 	Package() Package
-	// Limit is how much of the body may be read, in bytes.
+	// Limit returns the length of the longest body that may be read, in bytes.
 	Limit() int64
-	// Cached is a body that was read before and left with the framework, nil if
-	// there is none; Cache leaves one there.
+	// Cached returns a body that was read before and left with the framework, or nil.
+	// Cache leaves one there.
 	Cached() []byte
 	Cache(body []byte)
 }
 
-// Exchange is a request and its answer, with what comes after the middleware. It
-// is used by one goroutine at a time.
+// Exchange is a request and its response, with the inner handlers. One goroutine at a
+// time uses it.
 type Exchange interface {
 	Carrier
 	SetLimit(n int64)
 
-	// Under has what comes next see a copy of the request with ctx, after SetWriter;
+	// Under gives the inner handlers a copy of the request with ctx, after SetWriter;
 	// SetRequest puts the request back.
 	Under(ctx context.Context)
 	SetRequest(r *http.Request)
@@ -38,26 +38,26 @@ type Exchange interface {
 	Writer() Writer
 	SetWriter(w Writer)
 
-	// Next runs what comes next, and Abort has it not run.
+	// Next runs the inner handlers, and Abort prevents that.
 	Next()
 	Abort()
 
-	// Missed tells whether the request matches no route, so that the framework
-	// has an answer of its own.
+	// Missed reports whether the request matches no route, so that the framework has a
+	// response of its own.
 	Missed() bool
 
-	// Errors are those that handlers have told so far.
+	// Errors returns the errors that handlers have reported so far.
 	Errors() []error
 
-	// Inside is the highest note that SetInside was given by a middleware of this
-	// package inside of this one, 0 without any.
+	// Inside returns the highest note that an inner middleware of this package gave to
+	// SetInside, or 0.
 	Inside() int
 	SetInside(note int)
 }
 
-// Writer is a writer that holds the status back until the header is written, by
-// the first byte or by WriteHeaderNow. WriteHeader can be called before that as
-// often as one likes. It has the methods of gin.ResponseWriter.
+// Writer is a writer that holds the status back until the header is written, by the
+// first byte or by WriteHeaderNow. WriteHeader can be called any number of times before
+// that. It has the methods of gin.ResponseWriter.
 type Writer interface {
 	http.ResponseWriter
 	http.Flusher
@@ -68,7 +68,7 @@ type Writer interface {
 	WriteHeaderNow()
 
 	Status() int
-	// Size is the length of what was written, -1 before the header was.
+	// Size returns the length of what was written, or -1 before the header was.
 	Size() int
 	Written() bool
 }

@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// fingerprintOf is what tells a request that is sent again from another one
-// under the same key: method and path with what of says, or with query, media
-// type and body if of is nil. A form counts by its fields, a multipart body by its
-// parts, and any other body by its bytes.
+// fingerprintOf returns the fingerprint that distinguishes a duplicate from another
+// request under the same key: method and path with the result of of, or with query,
+// media type and body if of is nil. A form counts by its fields, a multipart body by
+// its parts, and any other body by its bytes.
 func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if of != nil {
 		value, err := of(x)
@@ -50,12 +50,12 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 
 const formType = "application/x-www-form-urlencoded"
 
-// partsOf is what counts of a multipart body: the header of each part and the digest of
-// its content, in their order. A client that makes the body anew chooses another
-// boundary. ok is false for a body that is not, or not well-formed, multipart, or has more
-// than maxParts.
+// partsOf returns what counts of a multipart body: the header of each part and the
+// digest of its content, in their order. A client that makes the body anew chooses
+// another boundary. ok is false for a body that is not multipart, is not well-formed,
+// or has more than maxParts.
 func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
-	// multipart.Reader takes a body that breaks off in a header for one that is over.
+	// multipart.Reader takes a body that breaks off in a header for a complete one.
 	delimiter := []byte("--" + boundary)
 	last := bytes.LastIndex(data, delimiter)
 	if boundary == "" || last < 0 || !bytes.HasPrefix(data[last+len(delimiter):], []byte("--")) {
@@ -87,15 +87,15 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	return nil, false
 }
 
-// maxParts is how many parts of a body are compared, as many as package mime/multipart
-// takes in a form. A part takes a kilobyte of memory while it is read.
+// maxParts bounds how many parts of a body are compared, as many as package
+// mime/multipart takes in a form. A part takes a kilobyte of memory while it is read.
 const maxParts = 1000
 
-// errBodyGone says that a request cannot be told from another one.
+// errBodyGone reports that a request cannot be distinguished from another one.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
-// formerBody is what was in a body that reads as empty: the form that was parsed from
-// it. It fails if there was a body whose contents are not known.
+// formerBody returns what was in a body that reads as empty: the form that was parsed
+// from it. It fails if there was a body whose contents are not known.
 func formerBody(r *http.Request) ([]byte, error) {
 	switch {
 	case r.MultipartForm != nil:
@@ -108,8 +108,8 @@ func formerBody(r *http.Request) ([]byte, error) {
 	return nil, nil
 }
 
-// digest is the SHA-256 of all that. Each part but the last has its length before
-// it, so that nothing can run into its neighbour.
+// digest returns the SHA-256 of its arguments. Each part except the last has its length
+// before it, so that nothing can run into its neighbour.
 func digest(r *http.Request, kind, value string, data []byte) []byte {
 	path, query := r.URL.EscapedPath(), ""
 	if kind != "part" {
@@ -125,7 +125,7 @@ func digest(r *http.Request, kind, value string, data []byte) []byte {
 	return h.Sum(nil)
 }
 
-// canonicalQuery is the query in the order of its names. The order of one name's
+// canonicalQuery returns the query in the order of its names. The order of one name's
 // values may mean something, and stays.
 func canonicalQuery(raw string) string {
 	if raw == "" {
@@ -138,8 +138,8 @@ func canonicalQuery(raw string) string {
 	return query.Encode()
 }
 
-// mediaType is the content type without its parameters, and as it is if it
-// cannot be read. boundary is that of a multipart body.
+// mediaType returns the content type without its parameters, or unchanged if it cannot
+// be read. boundary is that of a multipart body.
 func mediaType(r *http.Request) (media, boundary string) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" || contentType == "application/json" {

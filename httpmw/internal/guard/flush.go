@@ -2,8 +2,8 @@ package guard
 
 import "time"
 
-// flushHold is how long a flush is held back at most. An answer that ends within
-// that time is saved before it is sent; after that it is a stream.
+// flushHold is how long a flush is held back at most. A response that is complete by
+// then is stored before it is sent; after that it is a stream.
 const flushHold = time.Second
 
 func (w *Recorder) Flush() {
@@ -23,8 +23,8 @@ func (w *Recorder) Flush() {
 	}
 }
 
-// Late sends what was held back for flushHold, without waiting for the handler:
-// it may have nothing to write for long.
+// Late sends what was held back for flushHold, without waiting for the handler, which
+// may have nothing to write for long.
 func (w *Recorder) Late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,8 +41,8 @@ func (w *Recorder) Late() {
 	}
 }
 
-// end is called when the handler has returned or panicked: what is held back by
-// then waits until it was saved.
+// end is called when the handler has returned or panicked. What is held back by then
+// waits until it is stored.
 func (w *Recorder) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,7 +20,7 @@ func (p Package) Form(name string) Source {
 	}
 }
 
-// formOf is the form in the body, without leaving any trace in the request.
+// formOf returns the form in the body, without leaving any trace in the request.
 func formOf(c Carrier) (url.Values, error) {
 	r := c.Request()
 	contentType := r.Header.Get("Content-Type")

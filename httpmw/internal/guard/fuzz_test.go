@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// Whatever the store gives back is refused, or an answer that is written as it
-// was read.
+// FuzzAnswer: a stored value is refused, or it is a response that is encoded as it was
+// read.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		again, err := guard.RewriteAnswer(data)
@@ -27,8 +27,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Whatever the store gives back as the way in which an answer was written, the
-// answer is given whole.
+// FuzzReplay: whatever note of its calls a stored response has, it is replayed whole.
 func FuzzReplay(f *testing.F) {
 	f.Add(200, "paid", "")
 	f.Add(200, "paid", "\x01\xc9\x01\x00\x01\x00\x02\x03\x05")     // status, two headers, a write
@@ -47,7 +46,7 @@ func FuzzReplay(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Writer.WriteHeaderNow() // as gin does in the end
+		c.Writer.WriteHeaderNow() // as gin does at the end
 		if got := w.Body.Bytes(); w.Code != want || !bytes.Equal(got, text) || w.Header().Get("Content-Type") != "text/plain" {
 			t.Fatalf("%d %q is given as %d %q %v", want, text, w.Code, got, w.Header())
 		}

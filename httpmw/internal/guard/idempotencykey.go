@@ -12,7 +12,7 @@ import (
 // idempotencyHeader is the header of draft-ietf-httpapi-idempotency-key-header.
 const idempotencyHeader = "Idempotency-Key"
 
-// IdempotencyKey is the key that the header of a request names.
+// IdempotencyKey returns the key in the header of a request.
 func (p Package) IdempotencyKey(h http.Header) (string, error) {
 	s := p.sourceOf(idempotencyHeader + " header")
 	value, err := s.Only(h[idempotencyHeader])
@@ -22,10 +22,11 @@ func (p Package) IdempotencyKey(h http.Header) (string, error) {
 	return s.IdempotencyKey(strings.Trim(value, " \t"))
 }
 
-// between stands between the parts of a key. It is visible, as once wants it.
+// between separates the parts of a key. It is visible, as once requires it.
 const between = "\u241f" // SYMBOL FOR UNIT SEPARATOR
 
-// keyOf is the idempotency key of a request. It is "" if the request has none and needs none.
+// keyOf returns the idempotency key of a request. It is "" if the request has none and
+// needs none.
 func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	if m.key == nil {
 		key, err = m.pkg.IdempotencyKey(x.Request().Header)
@@ -42,7 +43,8 @@ func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	return key, err
 }
 
-// keyBy asks the function of Key. A key of one part is that part, as in the header.
+// keyBy returns the key that the function of Key finds. A key of one part is that part,
+// as in the header.
 func (m *Idempotent) keyBy(x Exchange) (string, error) {
 	s := m.pkg.sourceOf("idempotency key")
 	value, err := m.key(x)

@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// operation is the Name of each call. Method, path and CallName are no part of it,
-// so that a key that is used again elsewhere is noticed.
+// operation is the Name of each call. Method, path and CallName are no part of it, so
+// that a key that is used again elsewhere is noticed.
 const operation = "http"
 
-// Idempotent gives requests with the same Idempotency-Key one answer.
+// Idempotent gives requests with the same Idempotency-Key one response.
 type Idempotent struct {
 	Config
 	once  *once.Once
@@ -28,7 +28,7 @@ type Idempotent struct {
 	misuse misuse
 }
 
-// NewIdempotent panics as httpmw.Idempotent does.
+// NewIdempotent returns an Idempotent. It panics as httpmw.Idempotent does.
 func NewIdempotent[O ~func(*Config)](p Package, o *once.Once, scope KeyFunc, opts []O) *Idempotent {
 	switch {
 	case o == nil:
@@ -48,7 +48,7 @@ func NewIdempotent[O ~func(*Config)](p Package, o *once.Once, scope KeyFunc, opt
 	return m
 }
 
-// Serve is the middleware.
+// Serve runs the middleware for one request.
 func (m *Idempotent) Serve(x Exchange) {
 	if !slices.Contains(m.methods, x.Request().Method) || m.skip != nil && m.skip(x) {
 		x.Next()
@@ -61,7 +61,7 @@ func (m *Idempotent) Serve(x Exchange) {
 			x.Abort() // the framework answers 404 or 405
 			return
 		}
-		m.misuse.tell(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
+		m.misuse.notify(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
 		m.fail(x, m.callName, callProblem(err))
 		return
 	}
@@ -87,7 +87,7 @@ func (m *Idempotent) Serve(x Exchange) {
 		m.refuse(x, m.callName, p)
 		return
 	default:
-		e.writer.pass() // whatever err is: saved or not, the answer stands
+		e.writer.pass() // whatever err is: stored or not, the response stands
 		return
 	}
 	var kept answer
@@ -103,7 +103,8 @@ func (m *Idempotent) Serve(x Exchange) {
 	kept.replay(x.Writer())
 }
 
-// call names what the request asks for. It has no Key if the request has none and needs none.
+// call returns the once.Call of a request. It has no Key if the request has none and
+// needs none.
 func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	x.SetLimit(m.limit)
 	call.Name = operation
@@ -117,16 +118,16 @@ func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 		return call, err
 	}
 	if m.fingerprint != nil {
-		_, _ = buffer(x, m.limit) // what goes wrong with it is for the handler to find
+		_, _ = buffer(x, m.limit) // the handler meets its errors
 	}
 	return call, nil
 }
 
-// maxField is the length of the longest scope and of the longest key that a Once takes, in
-// bytes.
+// maxField is the length of the longest scope and of the longest key that a Once takes,
+// in bytes.
 const maxField = 512
 
-// scopeOf is the scope as one text without control characters, different for
+// scopeOf returns the scope as one text without control characters, different for
 // different parts.
 func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	value, err := m.scope(x)
@@ -145,29 +146,30 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	return scope, nil
 }
 
-// Why a run is not kept.
+// The reasons why a run is not stored.
 var (
-	errNotReached = once.Withdraw(errors.New("the request was refused inside, or matches no route"))
-	errNotKept    = errors.New("the answer is not one that is kept, is not final, or is left to what is outside")
-	errCannotTell = fmt.Errorf("the handler says so by an error: %w", once.ErrIndeterminate)
-	errGaveUp     = fmt.Errorf("the handler's context ended, and it gave no answer: %w", once.ErrIndeterminate)
+	errNotReached = once.Withdraw(errors.New("an inner middleware refused the request, or it matches no route"))
+	errNotKept    = errors.New("the response is not one that is stored, is not final, or is left to an outer middleware")
+	errCannotTell = fmt.Errorf("the handler reported an unknown outcome: %w", once.ErrIndeterminate)
+	errGaveUp     = fmt.Errorf("the handler's context is done, and it did not respond: %w", once.ErrIndeterminate)
 )
 
-// execution is a request that runs, or does not.
+// execution is a request for which the handler runs, or not.
 type execution struct {
 	*Idempotent
 	x       Exchange
 	writer  *Recorder   // nil until the handler runs
-	decided atomic.Bool // by what came first, the handler or the end of a client that it is detached from
-	// uncommitted is the error of the last Commit. It is of the handler's goroutine.
+	decided atomic.Bool // by what came first: the handler began, or the client of a Detached went away
+	// uncommitted is the error of the last Commit. Only the handler's goroutine uses
+	// it.
 	uncommitted error
 }
 
-// run runs what comes after the middleware, and returns its answer.
+// run runs the inner handlers, and returns their response.
 func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	if !e.decided.CompareAndSwap(false, true) {
 		<-ctx.Done()
-		return once.Answer{}, once.Withdraw(fmt.Errorf("%s: %w: it was over before it began: %w", e.pkg, core.ErrBusy, context.Cause(ctx)))
+		return once.Answer{}, once.Withdraw(fmt.Errorf("%s: %w: the request was done before the handler began: %w", e.pkg, core.ErrBusy, context.Cause(ctx)))
 	}
 	x, r, returned := e.x, e.x.Request(), false
 	w := newRecorder(x.Writer(), e.answerLimit, e.keepIf != nil)
@@ -194,7 +196,7 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 		return once.Answer{}, e.uncommitted
 	}
 	if !adapter.IsFinal(ctx) {
-		once.NotFinal(r.Context()) // an Idempotent outside has the same answer
+		once.NotFinal(r.Context()) // an outer Idempotent has the same response
 	}
 
 	if err := e.flaw(ctx, before); err != nil {
@@ -211,21 +213,21 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value}, nil
 }
 
-// errLate is told of an answer that was written behind an empty one.
-const errLate = "the answer was written when the handler had returned without one, and an empty 200 was kept: have errors answered inside of Idempotent"
+// errLate is the observer's error for a response that was written after an empty one.
+const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
-// late is called when the handler has returned without an answer, and one is written.
+// late is called when a response is written after the handler has returned without one.
 func (e *execution) late() {
-	e.misuse.tell(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
+	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
 
-// flaw is why the answer is not kept. Its errors are those after the ones before, which are
-// of what is outside.
+// flaw returns the reason why the response is not stored, or nil. It uses the errors
+// after the first before ones, which belong to outer handlers.
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
-	// A middleware outside writes the body, or chooses the status too.
+	// An outer middleware writes the body, or chooses the status too.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
@@ -244,7 +246,7 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 		inside(e.x, gaveUp)
 		return errGaveUp
 	case silent && !failed && e.x.Missed() && certain:
-		return errNotReached // the answer is the framework's
+		return errNotReached // the response is the framework's
 	case final && !unanswered && within != refused && e.keeps():
 		return nil
 	case unclear:
@@ -253,7 +255,7 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	return errNotKept
 }
 
-// keeps reports whether the answer is kept.
+// keeps reports whether the response is stored.
 func (e *execution) keeps() bool {
 	if e.keepIf == nil {
 		return keeps(statusOf(e.writer.Status()))
@@ -261,26 +263,27 @@ func (e *execution) keeps() bool {
 	return e.keepIf(e.writer.shown())
 }
 
-// What a middleware notes of what is inside of it, for an Idempotent outside.
+// The notes that a middleware leaves for an outer Idempotent.
 const (
-	gaveUp  = 1 + iota // a context ended: if there is no answer, that is why
-	refused            // one of them refused the request, and ran nothing
+	gaveUp  = 1 + iota // a context is done: if there is no response, that is why
+	refused            // an inner middleware refused the request, and ran nothing
 )
 
-// inside notes what. A refusal is the answer, whatever ends after it.
+// inside leaves the note what. A refusal is the response, whichever context is done
+// later.
 func inside(x Exchange, what int) {
 	if x.Inside() < what {
 		x.SetInside(what)
 	}
 }
 
-// over tells whether what ran under ctx was told to stop, or would have been by
-// the context that a time-out has left in the request.
+// over reports whether ctx, under which the handlers ran, is done, or the context that
+// a time-out has left in the request.
 func over(ctx context.Context, x Exchange) bool {
 	return ctx.Err() != nil || errors.Is(x.Request().Context().Err(), context.DeadlineExceeded)
 }
 
-// ofContext tells whether err is that of a context that has ended.
+// ofContext reports whether err is the error of a context that is done.
 func ofContext(err error) bool {
 	for _, end := range [...]error{context.Canceled, context.DeadlineExceeded, core.ErrLost, core.ErrClosed} {
 		if errors.Is(err, end) {
@@ -290,8 +293,8 @@ func ofContext(err error) bool {
 	return false
 }
 
-// statusOf is the status that the client takes for the answer's: what comes before
-// the answer, such as 103, is followed by 200.
+// statusOf returns the status that the client takes for the response's. An
+// informational one, such as 103, is followed by 200.
 func statusOf(status int) int {
 	if status < http.StatusOK {
 		return http.StatusOK
@@ -299,8 +302,8 @@ func statusOf(status int) int {
 	return status
 }
 
-// detach returns a context that ends with ctx until the handler runs, and then
-// only with a lease around it that is lost.
+// detach returns a context that is canceled with ctx until the handler runs, and then
+// only when a lease around it is lost.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -21,8 +21,8 @@ func (p Package) JSON(path string) Source {
 	}
 }
 
-// isJSON tells whether a handler that goes by the content type reads the body as
-// we do. Without one, gin's binders and net/http do not read a form in it either.
+// isJSON reports whether a handler that goes by the content type reads the body as JSON
+// does. Without a content type, neither gin's binders nor net/http read a form in it.
 func isJSON(contentType string) bool {
 	if contentType == "" {
 		return true

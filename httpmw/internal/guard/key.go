@@ -15,15 +15,15 @@ type KeyFunc func(x Exchange) (string, error)
 // Source finds a value in a request that may be a part of a key.
 type Source func(c Carrier) (string, error)
 
-// sourceOf is a place in requests that there is one of, and named is one of many.
+// sourceOf names a source that a request has once, and named one of many.
 func (p Package) sourceOf(kind string) keys.Source {
 	return keys.Source{Adapter: string(p), Kind: kind}
 }
 
 func (p Package) named(kind, name string) keys.Source { return keys.NewSource(string(p), kind, name) }
 
-// Path finds a parameter of the request's route by find, which returns the route
-// too, and whether it has the parameter at all.
+// Path finds a parameter of the request's route by find, which returns the route too,
+// and whether the route has the parameter.
 func (p Package) Path(name string, find func(c Carrier) (value, route string, ok bool)) Source {
 	s := p.named("path parameter", name)
 	return func(c Carrier) (string, error) {
@@ -59,7 +59,7 @@ func (p Package) Header(name string) Source {
 	}
 }
 
-// Join makes one KeyFunc of several, of whatever framework.
+// Join makes one KeyFunc of several, for any framework.
 func Join[F ~func(C) (string, error), C any](p Package, parts []F) F {
 	if len(parts) == 0 {
 		p.panic("Join without parts")
@@ -75,7 +75,7 @@ func Join[F ~func(C) (string, error), C any](p Package, parts []F) F {
 	}
 }
 
-// only is the one of values, as a part of a key.
+// only returns the single element of values, as a part of a key.
 func only(s keys.Source, values []string) (string, error) {
 	value, err := s.Only(values)
 	if err != nil {
@@ -84,7 +84,7 @@ func only(s keys.Source, values []string) (string, error) {
 	return s.Part(value)
 }
 
-// sentence says in an answer why a request has no key.
+// sentence returns the sentence with which a problem says why a request has no key.
 func sentence(e *keys.Error) string {
 	words := strings.TrimPrefix(e.Detail(), "the ")
 	return strings.ToUpper(words[:1]) + words[1:] + "."

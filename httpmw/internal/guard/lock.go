@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Lock runs what comes next under a lock.
+// Lock runs the inner handlers under a lock.
 type Lock struct {
 	Config
 	locker *core.Locker
@@ -20,7 +20,7 @@ type Lock struct {
 	misuse misuse
 }
 
-// NewLock panics as httpmw.Lock does.
+// NewLock returns a Lock. It panics as httpmw.Lock does.
 func NewLock[O ~func(*Config)](p Package, l *core.Locker, name string, key KeyFunc, opts []O) *Lock {
 	switch err := keys.CheckName(name); {
 	case l == nil:
@@ -44,7 +44,7 @@ func NewLock[O ~func(*Config)](p Package, l *core.Locker, name string, key KeyFu
 	return m
 }
 
-// Serve is the middleware.
+// Serve runs the middleware for one request.
 func (m *Lock) Serve(x Exchange) {
 	if m.skip != nil && m.skip(x) {
 		x.Next()
@@ -54,15 +54,15 @@ func (m *Lock) Serve(x Exchange) {
 	if err != nil {
 		if x.Missed() {
 			inside(x, refused)
-			x.Abort() // the framework answers 404 or 405
+			x.Abort() // the framework responds with 404 or 405
 			return
 		}
-		m.misuse.tell(x.Request().Context(), m.locker, m.name, err)
+		m.misuse.notify(x.Request().Context(), m.locker, m.name, err)
 		m.fail(x, m.name, keyProblem(err))
 		return
 	}
 	if m.waits {
-		_, _ = buffer(x, m.limit) // what goes wrong with it is for the handler to find
+		_, _ = buffer(x, m.limit) // the handler meets its errors
 	}
 	ctx := x.Request().Context()
 	opts := m.acquire
@@ -80,8 +80,8 @@ func (m *Lock) Serve(x Exchange) {
 		m.fail(x, m.name, acquireProblem(ctx, err))
 		return
 	}
-	// Whatever it fails with, the handler's answer stands; the Locker's observer
-	// is told.
+	// The handler's response stands whatever error Release returns; the Locker's
+	// observer is notified of it.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	run(x, lease.Context())
 }
@@ -102,7 +102,7 @@ func (m *Lock) find(x Exchange) ([]string, error) {
 	return found, nil
 }
 
-// run runs what comes after the middleware under ctx.
+// run runs the inner handlers under ctx.
 func run(x Exchange, ctx context.Context) {
 	r := x.Request()
 	defer func() {

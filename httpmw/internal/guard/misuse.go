@@ -9,17 +9,17 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// setupError says that a middleware cannot work where it is mounted.
+// setupError reports that a middleware cannot work where it is mounted.
 type setupError string
 
 func (e setupError) Error() string { return string(e) }
 
-// misuse is whether the observer was told that a middleware cannot work.
-type misuse struct{ told atomic.Bool }
+// misuse reports once that a middleware cannot work.
+type misuse struct{ notified atomic.Bool }
 
-// tell tells the observer of l once, if that is what err says.
-func (m *misuse) tell(ctx context.Context, l *core.Locker, name string, err error) {
-	if setup := setupError(""); errors.As(err, &setup) && m.told.CompareAndSwap(false, true) {
+// notify notifies the observer of l once, if err is a setupError.
+func (m *misuse) notify(ctx context.Context, l *core.Locker, name string, err error) {
+	if setup := setupError(""); errors.As(err, &setup) && m.notified.CompareAndSwap(false, true) {
 		adapter.Observe(ctx, l, core.Event{Kind: core.Misused, Name: name, Err: setup})
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Option is a setting of one middleware. Those that are given a bad value panic,
-// as does a middleware that is given an option of the other one alone.
+// Option is a setting of one middleware. An option with a bad value panics, as does a
+// middleware that is given an option of the other one alone.
 type Option func(*Config)
 
-// Config is what the options of one middleware add up to.
+// Config holds the options of one middleware.
 type Config struct {
 	pkg     Package
 	acquire []core.AcquireOption
 	also    []KeyFunc
-	open    bool // where the store is down
+	open    bool // if the store is unavailable
 	render  func(Exchange, Problem)
 	skip    func(Exchange) bool
 	report  func(Exchange, error)
@@ -25,7 +25,7 @@ type Config struct {
 	policy
 }
 
-// Report sets what is told the reason of each answer of 500 and above, but for
+// Report calls report with the reason of each refusal of 500 and above, except
 // contention.
 func Report(report func(Exchange, error)) Option {
 	return func(g *Config) { g.report = report }
@@ -42,7 +42,7 @@ func (p Package) Acquire(opts []core.AcquireOption) Option {
 	return func(g *Config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
 }
 
-// Also has a Lock lock more keys, whose KeyFuncs inner makes.
+// Also makes a Lock lock more keys, whose KeyFuncs inner makes.
 func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	also := make([]KeyFunc, len(keys))
 	for i, k := range keys {
@@ -53,12 +53,12 @@ func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	return func(g *Config) { g.also = append(g.also, also...); g.forLock = append(g.forLock, "Also") }
 }
 
-// FailOpen lets a Lock's requests run without the lock where the store is down.
+// FailOpen lets a Lock's requests run without the lock if the store is unavailable.
 func FailOpen() Option {
 	return func(g *Config) { g.open = true; g.forLock = append(g.forLock, "FailOpen") }
 }
 
-// Render replaces how a request that may not run is answered.
+// Render replaces the response to a request that may not run.
 func Render(render func(x Exchange, p Problem)) Option {
 	return func(g *Config) { g.render = render }
 }
@@ -68,23 +68,23 @@ func Skip(skip func(x Exchange) bool) Option {
 	return func(g *Config) { g.skip = skip }
 }
 
-// BodyLimit sets the length of the longest body that is read.
+// BodyLimit sets the length of the longest body that is read, in bytes.
 func (p Package) BodyLimit(n int64) Option {
 	if n <= 0 {
-		p.panic("BodyLimit is %d, it must be positive", n)
+		p.panic("BodyLimit: %d is out of range (at least 1)", n)
 	}
 	return func(g *Config) { g.limit = min(n, math.MaxInt64-1) }
 }
 
-// ProblemBase sets what stands before the words in the type of an answer.
+// ProblemBase sets what stands before the words in the type of a problem.
 func (p Package) ProblemBase(uri string) Option {
 	if _, err := url.Parse(uri); err != nil || uri == "" {
-		p.panic("ProblemBase is %q, which is no URI", uri)
+		p.panic("ProblemBase: %q is no URI", uri)
 	}
 	return func(g *Config) { g.base = uri }
 }
 
-// configure adds up the options of a middleware.
+// configure applies the options of a middleware.
 func configure[O ~func(*Config)](p Package, middleware string, opts []O) Config {
 	g := Config{pkg: p, render: render, limit: DefaultLimit, base: defaultBase, policy: newPolicy()}
 	for _, o := range opts {

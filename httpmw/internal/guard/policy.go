@@ -9,17 +9,18 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// defaultAnswerLimit is how much of an answer is kept, in bytes.
+// defaultAnswerLimit is the length of the longest body that is stored by default, in
+// bytes.
 const defaultAnswerLimit = 256 << 10
 
-// maxKeptHeaders is how much the headers of an answer may add to that, in bytes:
-// a handler can put into a Location or Link what its client sent.
+// maxKeptHeaders bounds how much the headers of a response may add to that, in bytes: a
+// handler can put into a Location or Link what its client sent.
 const maxKeptHeaders = 64 << 10
 
-// policy is what the options of Idempotent alone add up to.
+// policy holds the options of Idempotent alone.
 type policy struct {
 	callName    string
-	keepIf      func(Kept) bool // nil: keeps
+	keepIf      func(Kept) bool // nil: keeps decides
 	headers     []string
 	answerLimit int64
 	methods     []string
@@ -27,7 +28,7 @@ type policy struct {
 	optional    bool    // the key is
 	fingerprint KeyFunc
 	detached    bool
-	// forOnce and forLock name the options given that are not for both.
+	// forOnce and forLock name the given options that are for one middleware alone.
 	forOnce, forLock []string
 }
 
@@ -38,7 +39,7 @@ func newPolicy() policy {
 	}
 }
 
-// keeps tells whether an answer of this status would be the same another time.
+// keeps reports whether a response of this status would be the same another time.
 func keeps(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
@@ -63,7 +64,7 @@ type Kept struct {
 	ByDefault bool
 }
 
-// KeepIf sets which answers are kept.
+// KeepIf sets which responses are stored.
 func (p Package) KeepIf(keep func(Kept) bool) Option {
 	if keep == nil {
 		p.panic("KeepIf: the function is nil")
@@ -71,15 +72,15 @@ func (p Package) KeepIf(keep func(Kept) bool) Option {
 	return func(g *Config) { g.keepIf = keep; g.forOnce = append(g.forOnce, "KeepIf") }
 }
 
-// neverKept are headers of the connection, the moment, the caller, or of what is
-// outside.
+// neverKept are headers of the connection, the moment, the caller, or of outer
+// middlewares.
 var neverKept = []string{
 	"Age", "Authorization", "Connection", "Content-Length", "Date", "Keep-Alive", "Proxy-*", "Retry-After", "Server",
 	"Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
 	"Access-Control-*", replayedHeader,
 }
 
-// KeepHeaders has more headers of an answer kept.
+// KeepHeaders adds headers of a response to those that are stored.
 func (p Package) KeepHeaders(names []string) Option {
 	canonical := make([]string, len(names))
 	for i, name := range names {
@@ -89,7 +90,7 @@ func (p Package) KeepHeaders(names []string) Option {
 			return canonical[i] == never || all && strings.HasPrefix(canonical[i], prefix)
 		})
 		if bad {
-			p.panic("KeepHeaders: header %q is none, or of the connection, the moment or the caller, and not of the answer", name)
+			p.panic("KeepHeaders: %q is not a header name, or is a header of the connection, the moment or the caller", name)
 		}
 	}
 	return func(g *Config) {
@@ -98,10 +99,11 @@ func (p Package) KeepHeaders(names []string) Option {
 	}
 }
 
-// AnswerLimit sets the length of the longest body of an answer that is kept.
+// AnswerLimit sets the length of the longest body of a response that is stored, in
+// bytes.
 func (p Package) AnswerLimit(n int64) Option {
 	if n <= 0 {
-		p.panic("AnswerLimit is %d, it must be positive", n)
+		p.panic("AnswerLimit: %d is out of range (at least 1)", n)
 	}
 	return func(g *Config) {
 		g.answerLimit = min(n, math.MaxInt64-1)
@@ -114,17 +116,18 @@ func (p Package) Methods(methods []string) Option {
 	safe := []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}
 	for _, method := range methods {
 		if slices.Contains(safe, method) || method != strings.ToUpper(method) {
-			p.panic("Methods: %q is empty, safe or not in upper case; POST, PATCH, PUT and DELETE are allowed, and others that change something", method)
+			p.panic("Methods: %q is empty, safe or not in upper case (POST, PATCH, PUT, DELETE and others that change something)", method)
 		}
 	}
 	if len(methods) == 0 {
-		p.panic("Methods: there are none")
+		p.panic("Methods: no method is named")
 	}
 	methods = slices.Clone(methods)
 	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
 }
 
-// Fingerprint sets what else than method and path has to be the same when a key is used again.
+// Fingerprint sets what has to be the same when a key is used again, besides method and
+// path.
 func (p Package) Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Fingerprint: the function is nil")
@@ -132,7 +135,7 @@ func (p Package) Fingerprint(of KeyFunc) Option {
 	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
 }
 
-// Key sets where the idempotency key is.
+// Key sets where the idempotency key is found.
 func (p Package) Key(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Key: the function is nil")

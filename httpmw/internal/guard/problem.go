@@ -14,41 +14,42 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// defaultBase leads to the page that has a section for each problem.
+// defaultBase is the page that has a section for each problem.
 const defaultBase = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#"
 
-// defaultPause is when to ask again. A busy lock's own hint can only be sooner:
-// it is when the lock is free if its holder died, and a holder that lives is
-// done long before that, or extends the lock.
+// defaultPause is the usual time until a client asks again. A busy lock's own hint can
+// only be shorter. That is when the lock is free if its holder died; a holder that
+// lives is done long before that, or extends the lock.
 const defaultPause = time.Second
 
-// timeout and runTimeout are the problems of 500 and above that are contention.
+// timeout and runTimeout are the types of problems of 500 and above that are
+// contention.
 const (
 	timeout    = "lock-timeout"
 	runTimeout = "idempotency-timeout"
 )
 
-// statusClientGone is what access logs show where no client is left to read an
-// answer; 499 is nginx's number for it.
+// statusClientGone is the status in access logs for a client that left before its
+// response; 499 is nginx's number for it.
 const statusClientGone = 499
 
-// Problem is the answer to a request that may not run, after RFC 9457.
+// Problem is the response to a request that may not run, after RFC 9457.
 type Problem struct {
 	Type   string // identifies the kind of problem, a URI
 	Title  string // says the same to people
 	Status int    // the HTTP status
 	Detail string // what is wrong with this request, for people
 	Lock   string // the name given to Lock, or by CallName; else empty
-	// RetryAfter is how long the client should wait before it asks again, 0 if
-	// that is no use.
+	// RetryAfter is how long the client should wait before it asks again, or 0 if
+	// asking is of no use.
 	RetryAfter time.Duration
-	// Err is the reason. It is not part of the answer: a KeyFunc's own error can
-	// say anything.
+	// Err is the reason. It is not part of the response: a KeyFunc's own error can say
+	// anything.
 	Err error
 }
 
-// MarshalJSON makes the problem details object, without Err, and with RetryAfter
-// as "retry_after_ms".
+// MarshalJSON makes the problem details object, without Err, and with RetryAfter as
+// "retry_after_ms".
 func (p Problem) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Type   string `json:"type"`
@@ -60,15 +61,15 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 	}{p.Type, p.Title, p.Status, p.Detail, p.Lock, ceil(p.RetryAfter, time.Millisecond)})
 }
 
-// ceil is d in whole units, rounded up.
+// ceil returns d in whole units, rounded up.
 func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 
-// render is the answer unless Render replaces it, with the headers that
+// render writes the response unless Render replaces it, with the headers that
 // draft-ietf-httpapi-idempotency-key-header shows (section 2.7).
 func render(x Exchange, p Problem) {
 	answer, err := json.Marshal(p)
 	if err != nil {
-		return // strings and numbers only: cannot be
+		return // cannot happen: strings and numbers only
 	}
 	w := x.Writer()
 	h := w.Header()
@@ -80,7 +81,7 @@ func render(x Exchange, p Problem) {
 	_, _ = w.Write(answer)
 }
 
-// refuse aborts the request and answers it with p.
+// refuse aborts the request and responds with p.
 func (g *Config) refuse(x Exchange, name string, p Problem) {
 	x.Abort()
 	w := x.Writer()
@@ -95,7 +96,7 @@ func (g *Config) refuse(x Exchange, name string, p Problem) {
 	g.render(x, p)
 }
 
-// fail answers a request that did not run because of err.
+// fail responds to a request that did not run because of err.
 func (g *Config) fail(x Exchange, name string, p Problem) {
 	ctx := x.Request().Context()
 	inside(x, refused)
@@ -110,7 +111,7 @@ func (g *Config) fail(x Exchange, name string, p Problem) {
 	g.refuse(x, name, p)
 }
 
-// keyProblem is the answer where a KeyFunc failed.
+// keyProblem returns the problem for the error of a KeyFunc.
 func keyProblem(err error) Problem {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -133,7 +134,7 @@ func keyProblem(err error) Problem {
 	return failedProblem(err)
 }
 
-// acquireProblem is the answer where the lock was not acquired.
+// acquireProblem returns the problem for a lock that was not acquired.
 func acquireProblem(ctx context.Context, err error) Problem {
 	var busy *core.BusyError
 	isBusy := errors.As(err, &busy)
@@ -161,7 +162,7 @@ func acquireProblem(ctx context.Context, err error) Problem {
 	}
 }
 
-// misconfigured is the detail of an error that only the server's log explains.
+// misconfigured returns the detail for an error that only the server's log explains.
 func misconfigured(what string, err error) string {
 	if setup := setupError(""); errors.As(err, &setup) || errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
 		return what + " misconfigured; see the server log."

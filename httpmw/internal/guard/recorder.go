@@ -11,41 +11,41 @@ import (
 	"time"
 )
 
-// Recorder holds an answer back until it was saved. What cannot be kept goes on
-// to the client at once, and from there on everything does: an answer that is
-// hijacked, a stream of events, longer than most, or not over flushHold after its
-// first flush.
+// Recorder holds a response back until it is stored. A response that cannot be stored
+// goes on to the client at once, with everything that follows: one that is hijacked, a
+// stream of events, one longer than most, or one that is not complete within flushHold
+// after its first flush.
 //
-// It is a Writer, which writes a status with the first byte and not before. The writer outside gets the same calls that
-// it would get without the recorder, later.
+// It is a Writer, which writes a status with the first byte and not before. The outer
+// writer gets the same calls that it would get without the Recorder, later.
 type Recorder struct {
 	Writer
 	execution *execution
 	most      int64
-	shows     bool        // the answer, to a KeepIf
+	shows     bool        // stores the response for a KeepIf
 	before    http.Header // before the handler ran
-	// header is what the handler sees and changes. The writer outside has a map of
-	// its own, because the timer of a held flush can write while the handler sets a
-	// header.
+	// header is the header that the handler sees and changes. The outer writer has a
+	// map of its own, because the timer of a held flush can write while the handler
+	// sets a header.
 	header http.Header
 
-	mu      sync.Mutex // guards what follows, and each use of the writer outside
+	mu      sync.Mutex // guards the fields below, and each use of the outer writer
 	log     calls
-	few     [4]call     // room for those of most answers
+	few     [4]call     // room for those of most responses
 	sent    http.Header // as of the first write; what is set later is not sent
 	status  int
 	chosen  bool   // the status was set
 	size    int    // -1 before the first write, as gin has it
-	body    []byte // not of what passes, unless it is shown
+	body    []byte // empty for a response that passes, unless shows is set
 	passing bool
-	// announced is the Content-Length that was sent, -1 if there is none.
+	// announced is the Content-Length that was sent, or -1 if there is none.
 	announced int64
-	outside   int // the writer's own status, before the handler ran
+	outside   int // the outer writer's own status, before the handler ran
 
 	timer    *time.Timer // of the first flush
 	ended    bool        // the handler has returned or panicked
-	kept     bool        // and its answer is saved, or going to be
-	panicked any         // what the writer outside panicked with under the timer
+	kept     bool        // and its response is stored, or going to be
+	panicked any         // what the outer writer panicked with under the timer
 	hijacked bool
 	sealed   bool // what was written by then is committed, the rest is ignored
 }
@@ -67,8 +67,8 @@ func (w *Recorder) Unwrap() http.ResponseWriter { return w.Writer }
 
 func (w *Recorder) Header() http.Header { return w.header }
 
-// lock locks mu, on a goroutine of the handler. What went wrong under the timer
-// goes wrong there, where a middleware that recovers sees it.
+// lock locks mu, on a goroutine of the handler. A panic under the timer goes on there,
+// where a middleware that recovers sees it.
 func (w *Recorder) lock() {
 	w.mu.Lock()
 	if p := w.panicked; p != nil {
@@ -166,7 +166,7 @@ func (w *Recorder) WriteString(data string) (int, error) {
 	return len(data), nil
 }
 
-// Inform sends the header with a status below 200, which comes before the answer.
+// Inform sends the header with a status below 200, which comes before the response.
 func (w *Recorder) Inform(status int) {
 	w.lock()
 	defer w.mu.Unlock()
@@ -178,7 +178,7 @@ func (w *Recorder) Inform(status int) {
 	w.Writer.WriteHeader(status)
 }
 
-var errHijackLate = errors.New("the answer was begun, its connection cannot be hijacked")
+var errHijackLate = errors.New("the response has begun, its connection cannot be hijacked")
 
 func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.lock()
@@ -192,9 +192,9 @@ func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// look takes notice of what the handler did to the header. It is not called once
-// something was written: the header is sent by then, and the handler can be
-// setting a trailer while another of its goroutines flushes.
+// look records the handler's changes of the header. It is not called once something was
+// written: the header is sent by then, and the handler can be setting a trailer while
+// another of its goroutines flushes.
 func (w *Recorder) look() {
 	switch {
 	case same(w.header, w.log.seen):
@@ -222,12 +222,12 @@ func (w *Recorder) begin() {
 		w.announced = n
 	}
 	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
-	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the answer
+	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the response
 		w.send()
 	}
 }
 
-// room counts n more bytes of body, or tells to pass them on.
+// room counts n more bytes of body. pass reports whether to pass them on.
 func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	w.begin()
 	switch {
@@ -236,7 +236,7 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	case n > 0 && !bodyAllowed(w.status):
 		err = http.ErrBodyNotAllowed // as net/http says
 	case w.announced >= 0 && int64(n) > w.announced-int64(w.size):
-		err = http.ErrContentLength // as well
+		err = http.ErrContentLength // as net/http says too
 	case int64(n) > w.most-int64(w.size):
 		w.send()
 		return true, nil
@@ -250,8 +250,7 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	return false, nil
 }
 
-// send makes the calls that were held back, and has everything else go the same
-// way.
+// send makes the calls that were held back, and lets everything else pass.
 func (w *Recorder) send() {
 	if w.passing {
 		return
@@ -263,7 +262,7 @@ func (w *Recorder) send() {
 	}
 }
 
-// shownOf is how much of n bytes that have passed is shown to a KeepIf.
+// shownOf returns how many of n bytes that have passed are shown to a KeepIf.
 func (w *Recorder) shownOf(n int) int {
 	if !w.shows {
 		return 0
@@ -271,7 +270,7 @@ func (w *Recorder) shownOf(n int) int {
 	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
 }
 
-// shown is the answer as KeepIf sees it, after the handler.
+// shown returns the response as KeepIf sees it, after the handler.
 func (w *Recorder) shown() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,10 +296,10 @@ func (w *Recorder) pass() {
 	if w.sealed {
 		return
 	}
-	w.look() // for trailers, and for a writer outside that sends nothing before the end
+	w.look() // for trailers, and for an outer writer that sends nothing before the end
 }
 
-// yield has an answer stand that was given past the recorder: gin's
+// yield lets a response stand that was written past the Recorder: gin's
 // Engine.HandleContext goes back to the writer that the request came with.
 func (w *Recorder) yield() {
 	w.lock()
@@ -314,8 +313,8 @@ func (w *Recorder) yield() {
 	w.passing = true
 }
 
-// discard forgets an answer of which nothing was sent, with its header: that of
-// a handler that panicked. The answer is then that of the middleware that recovers.
+// discard drops a response of which nothing was sent, with its header: that of a
+// handler that panicked. The middleware that recovers then responds.
 func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -325,8 +324,8 @@ func (w *Recorder) discard() {
 	}
 }
 
-// Missed is called before something is written by a writer of the framework that the
-// handler has left to others.
+// Missed is called before a writer of the framework writes something that the handler
+// has left to others.
 func (w *Recorder) Missed() {
 	w.mu.Lock()
 	late := w.kept && !w.log.begun && !w.sealed
@@ -336,7 +335,7 @@ func (w *Recorder) Missed() {
 	}
 }
 
-// bodyAllowed tells whether an answer of this status has a body.
+// bodyAllowed reports whether a response of this status has a body.
 func bodyAllowed(status int) bool {
 	return status >= http.StatusOK && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// callProblem is the answer where it could not be found out what a request asks
-// for.
+// callProblem returns the problem for a request whose call could not be made out.
 func callProblem(err error) Problem {
 	p := keyProblem(err)
 	switch p.Status {
@@ -29,7 +28,7 @@ func callProblem(err error) Problem {
 	return p
 }
 
-// runProblem is the answer where there is no answer of the handler.
+// runProblem returns the problem for a request without a response of the handler.
 func runProblem(ctx context.Context, err error) Problem {
 	switch {
 	case errors.Is(err, once.ErrMismatch):

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// key answers the key of its lease.
+// key responds with the key of its lease.
 func key(w http.ResponseWriter, r *http.Request) {
 	lease, ok := core.LeaseFromContext(r.Context())
 	if !ok || lease.Token() == 0 || lease.Context().Err() != nil {
@@ -44,7 +44,7 @@ func clicks(t *testing.T, s *site) {
 	answered := make(chan struct{}, clicks)
 	s.serve(nil, route("/orders/{id}/pay", func(w http.ResponseWriter, r *http.Request) {
 		ran.Add(1)
-		for range clicks - 1 { // works until the others have their answer
+		for range clicks - 1 { // works until the others have their response
 			within(t, "the others are answered", answered)
 		}
 		key(w, r)
@@ -129,7 +129,7 @@ func leaving(t *testing.T, s *site) {
 		resp.Body.Close()
 		t.Errorf("got %d", resp.StatusCode)
 	}
-	if err := within(t, "the context has ended", ended); !errors.Is(err, context.Canceled) {
+	if err := within(t, "the context is done", ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("the cause is %v", err)
 	}
 	s.eventually("the key is free", func() bool { return s.isFree("order:5") })
@@ -165,11 +165,11 @@ func misused(t *testing.T, s *site) {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 	}
-	if e := within(t, "the observer is told", s.misused); e.Name != "order" || !strings.Contains(e.Err.Error(), `no path parameter "id"`) {
-		t.Errorf("told %v", e)
+	if e := within(t, "the observer is notified", s.misused); e.Name != "order" || !strings.Contains(e.Err.Error(), `no path parameter "id"`) {
+		t.Errorf("got the event %v", e)
 	}
 	if len(s.misused) != 0 {
-		t.Error("it was told twice")
+		t.Error("the observer was notified twice")
 	}
 }
 
@@ -203,8 +203,8 @@ func replays(t *testing.T, s *site) {
 	}
 }
 
-// lengths has Idempotent on the server's own writer: net/http finds short lengths out
-// by itself, and a router's writer may send another one.
+// lengths mounts Idempotent on the server's own writer: net/http finds short lengths
+// out by itself, and a router's writer may send another one.
 func lengths(t *testing.T, s *site) {
 	body := strings.Repeat("receipt ", 10_000)
 	s.serve(s.once(), route("/{id}", func(w http.ResponseWriter, _ *http.Request) {
@@ -274,7 +274,7 @@ func events(t *testing.T, s *site) {
 	s.gone("/5")
 }
 
-// gone checks that a request is refused from now on.
+// gone checks that the same request is refused from now on.
 func (s *site) gone(path string) {
 	s.t.Helper()
 	s.eventually("the run is over", func() bool { return s.post(path, "").status != http.StatusConflict })
@@ -291,7 +291,7 @@ func flushes(t *testing.T, s *site) {
 		fmt.Fprint(w, runs.Add(1))
 	}, s.once()))
 	keys := 0
-	s.eventually("it is given again", func() bool { // not where the machine stood still for a second
+	s.eventually("it is replayed", func() bool { // not where the machine stood still for a second
 		keys++
 		key := fmt.Sprint(keys)
 		if r := s.post("/5", "", "Idempotency-Key", key); r.body != "run "+key || r.replayed() {

@@ -1,6 +1,6 @@
-// Package mounted tests what stdmw does under a router, on the routers that take
-// middlewares of net/http, over HTTP/1.1 and HTTP/2 without TLS. What it does with a
-// request is tested with httpmw, by one suite for both.
+// Package mounted tests stdmw under routers that take middlewares of net/http, over
+// HTTP/1.1 and HTTP/2 without TLS. The handling of requests is tested with httpmw, by
+// one suite for both.
 package mounted
 
 import (
@@ -39,21 +39,21 @@ func Run(t *testing.T, mount Mount) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			for name, test := range map[string]func(t *testing.T, s *site){
-				"of twenty clicks one runs, under the key of its path":                                        clicks,
-				"each source finds its key":                                                                   sources,
-				"a client that leaves ends the handler's context and frees the key":                           leaving,
-				"a handler that panics frees its key, and is run again":                                       panics,
-				"a route without the parameter is a mistake of the program":                                   misused,
-				"the first answer is given again":                                                             replays,
-				"a long answer says its length when it is given again":                                        lengths,
-				"a stream arrives as it is written, under the lock":                                           streams,
-				"events arrive as they are written, and are not run again":                                    events,
-				"what is flushed and ends within a second is given again":                                     flushes,
-				"a hijacked connection works where there is one to hijack":                                    hijacks,
-				"http.ResponseController sets deadlines":                                                      deadlines,
-				"an answer behind 103 arrives, and is not run again":                                          hints,
-				"http.TimeoutHandler outside keeps the key until the handler is done, and its answer is kept": timeoutOutside,
-				"http.TimeoutHandler inside answers for its handler, and that is not kept":                    timeoutInside,
+				"twenty clicks":                          clicks,
+				"each source finds its key":              sources,
+				"client leaves":                          leaving,
+				"handler panics":                         panics,
+				"route without the parameter":            misused,
+				"replay":                                 replays,
+				"length of a replay":                     lengths,
+				"stream under the lock":                  streams,
+				"events":                                 events,
+				"flushes within a second":                flushes,
+				"hijacked connection":                    hijacks,
+				"http.ResponseController sets deadlines": deadlines,
+				"response after 103":                     hints,
+				"http.TimeoutHandler outside":            timeoutOutside,
+				"http.TimeoutHandler inside":             timeoutInside,
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
@@ -96,14 +96,14 @@ func newSite(t *testing.T, mount Mount, protocol string) *site {
 	return s
 }
 
-// Observe keeps what a middleware says of a mistake.
+// Observe records the mistakes that a middleware reports.
 func (s *site) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Misused {
 		s.misused <- e
 	}
 }
 
-// serve serves routes, with around around all of them.
+// serve serves routes, with around mounted around all of them.
 func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Helper()
 	h := s.mount(routes...)
@@ -129,7 +129,7 @@ func route(path string, h http.HandlerFunc, around ...func(http.Handler) http.Ha
 	return Route{http.MethodPost, path, around, h}
 }
 
-// reply is an answer that was read whole.
+// reply is a response that was read whole.
 type reply struct {
 	status int
 	header http.Header
@@ -138,7 +138,7 @@ type reply struct {
 
 func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
-// is tells whether r is a problem of this kind.
+// is reports whether r is a problem of this kind.
 func (r reply) is(status int, kind string) bool {
 	return r.status == status && r.header.Get("Content-Type") == "application/problem+json" && strings.Contains(r.body, "#"+kind+`"`)
 }
@@ -161,7 +161,7 @@ func (s *site) post(path, body string, header ...string) reply {
 	return reply{resp.StatusCode, resp.Header, string(data)}
 }
 
-// begin is post up to the answer's header.
+// begin is post up to the response's header.
 func (s *site) begin(ctx context.Context, path, body string, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *site) begin(ctx context.Context, path, body string, header ...string) (
 	return s.client.Do(req)
 }
 
-// isFree tells whether key is free.
+// isFree reports whether key is free.
 func (s *site) isFree(key string) bool {
 	s.t.Helper()
 	lease, err := s.locker.TryAcquire(context.Background(), key)

@@ -38,7 +38,7 @@ func ship(locks *core.Locker, shipment func(ctx context.Context, id string) erro
 	}
 }
 
-// charge is a handler whose answer is stored.
+// charge is a handler whose response is stored.
 func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx context.Context, body []byte) ([]byte, error)) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		body := append([]byte(nil), c.Body()...)
@@ -55,7 +55,7 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 	}
 }
 
-// refused answers a request that did not run. Other errors are the handler's own.
+// refused responds to a request that did not run. Other errors are the handler's own.
 func refused(c fiber.Ctx, err error) error {
 	var busy *core.BusyError
 	switch {
@@ -151,7 +151,7 @@ func TestFiber(t *testing.T) {
 	}
 }
 
-// What README.md shows stands in the tests.
+// TestREADME compares the functions in README.md with those of the tests.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")

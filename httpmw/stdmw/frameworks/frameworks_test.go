@@ -54,25 +54,25 @@ func pathValues(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// What a handler of echo returns is answered when all middlewares have returned, unless
-// one of them answers it before.
+// TestEchoErrors: echo responds to a handler's error when all middlewares have
+// returned, unless one of them responds before.
 func TestEchoErrors(t *testing.T) {
 	t.Parallel()
 	fails := func() error { return errors.New("closed") }
 	for name, test := range map[string]struct {
-		inside []echo.MiddlewareFunc
-		first  func() error
-		want   []string
-		told   int
+		inside   []echo.MiddlewareFunc
+		first    func() error
+		want     []string
+		reported int
 	}{
-		"answered inside, they are not kept":           {[]echo.MiddlewareFunc{answered}, fails, []string{"502 closed", "201 paid", "201 paid"}, 0},
-		"answered behind an empty answer, one is told": {nil, fails, []string{"502 closed", "200 ", "200 "}, 1},
-		"a panic that is answered outside is not kept": {nil, func() error { panic("closed") }, []string{"502 closed", "201 paid", "201 paid"}, 0},
+		"inner response not stored": {[]echo.MiddlewareFunc{answered}, fails, []string{"502 closed", "201 paid", "201 paid"}, 0},
+		"empty response stored":     {nil, fails, []string{"502 closed", "200 ", "200 "}, 1},
+		"outer response to a panic": {nil, func() error { panic("closed") }, []string{"502 closed", "201 paid", "201 paid"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var told mistakes
-			locks, err := core.New(memstore.New(), core.WithObserver(&told))
+			var reported mistakes
+			locks, err := core.New(memstore.New(), core.WithObserver(&reported))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,14 +97,14 @@ func TestEchoErrors(t *testing.T) {
 					t.Errorf("answer %d is %s, want %s", i+1, got, want)
 				}
 			}
-			if told.n != test.told {
-				t.Errorf("%d mistakes are told, want %d", told.n, test.told)
+			if reported.n != test.reported {
+				t.Errorf("%d mistakes are reported, want %d", reported.n, test.reported)
 			}
 		})
 	}
 }
 
-// recovers has a panic answered as an error.
+// recovers turns a panic into an error.
 func recovers(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		defer func() {
@@ -116,7 +116,7 @@ func recovers(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// mistakes counts what a middleware says of how it is mounted.
+// mistakes counts the mistakes of mounting that a middleware reports.
 type mistakes struct{ n int }
 
 func (m *mistakes) Observe(_ context.Context, e core.Event) {
@@ -125,7 +125,7 @@ func (m *mistakes) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// answered has errors answered inside of it.
+// answered responds to errors of inner handlers.
 func answered(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		if err := next(c); err != nil {

@@ -57,7 +57,7 @@ func TestHertz(t *testing.T) {
 	refused := make(chan struct{}, clicks)
 	h.POST("/orders/:id/pay", onHertz(stdmw.Lock(locks, "order", stdmw.Path("id"))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran.Add(1)
-		for range clicks - 1 { // works until the others have their answer
+		for range clicks - 1 { // works until the others have their response
 			<-refused
 		}
 		lease, _ := core.LeaseFromContext(r.Context())

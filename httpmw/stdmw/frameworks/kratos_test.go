@@ -12,7 +12,7 @@ import (
 
 func TestKratos(t *testing.T) {
 	mounted.Run(t, func(routes ...mounted.Route) http.Handler {
-		server := khttp.NewServer(khttp.Timeout(0)) // without which a handler's context ends after a second
+		server := khttp.NewServer(khttp.Timeout(0)) // otherwise a handler's context times out after a second
 		router := server.Route("/")
 		for _, r := range routes {
 			around := []khttp.FilterFunc{routeVars}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// redelivery is after how long these brokers deliver a message again that nobody has acked.
+// redelivery is the time after which these brokers deliver an unacked message again.
 const redelivery = time.Second
 
 // broker is one of a test's own.
@@ -36,8 +36,8 @@ type broker struct {
 	scene      string // the beginning of its topics
 	publisher  func(t *testing.T) message.Publisher
 	subscriber func(t *testing.T) message.Subscriber // of one consumer among several
-	// timeout says that the broker delivers again after redelivery, while the handler still runs.
-	// Another one does so when the consumer's connection breaks.
+	// timeout is set if the broker delivers again after redelivery, while the handler still runs.
+	// Other brokers do so when the consumer's connection breaks.
 	timeout bool
 }
 
@@ -74,7 +74,7 @@ func jetStream(t *testing.T) broker {
 	config := nats.JetStreamConfig{
 		AutoProvision: true, TrackMsgId: false, DurablePrefix: "service",
 		DurableCalculator: func(prefix, topic string) string { return prefix + "-" + topic },
-		// Without ManualAck nats.go acks what watermill gives up: at its own time-out and when it closes.
+		// Without ManualAck nats.go acks messages that watermill gives up: at its own time-out and when it closes.
 		SubscribeOptions: []natsclient.SubOpt{natsclient.ManualAck(), natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(redelivery)},
 	}
 	return broker{
@@ -166,7 +166,7 @@ func (b broker) serve(t *testing.T, pub message.Publisher, h message.HandlerFunc
 	return s
 }
 
-// collect runs a service that notes the messages of a topic.
+// collect runs a service that collects the messages of a topic.
 func (b broker) collect(t *testing.T, topic string) *list {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})
@@ -229,7 +229,7 @@ func (l *list) copy() []*message.Message {
 	return append([]*message.Message(nil), l.all...)
 }
 
-// uuids are the different messages among them.
+// uuids counts the messages by their UUIDs.
 func (l *list) uuids() map[string]int {
 	all := map[string]int{}
 	for _, msg := range l.copy() {
@@ -238,7 +238,7 @@ func (l *list) uuids() map[string]int {
 	return all
 }
 
-// counted counts what comes in.
+// counted counts the deliveries.
 func counted(n *atomic.Int32) message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {

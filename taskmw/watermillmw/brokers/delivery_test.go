@@ -68,8 +68,8 @@ func producing(runs *atomic.Int32) message.HandlerFunc {
 	}
 }
 
-// Messages whose key is taken are delivered again and again, and none of them is acked, lost,
-// retried or poisoned. hazard 76
+// Busy messages are delivered again and again. None of them is acked, lost, retried or poisoned.
+// hazard 76
 func busyMessages(t *testing.T, b broker) {
 	const messages = 3
 	l := newLocker(t)
@@ -105,9 +105,9 @@ func busyMessages(t *testing.T, b broker) {
 	})
 }
 
-// The broker takes a message back while its handler still runs, and delivers it again, also to
-// another process: after its time-out, or as the consumer is gone. There is one run, and what it
-// has produced is published. hazard 61
+// The broker delivers a message again while its handler still runs, even to another process: after
+// its time-out, or because the consumer is gone. There is one run, and its messages are
+// published. hazard 61
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")
@@ -154,7 +154,7 @@ func redelivered(t *testing.T, b broker) {
 	})
 }
 
-// What a run has produced is published also where the first tries to publish fail. hazard 75
+// The messages of a run are published even if the first tries to publish fail. hazard 75
 func publishFails(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")

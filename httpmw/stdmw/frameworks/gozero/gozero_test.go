@@ -21,7 +21,7 @@ func TestGoZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Middlewares.Timeout = false // which holds a response back until the handler has returned
-		c.Middlewares.Recover = false // which answers http.ErrAbortHandler too
+		c.Middlewares.Recover = false // which responds to http.ErrAbortHandler too
 		server, err := rest.NewServer(c)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,83 @@
+package pgstore_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// fails has the database refuse the n-th write of locks with a code.
+func fails(server *testserver.Postgres, n int, code string) {
+	server.Exec(fmt.Sprintf(`CREATE SEQUENCE public.writes;
+		CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('public.writes') = %d THEN RAISE EXCEPTION 'refused' USING ERRCODE = '%s'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON lockkit.locks FOR EACH ROW EXECUTE FUNCTION public.refuse();
+		GRANT USAGE ON SEQUENCE public.writes TO public`, n, code))
+}
+
+// A serialization failure of another cause than the level of the transactions changes no later
+// statement.
+func TestIsolation_FailureAtReadCommitted(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "exec"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			server := database(t)
+			proxy := testserver.NewPostgresProxy(t, server.Addr)
+			s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1", "default_query_exec_mode="+mode)))
+			fails(server, 1, "40001")
+			for range 3 {
+				c := claimed()
+				acquire(t, s, c)
+				release(t, s, c)
+			}
+			if got := proxy.Statements("BEGIN"); len(got) > 0 {
+				t.Errorf("got %q, want no transaction of several statements", got)
+			}
+			if n := len(proxy.Statements("transaction_isolation")); n != 1 {
+				t.Errorf("the level was asked for %d times, want once", n)
+			}
+		})
+	}
+}
+
+// Where transactions have one snapshot by default, a statement that fails leaves no transaction
+// behind, in which the next one would fail.
+func TestIsolation_FailureInSnapshot(t *testing.T) {
+	t.Parallel()
+	server := database(t, "default_transaction_isolation = 'serializable'")
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
+	pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1"))
+	s := newStore(t, pool)
+	first, second := claimed(), claimed()
+	first.TTL, second.TTL = 20*time.Second, time.Minute // a statement each
+	fails(server, 1, "40001")
+	acquire(t, s, first)
+	acquire(t, s, second)
+	if len(proxy.Statements("BEGIN ISOLATION")) == 0 {
+		t.Fatal("no statement has set its level")
+	}
+	server.Exec("DROP TRIGGER refuse ON lockkit.locks; DROP FUNCTION public.refuse; DROP SEQUENCE public.writes")
+	fails(server, 1, "55P03")
+	proxy.Forget()
+	before := pool.Stat().NewConnsCount()
+	x := s.Extend(t.Context(), []store.Claim{first, second})
+	wantIs(t, "the first", x[0].Err, store.ErrUnavailable)
+	if !strings.Contains(x[0].Err.Error(), "refused") {
+		t.Errorf("the first: got %v, want the server's reason", x[0].Err)
+	}
+	if x[1].Err != nil {
+		t.Errorf("the second: got %v, want nil", x[1].Err)
+	}
+	acquire(t, s, claimed())
+	if n := pool.Stat().NewConnsCount() - before; n != 0 {
+		t.Errorf("%d connections were made, want none", n)
+	}
+}

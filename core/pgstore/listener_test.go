@@ -1,0 +1,56 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/core/testserver/testclient"
+)
+
+// A Store behind a pooler leaves no channel on a session that others are given.
+func TestWatch_Pooler(t *testing.T) {
+	t.Parallel()
+	testserver.RequirePgbouncer(t)
+	for name, c := range map[string]struct {
+		setting  string
+		sessions int // at least as many as there are
+		want     error
+	}{
+		"transactions of one session":   {"default_pool_size = 1", 1, store.ErrUnsupported},
+		"transactions of many sessions": {"default_pool_size = 20", 10, store.ErrUnsupported},
+		"sessions":                      {"pool_mode = session", 10, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pooler := testserver.StartPgbouncer(t, database(t), c.setting)
+			s := newStore(t, testclient.Postgres(t, pooler.URL()))
+			w := claimed()
+			w.Wait = true
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_, err := s.Watch(ctx, w)
+			wantIs(t, "watch", err, c.want)
+			for range c.sessions {
+				// Each one is in a transaction until the end, so the next one has another session.
+				conn, err := pgx.Connect(t.Context(), pooler.URL("default_query_exec_mode=exec"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close(context.Background())
+				tx, err := conn.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows, _ := tx.Query(t.Context(), "SELECT pg_listening_channels()")
+				channels, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				if err != nil || len(channels) > 0 {
+					t.Errorf("got a session that listens to %q, and %v, want none", channels, err)
+				}
+			}
+		})
+	}
+}

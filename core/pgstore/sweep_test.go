@@ -1,0 +1,89 @@
+package pgstore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// expired makes n rows of which nothing is alive. Their keys are "old:1" to "old:n".
+func expired(server *testserver.Postgres, n int) {
+	server.Exec("INSERT INTO lockkit.locks (name,version,token,since,until,written,due) " +
+		fmt.Sprintf("SELECT convert_to('old:'||i,'UTF8'),i,i,0,i,i,1 FROM generate_series(1,%d) i", n))
+}
+
+const left = "SELECT convert_from(name,'UTF8') FROM lockkit.locks WHERE name LIKE 'old:%' ORDER BY name"
+
+// swept takes other keys of s, which sweeps meanwhile, until done.
+func swept(t *testing.T, s store.Store, done func() bool) {
+	t.Helper()
+	// The first sweep of a process raises the floor of tokens, and the next one deletes, ten
+	// seconds later.
+	testserver.Eventually(t, 5*patience, "expired rows are swept", func() bool {
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+		return done()
+	})
+}
+
+// TestSweep_Statements shows that a thousand expired rows are deleted by few statements: one,
+// which a busy machine repeats.
+func TestSweep_Statements(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, database(t))
+	expired(r.server, 1000)
+	swept(t, r.store, func() bool { return len(r.server.Exec(left)) == 0 })
+	for what, c := range map[string]struct {
+		part string
+		want int
+	}{
+		"reads of expired rows": {sweeping, 10},
+		"deletes":               {deleting, 4},
+		"raises of the floor":   {"UPDATE lockkit.version", 4},
+	} {
+		if got := len(r.proxy.Statements(c.part)); got > c.want {
+			t.Errorf("%s: got %d statements, want at most %d", what, got, c.want)
+		}
+	}
+}
+
+// TestSweep_WrittenMeanwhile shows that a row that was written since the sweep has read it stays,
+// and that a locked row does not delay the sweep.
+func TestSweep_WrittenMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, database(t))
+	expired(r.server, 1000)
+	held := r.proxy.Inject(testserver.Statement(deleting), testserver.HoldRequest)
+	swept(t, r.store, func() bool {
+		select {
+		case <-held.Fired():
+			return true
+		default:
+			time.Sleep(10 * time.Millisecond)
+			return false
+		}
+	})
+	taken := exclusive("old:1")
+	acquire(t, r.direct, taken)
+	locked := lockRow(t, r.server, "old:2")
+	changed := changeRow(t, r.server, "old:3")
+	held.Deliver()
+	testserver.Eventually(t, 3*patience, "the other rows are deleted", func() bool {
+		rows := r.server.Exec(left)
+		if !slices.Contains(rows, "old:1") {
+			t.Fatal("the row that was written is gone")
+		}
+		return slices.Equal(rows, []string{"old:1", "old:2", "old:3"})
+	})
+	// Once they are free, a later sweep deletes the others.
+	if err := errors.Join(locked.Commit(t.Context()), changed.Commit(t.Context())); err != nil {
+		t.Error(err)
+	}
+	release(t, r.direct, taken)
+}
