@@ -51,7 +51,7 @@ var parts = []part{
 		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw", "taskmw/watermillmw/brokers", "core/named/plugs",
 	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
-	{name: "neighbours", about: "plain keys and Redisson's locks beside the real clients in Java, Python, JavaScript and Go", packages: []string{"core/proof/neighbours"}},
+	{name: "neighbours", about: "plain keys, Redisson's locks and client-go's elections beside the real clients in Java, Python, JavaScript and Go", packages: []string{"core/proof/neighbours"}},
 	{name: "mutants", about: "small mistakes in the kit, each of which a test has to notice", packages: []string{"core/proof/mutants"}, wide: true},
 	{name: "soak", about: "a constant load with a nemesis, and what builds up", packages: []string{"core/proof/soak"}},
 }

@@ -100,16 +100,23 @@ func startGo(t testing.TB, addrs ...string) *neighbours.Driver {
 	return neighbours.Start(t, exec.Command(program, addrs...))
 }
 
-// golang builds the driver of clients in Go, once.
-var golang = sync.OnceValues(func() (program string, err error) {
-	program = filepath.Join(scratch, "golang")
-	cmd := exec.Command("go", "build", "-o", program, ".")
+// golang and clientgo build the drivers of clients in Go, once. client-go takes minutes, the
+// first time.
+var (
+	golang   = sync.OnceValues(func() (program string, err error) { return build("golang", ".") })
+	clientgo = sync.OnceValues(func() (program string, err error) { return build("clientgo", "-tags=clientgo", "./clientgo") })
+)
+
+// build builds a package of the module of clients in Go.
+func build(name string, args ...string) (program string, err error) {
+	program = filepath.Join(scratch, name)
+	cmd := exec.Command("go", append([]string{"build", "-o", program}, args...)...)
 	cmd.Dir = "golang"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return program, nil
-})
+}
 
 // TestPlainKeys shares locks with each client, and compares what it sees with the table in
 // core/redisstore/README.md.

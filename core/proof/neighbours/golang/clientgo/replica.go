@@ -1,0 +1,216 @@
+//go:build clientgo
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
+	"github.com/lockkit/lockkit/core/redisstore"
+)
+
+// The election's Lease and key.
+const (
+	namespace = "default"
+	name      = "reports"
+)
+
+// client-go's defaults are 15 s, 10 s and 2 s. The TTL is the shortest time for which a Lease
+// lasts after its leader has been paused: a leader with both has lost the lock by then.
+const (
+	leaseDuration = 3 * time.Second
+	renewDeadline = 1500 * time.Millisecond
+	retryPeriod   = 200 * time.Millisecond
+	ttl           = leaseDuration - renewDeadline - retryPeriod
+)
+
+// beat is the pause between two writes of the leader.
+const beat = 10 * time.Millisecond
+
+// errOvertaken is the error of work whose Lease is another replica's.
+var errOvertaken = errors.New("another replica has the Lease")
+
+// replica takes part in the election until it leaves.
+type replica struct {
+	release, identity, ledger string
+
+	leases coordinationv1.CoordinationV1Interface
+	locks  *core.Locker
+
+	serving context.Context // until the replica leaves
+	stop    context.CancelFunc
+	working chan struct{}      // has an element while the work of client-go's term runs
+	end     context.CancelFunc // of client-go's election
+	gone    chan struct{}      // closed when the replica takes part no more
+	terms   int
+}
+
+// join starts a replica.
+func join(release, identity, apiserver, redisAddr, ledger string) (obey func(verb string) string, err error) {
+	r := &replica{release: release, identity: identity, ledger: ledger, working: make(chan struct{}, 1), gone: make(chan struct{})}
+	if r.leases, err = newClient(apiserver); err != nil {
+		return nil, err
+	}
+	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: redisAddr}))
+	if err != nil {
+		return nil, err
+	}
+	if r.locks, err = core.New(store); err != nil {
+		return nil, err
+	}
+	r.serving, r.stop = context.WithCancel(context.Background())
+	var campaign context.Context
+	campaign, r.end = context.WithCancel(context.Background())
+	go func() {
+		defer close(r.gone)
+		if release == "leader" {
+			r.lead(r.serving)
+		} else {
+			r.campaign(campaign)
+		}
+	}()
+	return func(string) string {
+		r.leave()
+		return "done"
+	}, nil
+}
+
+// newClient returns a client of the API server at addr.
+func newClient(addr string) (coordinationv1.CoordinationV1Interface, error) {
+	config := &rest.Config{Host: "http://" + addr, Timeout: renewDeadline / 2, QPS: -1}
+	config.ContentType = "application/json" // the API server knows no protobuf
+	return coordinationv1.NewForConfig(config)
+}
+
+// election returns the configuration of client-go's election.
+func election(leases coordinationv1.LeasesGetter, identity string, started func(leading context.Context)) leaderelection.LeaderElectionConfig {
+	return leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Client:     leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true, Name: name,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: started, OnStoppedLeading: func() {}},
+	}
+}
+
+// leave ends the work before client-go's election: its Lease may be released only then.
+func (r *replica) leave() {
+	r.stop()
+	r.working <- struct{}{}
+	r.end()
+	<-r.gone
+}
+
+// campaign takes part in client-go's election until ctx is done.
+func (r *replica) campaign(ctx context.Context) {
+	for ctx.Err() == nil {
+		elector, err := leaderelection.NewLeaderElector(election(r.leases, r.identity, r.started))
+		if err != nil {
+			panic(err)
+		}
+		elector.Run(ctx)
+		// client-go does not wait for the work.
+		select {
+		case r.working <- struct{}{}:
+			<-r.working
+		case <-ctx.Done():
+		}
+	}
+}
+
+// started is the callback OnStartedLeading. Its goroutine can be late: then leading is done.
+func (r *replica) started(leading context.Context) {
+	r.working <- struct{}{}
+	defer func() { <-r.working }()
+	ctx, cancel := context.WithCancel(leading)
+	defer cancel()
+	defer context.AfterFunc(r.serving, cancel)()
+	if r.release == "both" {
+		r.lead(ctx)
+		return
+	}
+	if err := r.work(ctx); err != nil {
+		// An election that is canceled before client-go has noticed releases the Lease of the
+		// other replica.
+		<-ctx.Done()
+	}
+}
+
+// lead takes part in the kit's election until ctx is done.
+func (r *replica) lead(ctx context.Context) {
+	err := leader.Run(ctx, r.locks, name, r.work, leader.Acquire(core.TTL(ttl)))
+	fmt.Fprintln(os.Stderr, r.identity, err)
+}
+
+// work writes until ctx is done.
+func (r *replica) work(ctx context.Context) error {
+	r.terms++
+	report := url.Values{"who": {r.identity}, "term": {strconv.Itoa(r.terms)}, "release": {r.release}}
+	seen := mono()
+	if r.release != "leader" {
+		lease, err := r.leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != r.identity {
+			return errOvertaken
+		}
+		report.Set("transitions", strconv.Itoa(int(*lease.Spec.LeaseTransitions)))
+	}
+	if lease, ok := core.LeaseFromContext(ctx); ok {
+		report.Set("token", strconv.FormatUint(lease.Token(), 10))
+	}
+	for {
+		at := mono()
+		if ctx.Err() != nil {
+			break
+		}
+		report.Set("at", strconv.FormatInt(at, 10))
+		report.Set("gap", strconv.FormatInt(at-seen, 10))
+		seen = at
+		r.post(report)
+		time.Sleep(beat)
+	}
+	report.Set("left", "yes")
+	r.post(report)
+	return nil
+}
+
+// post sends a report to the ledger. Whether the ledger accepts the write changes nothing: the
+// leader goes on until its context is done.
+func (r *replica) post(report url.Values) {
+	resp, err := http.PostForm(r.ledger, report)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, r.identity, err)
+		return
+	}
+	_ = resp.Body.Close()
+}
+
+// mono is the monotonic clock in nanoseconds. It is one clock for all processes of a machine.
+func mono() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err)
+	}
+	return t.Nano()
+}

@@ -1,0 +1,146 @@
+package neighbours_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// standstill is a time without any work of a leader, after which its process counts as paused.
+// It is half of the time from client-go's RenewDeadline to its LeaseDuration in golang/clientgo.
+const standstill = 750 * time.Millisecond
+
+// ledger is the resource to which the leaders of an election write, and the judge of their
+// terms. It compares the numbers that a write has, and refuses smaller ones than it has seen.
+type ledger struct {
+	url string
+
+	mu                 sync.Mutex
+	writes             int // that were accepted
+	transitions, token uint64
+	terms              []*term
+	byName             map[string]*term
+}
+
+// term is what a leader has reported. Its times are those of one clock for all processes.
+type term struct {
+	who, release string
+	first, last  int64 // time when the leader saw that it leads
+	gap          int64 // longest pause in which another one may have begun to lead
+	begins, ends int   // numbers of its first and last accepted write
+	left         bool  // the work has returned
+}
+
+func newLedger(t *testing.T) *ledger {
+	l := &ledger{byName: make(map[string]*term)}
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	l.url = server.URL
+	return l
+}
+
+// ServeHTTP is a write, or the end of a term.
+func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	number := func(name string) uint64 {
+		n, err := strconv.ParseUint(r.PostFormValue(name), 10, 63)
+		if err != nil && r.PostFormValue(name) != "" {
+			panic(err)
+		}
+		return n
+	}
+	name, at := r.PostFormValue("who")+" "+r.PostFormValue("term"), int64(number("at"))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.byName[name]
+	if t == nil {
+		t = &term{who: r.PostFormValue("who"), release: r.PostFormValue("release"), first: at}
+		l.terms, l.byName[name] = append(l.terms, t), t
+	}
+	if r.PostFormValue("left") != "" {
+		t.left = true
+		return
+	}
+	if t.last = at; at == t.first || t.release == "client-go" {
+		t.gap = max(t.gap, int64(number("gap")))
+	}
+	for column, stored := range map[string]*uint64{"transitions": &l.transitions, "token": &l.token} {
+		if r.PostForm.Has(column) && number(column) < *stored {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+	}
+	l.transitions, l.token = max(l.transitions, number("transitions")), max(l.token, number("token"))
+	l.writes++
+	t.ends = l.writes
+	if t.begins == 0 {
+		t.begins = l.writes
+	}
+}
+
+// await waits for a write after the one of that number by another process than not, and returns
+// its term.
+func (l *ledger) await(t *testing.T, after int, not string) (next *term) {
+	t.Helper()
+	testserver.Eventually(t, limit, "another one leads than "+not, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, x := range l.terms {
+			if x.ends > after && x.who != not {
+				next = x
+			}
+		}
+		return next != nil
+	})
+	return next
+}
+
+// awaitEnd waits until the work of a term has returned.
+func (l *ledger) awaitEnd(t *testing.T, x *term) {
+	t.Helper()
+	testserver.Eventually(t, limit, "the work of "+x.who+" has returned", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return x.left
+	})
+}
+
+// last returns the number of the last accepted write.
+func (l *ledger) last() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.writes
+}
+
+// judge returns the terms that must not be beside each other, and the number of those of
+// client-go that may be.
+//
+//   - No write of a term is accepted after one of a later term.
+//   - No two leaders with the kit's lock see at a time that they lead, whatever is paused.
+//   - Nor do a leader with client-go alone and another one, unless the first was paused in its
+//     term, or the other one between its look at the Lease and its first look at its context.
+func (l *ledger) judge() (wrong []string, allowed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, a := range l.terms {
+		for _, b := range l.terms[i+1:] {
+			pair := fmt.Sprintf("%s and %s", a.who, b.who)
+			if a.begins > 0 && b.begins > 0 && a.begins <= b.ends && b.begins <= a.ends {
+				wrong = append(wrong, pair+": accepted in turns")
+			}
+			switch {
+			case a.first > b.last || b.first > a.last:
+			case a.release != "client-go" && b.release != "client-go", max(a.gap, b.gap) < int64(standstill):
+				wrong = append(wrong, fmt.Sprintf("%s: both lead, for %v", pair, time.Duration(min(a.last, b.last)-max(a.first, b.first))))
+			default:
+				allowed++
+			}
+		}
+	}
+	return wrong, allowed
+}
