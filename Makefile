@@ -36,7 +36,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Every package's own tests. Those of the proof run with make proof; but for two, whose tests of themselves are quick.
-PROOF := /core/proof/(adapters|hazards|histories|matrix|models|neighbours|sim|soak)$$
+PROOF := /core/proof/(adapters|hazards|histories|latency|matrix|models|neighbours|sim|soak)$$
 
 # Tests with real processes wait most of the time and bear a busy machine, so some packages run side by side: in
 # reverse order, which has no long one left at the end with nothing beside it. The race detector leaves out SQLite, which

@@ -46,6 +46,7 @@ var parts = []part{
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
+	{name: "latency", about: "payments while servers are slow, messages are late or lost, and connections break", packages: []string{"core/proof/latency"}},
 	{name: "middleware", about: "HTTP, gRPC, tasks, messages and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
 		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw", "taskmw/watermillmw/brokers", "core/named/plugs",
 	}, own: true},

@@ -6,3 +6,8 @@ import "time"
 func AskMySQL(addr, sql string) ([]string, error) {
 	return askMySQL(addr, "mysql", time.Minute, sql)
 }
+
+// Draw exports Impairment.draw.
+func (i Impairment) Draw(toll *Toll, chance func() float64) (lag time.Duration, drop bool) {
+	return i.draw(toll, chance)
+}

@@ -47,7 +47,7 @@ func (l *link) run() {
 	defer l.sever()
 	// During a partition not even a connection is made, although the client's side of
 	// it is.
-	if !l.passes() {
+	if !l.passes(time.Now()) {
 		return
 	}
 	server := l.dial()
@@ -63,6 +63,35 @@ func (l *link) run() {
 	// The server still has to read late requests, which a plain close could prevent.
 	_ = server.(*net.TCPConn).CloseWrite()
 	wg.Wait()
+}
+
+// maxInFlight is how many messages of one direction are on their way at a time. What follows
+// stays in the sender's buffers.
+const maxInFlight = 256
+
+// arrivals reads the messages of one direction as they come, so that those on a long way do
+// not wait for each other. The channel is closed behind the last one.
+func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)) <-chan message {
+	c := make(chan message, maxInFlight)
+	l.proxy.wg.Go(func() {
+		defer close(c)
+		r := bufio.NewReader(conn)
+		for {
+			m, err := read(r)
+			if err != nil {
+				return
+			}
+			m.came = time.Now()
+			select {
+			case c <- m:
+			case <-l.ended:
+				return
+			case <-l.proxy.quit:
+				return
+			}
+		}
+	})
+	return c
 }
 
 // dial returns a connection to the server, or nil.
@@ -109,10 +138,16 @@ func (l *link) wait(c <-chan struct{}) bool {
 	}
 }
 
-// passes waits until a message may pass, and returns false if the link ended first.
-func (l *link) passes() bool {
+// passes waits until a message that came at that time may pass, and returns false if the
+// link ended first.
+func (l *link) passes(came time.Time) bool {
+	lag, drop := l.proxy.fate()
+	if drop {
+		l.sever()
+		return false
+	}
 	open, delay := l.proxy.passage()
-	if delay > 0 {
+	if delay = max(delay, lag-time.Since(came)); delay > 0 {
 		arrives := make(chan struct{})
 		time.AfterFunc(delay, func() { close(arrives) })
 		if !l.wait(arrives) {
@@ -137,12 +172,7 @@ func (l *link) fallen() bool {
 
 // requests passes on the client's messages until it closes.
 func (l *link) requests() {
-	r := bufio.NewReader(l.client)
-	for {
-		m, err := l.wire.request(r)
-		if err != nil {
-			return
-		}
+	for m := range l.arrivals(l.client, l.wire.request) {
 		if l.fallen() {
 			continue
 		}
@@ -151,7 +181,7 @@ func (l *link) requests() {
 			m.request.Link = l.number
 			fault = l.proxy.note(*m.request, len(m.raw))
 		}
-		if !l.passes() || !l.request(m, fault) {
+		if !l.passes(m.came) || !l.request(m, fault) {
 			return
 		}
 	}
@@ -214,18 +244,13 @@ func (l *link) replies() {
 	// When the server has closed, the client sees a close. Its own close lets the data
 	// that it sent reach the server.
 	defer l.client.Close()
-	r := bufio.NewReader(l.server)
-	for {
-		m, err := l.wire.reply(r)
-		if err != nil {
-			return
-		}
+	for m := range l.arrivals(l.server, l.wire.reply) {
 		if m.event {
 			l.proxy.mu.Lock()
 			l.proxy.events++
 			l.proxy.mu.Unlock()
 		}
-		if !l.passes() {
+		if !l.passes(m.came) {
 			return
 		}
 		if l.fallen() {

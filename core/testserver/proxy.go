@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -27,6 +28,8 @@ type Proxy struct {
 	links  map[*link]struct{}
 	open   chan struct{} // closed while there is no partition
 	delay  time.Duration
+	weak   Impairment
+	toll   Toll
 	down   bool
 	closed bool
 	seen   []Request
@@ -230,6 +233,31 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
+}
+
+// Impair sets what happens to messages and connections from now on, in addition to Delay.
+// The zero Impairment ends that.
+func (p *Proxy) Impair(i Impairment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.weak = i
+}
+
+// Toll returns what Impair has done since the proxy began.
+func (p *Proxy) Toll() Toll {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.toll
+}
+
+// fate draws by how much later the next message arrives, or that it breaks its connection.
+func (p *Proxy) fate() (lag time.Duration, drop bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.weak == (Impairment{}) {
+		return 0, false
+	}
+	return p.weak.draw(&p.toll, rand.Float64)
 }
 
 // Sever closes all present connections on both sides. Messages in flight are lost.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"time"
 )
 
 // wire cuts the data of one connection of a protocol into messages. Its two methods are
@@ -19,6 +20,7 @@ type message struct {
 	raw     []byte
 	request *Request // nil for a message that is neither counted nor answered
 	id      int32    // a reply has that of its request
+	came    time.Time
 
 	// Of replies.
 	answers bool // it belongs to a request

@@ -27,7 +27,7 @@ func measure(all []*service) level {
 	for _, s := range all {
 		n += s.proxy.Links()
 	}
-	return level{runtime.NumGoroutine() - 2*n, len(files) - 3*n, int(m.HeapAlloc), n}
+	return level{runtime.NumGoroutine() - 4*n, len(files) - 3*n, int(m.HeapAlloc), n}
 }
 
 func (l level) over(before level) bool {

@@ -15,7 +15,7 @@ const File = "LOCKKIT_TALLY"
 // gives what it counts.
 type Facts struct {
 	// Part is the part of the proof: "simulation", "matrix", "processes",
-	// "histories", "mutants", "limits", "adapters", "neighbours" or "soak".
+	// "histories", "latency", "mutants", "limits", "adapters", "neighbours" or "soak".
 	Part string
 	// Test is the test's name; Note sets it.
 	Test string

@@ -1,0 +1,73 @@
+package latency_test
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// ledger is the bank, and the orders of the service. It is for all replicas, and safe for
+// concurrent use.
+type ledger struct {
+	mu       sync.Mutex
+	charges  map[string]int    // by order
+	receipts map[string]string // of the orders that are paid
+	ran      map[string]bool   // the requests for which a handler ran
+}
+
+func newLedger() *ledger {
+	l := &ledger{}
+	l.clear()
+	return l
+}
+
+// clear empties the ledger.
+func (l *ledger) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.charges, l.receipts, l.ran = make(map[string]int), make(map[string]string), make(map[string]bool)
+}
+
+// begin notes that the handler runs for a request, and returns the order's receipt, or "".
+func (l *ledger) begin(request, order string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ran[request] = true
+	return l.receipts[order]
+}
+
+// charge takes the money and returns the receipt. The bank charges as often as it is asked.
+func (l *ledger) charge(order string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.charges[order]++
+	return receipt(order, l.charges[order])
+}
+
+// finish marks the order as paid.
+func (l *ledger) finish(order, receipt string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receipts[order] = receipt
+}
+
+// orders returns the orders that were charged.
+func (l *ledger) orders() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.charges))
+}
+
+// of returns how often an order was charged, and its receipt.
+func (l *ledger) of(order string) (charges int, receipt string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.charges[order], l.receipts[order]
+}
+
+// handled reports whether a handler ran for a request.
+func (l *ledger) handled(request string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ran[request]
+}

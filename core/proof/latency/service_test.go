@@ -1,0 +1,102 @@
+package latency_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
+)
+
+// tryHeader has an ID of each request.
+const tryHeader = "X-Try"
+
+// lostType is the problem type by which the handler reports that its lock was lost before it
+// asked the bank.
+const lostType = "payment-lock-lost"
+
+// replica is a process of the payment service, as far as the kit can see.
+type replica struct {
+	ledger *ledger
+	url    string
+}
+
+// receipt returns the receipt of the nth charge of an order.
+func receipt(order string, n int) string { return fmt.Sprintf("%s/%d", order, n) }
+
+// newReplica starts a replica whose locks are in locks, and its stored responses in kept. Both
+// can be the same; without kept nothing is stored.
+func newReplica(t testing.TB, l *ledger, locks, kept core.Store) *replica {
+	t.Helper()
+	r := &replica{ledger: l}
+	locker := newLocker(t, locks)
+	handler := stdmw.Lock(locker, "order", stdmw.Path("id"))(http.HandlerFunc(r.pay))
+	if kept != nil {
+		if kept != locks {
+			locker = newLocker(t, kept)
+		}
+		runs, err := once.New(locker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler = stdmw.Idempotent(runs, stdmw.AnyCaller(), stdmw.Optional())(handler)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", handler)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func newLocker(t testing.TB, s core.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return l
+}
+
+// pay is written as if there were no other request: it reads the order, waits for the bank,
+// charges, and writes the order.
+func (r *replica) pay(w http.ResponseWriter, req *http.Request) {
+	ctx, order := req.Context(), req.PathValue("id")
+	if paid := r.ledger.begin(req.Header.Get(tryHeader), order); paid != "" {
+		answer(w, paid)
+		return
+	}
+	select {
+	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // before the money is taken, as the lock is lost
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(map[string]string{"type": lostType})
+		return
+	}
+	receipt := r.ledger.charge(order)
+	r.ledger.finish(order, receipt)
+	answer(w, receipt)
+}
+
+func answer(w http.ResponseWriter, receipt string) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]string{"receipt": receipt})
+}
