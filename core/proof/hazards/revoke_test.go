@@ -141,7 +141,7 @@ func TestRevokedHolds(t *testing.T) {
 				r, key := open(t), fmt.Sprintf("revoked:%d", n)
 				c := newChild(t, r.plan)
 				loop := c.tell(order{Op: "loop", Key: key, TTL: ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
-				c.await(loop, "looping")
+				c.await(loop, "holding")
 				time.Sleep(rand.N(ttl)) // at any time of its life
 				r.revoke(t, key, time.Millisecond)
 				next := r.succeed(t, key)
@@ -195,7 +195,7 @@ func TestRevokedHolds(t *testing.T) {
 				r, key := open(t), fmt.Sprintf("now:%d", n)
 				c := newChild(t, r.plan)
 				loop := c.tell(order{Op: "loop", Key: key, TTL: 2 * ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
-				c.await(loop, "looping")
+				c.await(loop, "holding")
 				r.revoke(t, key, 0)
 				next := r.succeed(t, key)
 				if told := c.await(loop, "hold"); told.Span.Until > next.From {

@@ -71,7 +71,9 @@ func (w *worker) spin(o order) {
 	w.say(report{ID: o.ID, Kind: "spun", Count: map[string]int{"late ms": int(worst.Milliseconds())}})
 }
 
-// loop takes a key again and again, in n goroutines, and reports every hold.
+// loop takes a key again and again, in n goroutines, and reports every hold. It reports a long
+// one at its beginning too: an operator can find a hold whose acquire is not answered yet, and
+// would be asked for again after a revoke.
 func (w *worker) loop(o order) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,6 +96,9 @@ func (w *worker) loop(o order) {
 					continue
 				}
 				s := span{Key: o.Key, Who: who, From: mono(), Token: lease.Token()}
+				if o.Hold >= time.Hour {
+					w.say(report{ID: o.ID, Kind: "holding"})
+				}
 				s.Until = guard(lease, o.Hold, func() {})
 				kept := 0
 				if lease.Release(ctx) == nil {
