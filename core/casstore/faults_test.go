@@ -552,6 +552,44 @@ func TestSweep_Pages(t *testing.T) {
 	}
 }
 
+// heavy is a memory that cannot delete more than a few entries in one step.
+type heavy struct{ *memory }
+
+func (h heavy) Delete(ctx context.Context, items []casstore.Item) (int, error) {
+	if len(items) > 100 {
+		return 0, errors.New("too much for one step")
+	}
+	return h.memory.Delete(ctx, items)
+}
+
+// TestSweep_Heavy: entries that cannot be deleted together are deleted in smaller steps.
+func TestSweep_Heavy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 3_000
+		m := newMemory()
+		s := newStore(t, heavy{m})
+		for i := range keys {
+			c := claim(fmt.Sprint("key ", i))
+			c.TTL = time.Second
+			if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
+				t.Fatalf("got %v and %v, want an entry", ok, err)
+			}
+		}
+		for range 200 {
+			time.Sleep(11 * time.Second)
+			c := claim("pace")
+			c.TTL = time.Hour
+			acquire(t, s, c)
+			release(t, s, c, nil)
+			synctest.Wait()
+		}
+		if m.deleted != keys {
+			t.Errorf("got %d entries deleted, want %d", m.deleted, keys)
+		}
+	})
+}
+
 // TestSweep_Slow shows that a sweep that runs out of time continues ten seconds later, not
 // after a minute.
 func TestSweep_Slow(t *testing.T) {

@@ -1,6 +1,7 @@
 package casstore
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ type sweeper struct {
 	// The floor was raised to this token at this time, or 0.
 	floor  uint64
 	raised time.Time
+	page   int // the number of entries that one step deletes at most; 0 for sweepPage
 }
 
 // sweep begins a sweep, if it is time for one.
@@ -61,12 +63,14 @@ func (s *Store) sweep() {
 // sweepAll deletes dead entries below the floor, raises the floor for the next time, and
 // reports whether something is left. An error ends it: a later sweep does the rest. A page
 // of which another process has deleted most ends it too: that process deletes the next
-// pages.
+// pages. A page that could not be deleted is followed by a quarter of it: long values can
+// be too much for one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling
 	for {
-		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, sweepPage) })
+		page := cmp.Or(w.page, sweepPage)
+		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, page) })
 		switch {
 		case err != nil:
 			return ctx.Err() != nil // its time was too short for all
@@ -92,8 +96,10 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 		if len(gone) > 0 {
 			deleted, err = do(ctx, s, func(ctx context.Context) (int, error) { return w.place.Delete(ctx, gone) })
 			if err != nil {
+				w.page = max(1, page/4)
 				return true
 			}
+			w.page = min(2*page, sweepPage)
 		}
 		if highest > 0 {
 			_, err := do(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.place.Raise(ctx, highest) })
@@ -103,9 +109,9 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 			return true
 		}
 		switch {
-		case len(gone) == 0 || len(items) < sweepPage:
+		case len(gone) == 0 || len(items) < page:
 			return false
-		case deleted < len(gone)/2:
+		case deleted <= len(gone)/2:
 			return true
 		}
 	}

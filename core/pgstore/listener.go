@@ -107,6 +107,7 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	}
 	// It is sent from elsewhere, while this connection is idle and not assigned to a session.
 	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '')", channel)); err != nil {
+		unlisten(pg, channel, pid)
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, callLimit/2)
@@ -117,9 +118,12 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 		case err == nil:
 			heard = n.Channel == channel
 		case waiting.Err() != nil && !conn.IsClosed():
+			unlisten(pg, channel, pid)
+			if ctx.Err() != nil {
+				return err // it had too little time to hear
+			}
 			until := time.Now().Add(deafFor)
 			s.deaf.Store(&until)
-			unlisten(pg, channel, pid)
 			return errDeaf
 		default:
 			return err
