@@ -66,5 +66,5 @@ func committed(ctx context.Context) bool {
 
 // terms implements adapter.Terms. The first option is New's default.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
-	return o.locker, o.acquire[1:len(o.acquire):len(o.acquire)]
+	return o.locker, o.acquire[min(1, len(o.acquire)):len(o.acquire):len(o.acquire)] // a Once that New has not made has none
 }
