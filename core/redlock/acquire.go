@@ -89,7 +89,7 @@ const leastBallots = 3
 // claims from the nodes that it has got.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
 	var last *ballot // that all nodes were asked in
-	pause, overdue, nodeTime := firstPause, votes(nil), s.timeout
+	pause, overdue, nodeTime, took := firstPause, votes(nil), s.timeout, time.Duration(0)
 	for round := 1; ; round++ {
 		b := s.newBallot(c)
 		copy(b.votes, overdue)
@@ -109,9 +109,9 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 			}
 			some = time.Since(b.begun) > s.timeout && b.expectsVotes()
 		}
-		nodeTime = max(nodeTime, b.took)
+		nodeTime, took = max(nodeTime, b.took), max(took, b.took)
 		some = b.releaseAndWait(ctx, nodeTime) || some || !led
-		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*b.took)
+		enough := round >= leastBallots && time.Since(start) > nodeTime/2 || !timeFor(ctx, 2*took)
 		if !some || enough || !sleep(ctx, pause+rand.N(2*pause)) {
 			return last, refused
 		}

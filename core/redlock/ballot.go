@@ -21,7 +21,7 @@ type ballot struct {
 	votes   votes
 	verdict verdict
 	final   bool          // the ballot has returned and was not won: a grant is of no use any more
-	begun   time.Time     // when the nodes were asked first
+	begun   time.Time     // when all nodes were asked
 	asked   time.Time     // when nodes were asked last
 	took    time.Duration // the longest wait for answers to one question
 	late    bool          // the time-out of a node has passed: the others may decide

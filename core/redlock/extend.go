@@ -17,9 +17,10 @@ import (
 // could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
-// background, unless an acquire of the claim is still in flight there. So a node that was
-// restarted or cut off for a while does not leave the lock on a bare majority. After a loss
-// no node gets the claim back, since another claim may hold the key by then.
+// background, unless an acquire of the claim was in flight there when Extend began. So a
+// node that was restarted or cut off for a while does not leave the lock on a bare
+// majority. After a loss no node gets the claim back, since another claim may hold the key
+// by then.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {

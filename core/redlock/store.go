@@ -89,7 +89,8 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 }
 
 // Limit implements store.Prompt. It returns 2 seconds, or ten node time-outs if those are
-// longer. A split vote and the releases after a refusal take less than that.
+// longer. With the default node time-out, a split vote and the releases after a refusal
+// take less than that.
 func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
 const callLimit = 2 * time.Second

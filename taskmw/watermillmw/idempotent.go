@@ -125,7 +125,7 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 	return d.postpone(m.name, err)
 }
 
-var errNotRouted = sourceOf("message").Bad("has no handler's name in its context: pass on the message, or a copy with its context, or set HandlerName")
+var errNotRouted = sourceOf("message").Bad("has no handler's name in its context: pass on the message itself, or set HandlerName")
 
 // call returns the call of msg.
 func (m *idempotent) call(msg *message.Message) (once.Call, error) {
