@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -34,9 +35,7 @@ func TestOwn(t *testing.T) {
 	if n := strings.Count(own, "\n"); n > 150 {
 		t.Errorf("got %d lines, want 150 at most", n)
 	}
-	if testing.Short() {
-		t.Skip("it waits for the clock of a server")
-	}
+	tally.ProofOnly(t) // minutes: it waits for the clock of a server
 	url := testserver.StartPostgres(t, "max_connections = 200").URL()
 	open := func(t testing.TB) *sql.DB {
 		db, err := sql.Open("pgx", url)

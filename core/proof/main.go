@@ -42,7 +42,7 @@ var parts = []part{
 		"core/store", "core/storetest", "core/memstore", "core/casstore", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "core/sqlstore/sqltest",
 	}, own: true},
 	{name: "trials", about: "the packages' own tests that make more trials here than for make test", packages: []string{
-		"core", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw/brokers", "core/benchmarks",
+		"core", "core/casstore", "core/once", "core/redisstore", "core/redlock", "core/zkstore", "core/pgstore", "httpmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw/brokers", "core/benchmarks",
 	}, trials: true},
 	{name: "processes", about: "real processes and servers that are killed, stopped, frozen and cut off", packages: []string{"core/proof/hazards"}},
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
