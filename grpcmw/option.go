@@ -125,8 +125,9 @@ func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Optio
 }
 
 // Key sets where Idempotent finds its key. The default is the metadata
-// "idempotency-key" or "grpcgateway-idempotency-key". A request that carries a request ID as https://google.aip.dev/155
-// proposes has Key(Field("request_id")). It panics if key is nil.
+// "idempotency-key" or "grpcgateway-idempotency-key". A request that carries a request ID
+// as https://google.aip.dev/155 proposes has Key(Field("request_id")). It panics if key is
+// nil.
 func Key(key KeyFunc) Option {
 	if key == nil {
 		panic("grpcmw: Key: the key is nil")

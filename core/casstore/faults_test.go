@@ -523,13 +523,7 @@ func TestSweep_Pages(t *testing.T) {
 				for i := range stores {
 					stores[i] = newStore(t, m)
 				}
-				for i := range keys {
-					c := claim(fmt.Sprint("key ", i))
-					c.TTL = time.Second
-					if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
-						t.Fatalf("got %v and %v, want an entry", ok, err)
-					}
-				}
+				fill(t, m, keys)
 				for range 10 {
 					time.Sleep(11 * time.Second)
 					for _, s := range stores {
@@ -569,13 +563,7 @@ func TestSweep_Heavy(t *testing.T) {
 		const keys = 3_000
 		m := newMemory()
 		s := newStore(t, heavy{m})
-		for i := range keys {
-			c := claim(fmt.Sprint("key ", i))
-			c.TTL = time.Second
-			if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
-				t.Fatalf("got %v and %v, want an entry", ok, err)
-			}
-		}
+		fill(t, m, keys)
 		for range 200 {
 			time.Sleep(11 * time.Second)
 			c := claim("pace")
@@ -590,6 +578,18 @@ func TestSweep_Heavy(t *testing.T) {
 	})
 }
 
+// fill makes entries that expire after a second.
+func fill(t *testing.T, m *memory, keys int) {
+	t.Helper()
+	for i := range keys {
+		c := claim(fmt.Sprint("key ", i))
+		c.TTL = time.Second
+		if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
+			t.Fatalf("got %v and %v, want an entry", ok, err)
+		}
+	}
+}
+
 // TestSweep_Slow shows that a sweep that runs out of time continues ten seconds later, not
 // after a minute.
 func TestSweep_Slow(t *testing.T) {
@@ -598,13 +598,7 @@ func TestSweep_Slow(t *testing.T) {
 		const keys = 10_000
 		m := newMemory()
 		s := newStore(t, &slow{m})
-		for i := range keys {
-			c := claim(fmt.Sprint("key ", i))
-			c.TTL = time.Second
-			if _, ok, err := m.Take(t.Context(), c, int64(i)+1); !ok || err != nil {
-				t.Fatalf("got %v and %v, want an entry", ok, err)
-			}
-		}
+		fill(t, m, keys)
 		time.Sleep(time.Minute)
 		for range 50 {
 			c := claim("pace")

@@ -74,7 +74,8 @@ func jetStream(t *testing.T) broker {
 	config := nats.JetStreamConfig{
 		AutoProvision: true, TrackMsgId: false, DurablePrefix: "service",
 		DurableCalculator: func(prefix, topic string) string { return prefix + "-" + topic },
-		// Without ManualAck nats.go acks messages that watermill gives up: at its own time-out and when it closes.
+		// Without ManualAck nats.go acks messages that watermill gives up: at its own time-out
+		// and when it closes.
 		SubscribeOptions: []natsclient.SubOpt{natsclient.ManualAck(), natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(redelivery)},
 	}
 	return broker{
