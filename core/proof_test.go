@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestProof compares PROOF.md with the tests. Each test that the document names exists
-// in that package. Each package whose tests cite a hazard stands in the hazard's row.
+// TestProof compares PROOF.md with the tests. Each test that the document names must
+// exist in the named package. If tests of a package cite a hazard, the hazard's row
+// must name the package.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -47,7 +48,8 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// readTests returns the tests of each package, and the packages that cite each hazard.
+// readTests returns the tests of each package, and for each hazard the packages whose
+// tests cite it.
 func readTests(t *testing.T) (tests, cited map[string][]string) {
 	t.Helper()
 	tests, cited = make(map[string][]string), make(map[string][]string)
