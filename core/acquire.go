@@ -66,7 +66,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
 	}
-	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // before the caller counts: ctx may panic
+	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // made before countIn, because a method of ctx may panic
 	start := l.now()
 	if !l.roster.countIn(lease, start) {
 		lease.endContext(nil)
@@ -97,7 +97,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		r.report.Wait = wait
 	}
 	if err == nil && lease.run != nil && lease.run.found.Done {
-		return lease, nil // with the record, and without a hold
+		return lease, nil // the lease has the record and no hold
 	}
 	if err == nil {
 		err = lease.start(now)
@@ -186,7 +186,7 @@ func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	err := a.askRetrying(c)
 	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
 	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {
-		outer.lose() // acquire releases what was granted
+		outer.lose() // acquire releases the granted hold
 		return lost
 	}
 	return a.acquireError(c, err)

@@ -117,7 +117,7 @@ func TestAlso(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	// Hundreds of callers want the same keys in different orders.
+	// Hundreds of callers that name the same keys in different orders do not deadlock.
 	sim(t, "many orders without deadlock", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}

@@ -292,8 +292,8 @@ func (a *attempt) tellBusy(err error) {
 	}
 }
 
-// acquireError returns the caller's error for an acquire of c that failed with err,
-// which is the last error of the store or of the wait. It returns nil if err is nil.
+// acquireError returns the caller's error for an acquire of c that failed with err. err
+// is the last error of the store or of the wait. It returns nil if err is nil.
 func (a *attempt) acquireError(c *store.Claim, err error) error {
 	switch {
 	case err == nil:

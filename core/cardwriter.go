@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLabel = 128 // bytes, of Service and of Version
+	maxLabel = 128 // the maximum length of Service and of Version, in bytes
 	maxTrace = 64
 
 	maxEntries = 1000

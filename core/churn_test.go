@@ -69,7 +69,7 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-func TestCycle(t *testing.T) { // alone: it counts the allocations of all goroutines
+func TestCycle(t *testing.T) { // not parallel, because it counts the allocations of all goroutines
 	// A cycle of acquire and release costs two calls and few allocations.
 	t.Run("cycle on a free key", func(t *testing.T) {
 		store := &counting{Store: memStore()}

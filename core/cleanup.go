@@ -17,10 +17,11 @@ const (
 	cleanUpWidth = 32
 )
 
-// cleanup releases claims that have no lease: the caller gave up, or the outcome is
-// unknown. It tries until the store answers, or until the longer of the claim's TTL and
-// cleanUpLeast has passed. For a run that has to be saved or undone, cleanUpRun takes
-// the place of cleanUpLeast. A grant that comes later expires after its TTL.
+// cleanup releases claims that have no lease, because their caller gave up or their
+// outcome is unknown. It tries until the store answers, or until the longer of the
+// claim's TTL and cleanUpLeast has passed. For a run that has to be saved or undone,
+// cleanUpRun takes the place of cleanUpLeast. A grant that comes later expires after
+// its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events

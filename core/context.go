@@ -86,7 +86,7 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 }
 
 // ContextWithOwner returns a context under which Acquire joins the hold of owner, in
-// this process or in another. Both leases then hold the key, which is free when both
+// this process or in another. Both leases then hold the key. The key is free when both
 // are released. owner is the result of Lease.Owner for the hold to join. A text that
 // Owner has not returned is ignored, and so is a text whose owner does not hold the
 // key. If the text has a token that the hold cannot have, the lease gets the token that
@@ -96,7 +96,7 @@ func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// Unlocked reports whether ctx belongs to work that runs without its lock. Work runs so
+// Unlocked reports whether ctx belongs to work that runs without its lock. This happens
 // if the store is unavailable and the adapter has the option FailOpen. LeaseFromContext
 // then finds no lease of that lock.
 func Unlocked(ctx context.Context) bool { return ctx.Value(unlockedKey{}) != nil }

@@ -193,7 +193,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %q and %v", got, err)
 		}
 	})
-	// The error matches ErrLost, and the result is returned.
+	// If the lease is lost while fn runs, the error matches ErrLost, and the guarded
+	// function still returns the result of fn.
 	sim(t, "lost while it ran", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opExtend)

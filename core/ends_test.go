@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// ends counts the leases of each name that were acquired, and those that were released
-// or lost.
+// ends counts, for each name, the acquired leases, and the leases that were released or
+// lost.
 type ends struct {
 	mu              sync.Mutex
 	acquired, ended map[string]int

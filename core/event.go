@@ -50,9 +50,10 @@ const (
 	// Replayed means that a call of once returned, after Wait, the stored answer of
 	// Attempt.
 	Replayed
-	// Refused means that a call of once was neither run nor answered, after Wait. Err
-	// is the reason: in progress, mismatch, unreplayable, indeterminate, an error of
-	// the store, or a run that was withdrawn because its work had not begun.
+	// Refused means that a call of once returned, after Wait, without a run and without
+	// an answer. Err is the reason: in progress, mismatch, unreplayable, indeterminate,
+	// an error of the store, or a run that was withdrawn because its work had not
+	// begun.
 	Refused
 	// Misused means that an adapter was set up in a way that cannot work. Err is the
 	// reason.
@@ -93,7 +94,7 @@ const (
 	ModeExclusive Mode = iota + 1
 	ModeShared         // Shared
 	ModePermits        // Permits
-	ModeRun            // Begin, and so a call of once
+	ModeRun            // set by Begin, and so by a call of once
 )
 
 var modeNames = [...]string{

@@ -25,7 +25,8 @@ type keeper struct {
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
-	// extends reports whether the hold, which is still trusted, is to be extended.
+	// extends reports whether the watchdog has to extend the hold, which is still
+	// trusted.
 	extends(now clock.Moment) bool
 	// extended notifies the lease of the result of an extension: err is nil, or the
 	// error.
@@ -189,8 +190,8 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 }
 
 // toExtend returns the pause from now until the next extension. The extension is due a
-// third of the validity after the last confirmation, or a little earlier, so that holds
-// granted at one moment spread. The caller holds the mutex.
+// third of the validity after the last confirmation, or a little earlier, so that the
+// extensions of holds granted together spread. The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }

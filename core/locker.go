@@ -12,8 +12,8 @@ import (
 
 // Locker turns claims at a store into leases. One Locker serves a whole process and is
 // safe for concurrent use. Callers of the same key queue inside the Locker, and only
-// the first in line asks the store. Readers and permits are an exception: those behind
-// the first ask too, as long as the store grants their claims.
+// the first in line asks the store. Readers and permits are an exception: callers
+// behind the first ask too, as long as the store grants their claims.
 type Locker struct {
 	engine
 	config config

@@ -160,7 +160,7 @@ func Wait(d time.Duration) AcquireOption {
 
 // Retry sets the pace of the attempts while wake-ups are unavailable. The default is
 // retry.LockWait. If a policy has no limit of attempts, its pauses do not grow while
-// the key changes hands all the time. When the policy's attempts are used up, the
+// the key changes hands continuously. When the policy's attempts are used up, the
 // acquire gives up with ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
@@ -202,10 +202,10 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 // order covers only the fair claims of a key: an unfair claim can overtake them.
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
-// Also adds more keys to the lease, all or nothing. The lease takes its keys in sorted
-// order, whatever the given order, so that leases over several keys do not deadlock
-// each other. The mode, the TTL and the other options of the lease apply to all its
-// keys.
+// Also adds keys to the lease, which takes either all of its keys or none. The lease
+// takes its keys in sorted order, whatever the given order, so that leases over several
+// keys do not deadlock each other. The mode, the TTL and the other options of the lease
+// apply to all its keys.
 func Also(keys ...string) AcquireOption {
 	return func(r *request) { r.also = append(r.also, keys...) }
 }
@@ -314,7 +314,7 @@ func (l *Locker) serves(r *request) error {
 }
 
 // requests are reused after their acquire has returned. By then no other part refers to
-// the request. Nor does a queue refer to the request's waiter, which has left it.
+// the request, and no queue refers to the request's waiter.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
 // request applies the options and checks them.
@@ -373,7 +373,8 @@ func (r *request) check(braces bool) error {
 	return nil
 }
 
-// isLabel reports whether s is of the form [A-Za-z0-9._-]+, and not too long.
+// isLabel reports whether s is of the form [A-Za-z0-9._-]+, and has at most maxName
+// bytes.
 func isLabel(s string) bool {
 	return s != "" && len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')

@@ -42,7 +42,7 @@ func TestKnownOutage(t *testing.T) {
 			}
 		}
 	})
-	// All callers queued behind such an answer get it at once.
+	// In a known outage, all callers behind the one that asked get its error at once.
 	sim(t, "queued callers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, n int, do func() error) error {

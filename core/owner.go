@@ -50,7 +50,7 @@ func splitOwner(text, key string) (owner string, token uint64) {
 	return owner, 0
 }
 
-// digest returns a short hash of text, which is not cryptographic.
+// digest returns a short hash of text. The hash is not cryptographic.
 func digest(text string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))

@@ -68,12 +68,12 @@ func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
 
-// park parks the head if it can, and reports whether it did. A parked head waits for
-// the hold of this process instead of asking the store. If waiters can be woken, the
-// head is parked only for a hold that fits, and only while that hold may be passed on.
-// After that time the head asks the store for a place in its list. If waiters cannot be
-// woken, the store has no such list, and the head is always parked, until the hold is
-// passed on or released.
+// park parks the head of q if possible, and reports whether the head is parked. A
+// parked head waits for the hold of this process instead of asking the store. If
+// waiters can be woken, the head is parked only for a hold that fits, and only while
+// that hold may be passed on. After that time the head asks the store for a place in
+// its list. If waiters cannot be woken, the store has no such list, and the head is
+// always parked, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -338,7 +338,7 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release is in flight that could be the reason
+	final := lost && !ending // no release in flight can be the reason of the loss
 	if final {
 		h.passing.next = nil
 	}

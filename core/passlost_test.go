@@ -268,7 +268,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		defer goOn()
 		closed := make(chan error, 1)
 		go func() { closed <- l.Close(t.Context()) }()
-		synctest.Wait() // the caller has its error, and is still in the queue
+		synctest.Wait() // the caller has got its error, and is still in the queue
 		if x.has(1) {
 			t.Fatal("test setup: got a caller that left the queue")
 		}

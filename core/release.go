@@ -43,7 +43,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
-	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // Lost does not say that the answer was not saved
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the event Lost did not include the failed save
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)

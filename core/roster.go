@@ -125,8 +125,8 @@ func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 // moment.
 const snapshotStep = 256
 
-// spareTallies is the number of tallies up to which empty ones are kept, so that names
-// in regular use need no allocation.
+// spareTallies is the number of tallies up to which empty tallies are not deleted. So
+// names in regular use need no allocation.
 const spareTallies = 256
 
 // tallies are the leases of a Locker, and its acquires in flight, by name and mode. The
@@ -190,7 +190,7 @@ func (r *roster) longest(from time.Duration, most int, now clock.Moment) []stand
 			for lease := t[s].First(); lease != nil && n < most; lease = lease.listing.node.Next() {
 				age := now.Since(lease.listing.since)
 				if age < from {
-					break // those behind it are younger
+					break // the leases behind it are younger
 				}
 				all = append(all, standing{lease, s == acquiring, age})
 				n++

@@ -15,7 +15,7 @@ type run struct {
 	found     store.Record  // the record that the store had at Begin
 	settling  sync.Once     // done by the first Finish or Withdraw
 	withdrawn bool          // the first was Withdraw
-	instead   *store.Record // the record of FinishLong that replaces a value which is too long
+	instead   *store.Record // the record that replaces a record with too long a value, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
 	committed bool          // Commit may have saved; guarded by the lease's mutex
 }
@@ -100,9 +100,9 @@ func checkRecord(r *store.Record) error {
 }
 
 // Commit calls save to save r in a transaction of the caller, in place of Finish. save
-// gets the store of the run and a claim with r. It must save r and release the claim in
-// the transaction, and return nil if it did. Until the transaction is committed, it can
-// be rolled back.
+// gets the store of the run and a claim with r. save must save r and release the claim
+// in the transaction, and return nil if both succeeded. Until the transaction is
+// committed, it can be rolled back.
 //
 // After save has returned nil, only the database knows whether the lease is held. So
 // until Finish, the lease's context is not done with ErrLost, and no loss is reported.

@@ -502,8 +502,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			t.Errorf("free after %v", d)
 		}
 	})
-	// A known outage that a caller beside the head finds is the answer to the callers
-	// behind it too.
+	// If a caller beside the head finds a known outage, the callers behind get the same
+	// error.
 	sim(t, "outage seen beside the head", func(t *testing.T) {
 		l, s := setup(t)
 		type role struct{}

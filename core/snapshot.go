@@ -28,7 +28,7 @@ type LockCount struct {
 	Held int
 	// Lost is the number of leases that were lost and not yet released by Release,
 	// Finish, Withdraw or Close. Their work may still be running. A lost lease that is
-	// never released counts as long as the Locker exists.
+	// never released counts for the whole life of the Locker.
 	Lost int
 	// Waiting is the number of acquires in flight. They wait for the store's answer,
 	// for the key, or in the queue of this process.

@@ -88,7 +88,7 @@ func TestSuspension(t *testing.T) {
 		type key struct{}
 		value := context.WithValue(lease.Context(), key{}, 1)
 		suspend(10 * time.Minute)
-		if err := child.Err(); err != nil { // a limit, see Lease.Context
+		if err := child.Err(); err != nil { // this is a limit, see Lease.Context
 			t.Errorf("got %v of a context that can be canceled by itself, want nil", err)
 		}
 		if err := value.Err(); err != context.Canceled {
@@ -97,7 +97,8 @@ func TestSuspension(t *testing.T) {
 		wantErr(t, context.Cause(child), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// The lease is lost within a second of resuming.
+	// If the extension hangs, the lease is lost within a second after the machine runs
+	// again.
 	sim(t, "extension hangs", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(hang, opExtend)

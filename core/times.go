@@ -50,8 +50,8 @@ const (
 	// endSpread.
 	endMargin = 10 * time.Millisecond
 	endSpread = 5 * time.Millisecond
-	// If the hold of a key is younger than freshTime, which is several turns of
-	// passTime, the key is assumed to change hands continuously.
+	// freshTime is the age below which the hold of a key is a sign that the key changes
+	// hands continuously. It is several turns of passTime.
 	freshTime = 50 * time.Millisecond
 )
 

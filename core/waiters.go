@@ -39,11 +39,11 @@ import (
 // From each state a waiter can leave the queue by leave: its acquire has a hold or was
 // refused, or its caller gave up. enter refuses a caller whose queue is full. While the
 // head is parked or asleep, it also refuses a caller that does not wait for a busy key
-// (tryOnly). refuse refuses waiters that are behind. It refuses those with tryOnly when
-// the head is parked, was answered busy or had no answer, and all of them when the
-// server is known to be down. A step from behind or from parked closes waiter.ready,
-// and so does a refusal. If a waiter leaves without the hold that was passed on to it,
-// the hold goes to the next waiter.
+// (tryOnly). refuse refuses waiters that are behind. When the head is parked, was
+// answered busy or had no answer, it refuses the waiters with tryOnly. When the server
+// is known to be down, it refuses all of them. A step from behind or from parked closes
+// waiter.ready, and so does a refusal. If a waiter leaves without the hold that was
+// passed on to it, the hold goes to the next waiter.
 
 // queues has empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
@@ -399,8 +399,8 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// behind yields the waiters behind w that are not in front: all of them, or only those
-// with tryOnly. The loop may refuse them.
+// behind yields the waiters behind w that are not in front. If all is false, it yields
+// only waiters with tryOnly. The loop may refuse them.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
@@ -413,8 +413,8 @@ func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	}
 }
 
-// refuse removes w, which is not in front, from its queue, with answer as the result of
-// its acquire.
+// refuse removes w from its queue, with answer as the result of the acquire. w must not
+// be in front.
 func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 	ws.remove(q, w)
 	w.answer = answer
@@ -440,7 +440,7 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	given := w.takeGiven()
 	w.notePlaced()
 	if !w.node.Queued() {
-		return nil // was refused
+		return nil // refused before, and no longer in the queue
 	}
 	q := ws.of[w.key]
 	wasHead, wasFront := q.head() == w, w.front

@@ -124,8 +124,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d calls, want one acquire and one release", got)
 		}
 	})
-	// If the lone caller before it had to wait, a caller opens the watch first, and
-	// asks only once before it waits.
+	// If a lone caller had to wait, the next lone caller opens its watch first, and
+	// asks only once before its wait.
 	sim(t, "lone caller after another", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)

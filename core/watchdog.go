@@ -173,7 +173,7 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// needsExtension reports whether h, which is trusted, has to be extended.
+// needsExtension reports whether h has to be extended. h is trusted.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	lease := h.leaseNow()
 	return lease == nil || lease.extends(now) // without a lease, h is about to go to the next lease

@@ -83,7 +83,7 @@ func spread(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(rand.Float64()*jitter*float64(d))
 }
 
-// reason returns an error that matches the error and the cause of ctx, which is done.
+// reason returns an error that matches ctx.Err and the cause of ctx. ctx is done.
 func reason(ctx context.Context) error {
 	err, cause := ctx.Err(), cover(context.Cause(ctx))
 	if errors.Is(cause, err) {
@@ -158,7 +158,7 @@ func marks(err error) (stop bool, least time.Duration) {
 	return stop, least
 }
 
-// settle removes the outer marks and covers those that lie deeper.
+// settle removes the outer marks of err, and hides inner marks in a settled error.
 func settle(err error) error {
 	for {
 		m, ok := err.(*mark)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Each case in this file is a trap of github.com/cenkalti/backoff/v4 that must not be
-// reached through Do.
+// Each case in this file checks that Do avoids a trap of
+// github.com/cenkalti/backoff/v4.
 
 func TestThePaceIsThePolicys(t *testing.T) {
 	t.Parallel()

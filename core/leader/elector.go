@@ -87,8 +87,8 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 // blocks until then. For each term it calls lead with the lease's context, which is
 // done with cause core.ErrLost when the lease is lost. The context is also done when
 // ctx is done, when Locker.Close gives up waiting, and after Resign. lead must then
-// return soon, because this process does not campaign before. If lead is nil, a term
-// has no work and lasts until its context is done.
+// return soon, because this process does not campaign before lead has returned. If lead
+// is nil, a term has no work and lasts until its context is done.
 //
 //   - If lead returns nil during the term, the work is done, and Run returns nil.
 //   - If lead returns an error during the term, Run releases the key and campaigns

@@ -154,7 +154,7 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 		out.Value, t.worked = m.answer.Value, nil
 		err := fmt.Errorf("once %s: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
 		if worked != nil {
-			err = fmt.Errorf("%w (%v)", err, worked) // without %w: only the error of saving counts
+			err = fmt.Errorf("%w (%v)", err, worked) // %v, so that only the error of saving can be matched
 		}
 		return out, err
 	case worked != nil:

@@ -19,7 +19,7 @@ var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	// closing returns a Once, and an fn that closes the Locker of the Once and
-	// continues. The fn then calls meanwhile, unless it is nil.
+	// continues. After that the fn calls meanwhile, unless meanwhile is nil.
 	closing := func(t *testing.T, store core.Store, meanwhile func(), opts ...once.Option) (*once.Once, func(context.Context) (once.Answer, error)) {
 		t.Helper()
 		l, err := core.New(store)

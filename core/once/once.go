@@ -28,8 +28,8 @@ type Answer struct {
 	// Value is the answer, for this caller and all later ones. A value of more than 32
 	// MiB makes the run Unreplayable.
 	Value []byte
-	// Unreplayable is set if the work is done, and Value must not be stored: it is for
-	// this caller only, or incomplete. Later callers get ErrUnreplayable.
+	// Set Unreplayable if the work is done but Value must not be stored, because Value
+	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
 	Unreplayable bool
 }
 
@@ -166,7 +166,7 @@ func (r *record) answer(label string, attempt int) (Outcome, error) {
 	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
 }
 
-// settled returns the record of a run in state s, which is not begun.
+// settled returns the record of a run in state s. s is any state except begun.
 func (o *Once) settled(c *Call, s state, attempt int, value []byte) store.Record {
 	return store.Record{Value: encode(c, s, attempt, value), Attempt: attempt, Done: s.finished(), Retain: o.retain}
 }

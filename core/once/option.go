@@ -25,7 +25,7 @@ type config struct {
 }
 
 // Retain sets the time for which an answer is stored after it was saved, from 1 ms to
-// 10 years. The default is 24 h. After that time the same call is a new call. The
+// 10 years. The default is 24 h. After that time the same call counts as new. The
 // fingerprint and the attempt of a failed run are retained for the same time. An
 // unfinished run is retained for at least 24 h, and no run may take longer than that.
 // During this time only the run's lease prevents a repetition.

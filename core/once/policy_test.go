@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// die begins a run of c in a process that never contacts the store again.
+// die begins a run of c in a process that cannot reach the store afterwards.
 func die(t *testing.T, store *memstore.Store, c once.Call, opts ...once.Option) {
 	t.Helper()
 	cut := &flaky{Store: store, keys: make(map[string]bool)}
@@ -115,7 +115,7 @@ func TestAtMostOnce(t *testing.T) {
 		die(t, store, died)
 		other.Key = "2"
 		refused(t, o, other, once.ErrMismatch)
-		refused(t, o, died, once.ErrIndeterminate) // nor does it make a run that died look like a failed one
+		refused(t, o, died, once.ErrIndeterminate) // it does not make a run that died look like a failed one either
 	})
 	sim(t, "policy of the finder", func(t *testing.T) {
 		store := memstore.New()

@@ -112,7 +112,7 @@ type Inspector interface {
 	// Revoke ends the hold of key whose ID is hold, whichever lease has the hold now.
 	// After that the hold can neither be extended nor released. The holder learns of
 	// the loss by its next extension, within a third of the lease's TTL. Other holds of
-	// the key are unchanged, even those of the same owner. An unfinished run still
+	// the key do not change, even holds of the same owner. An unfinished run still
 	// counts.
 	//
 	// With keep > 0, at most MaxKeep, the weight of the hold stays taken. It stays

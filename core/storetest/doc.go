@@ -53,9 +53,10 @@
 // again.
 //
 // A stored record does not answer a claim without a record. If a claim with a record is
-// sent again while it is held, it begins no further run. It begins none later either,
-// as long as its run is the last one and not finished, unless the record has expired. A
-// finished record answers before tombstones, holds and waiters are checked.
+// sent again while it is held, it begins no further run. After its hold has expired,
+// the claim begins a further run only if another run has begun, or if its own run is
+// finished or expired. A finished record answers before tombstones, holds and waiters
+// are checked.
 //
 // Undo changes nothing else in a release. A release of a lease that is not held gets
 // ErrLost and leaves a tombstone, even if it has undone a run.

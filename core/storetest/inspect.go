@@ -391,8 +391,8 @@ func (e *env) showsOne(some []store.Hold, c store.Claim) {
 	e.Errorf("a claim is not shown: %+v", some)
 }
 
-// showsKept fails the case unless s has a single hold, of this weight and without ID
-// and process.
+// showsKept fails the case unless s has a single hold of this weight, without an ID and
+// a process.
 func (e *env) showsKept(s store.State, weight int64) {
 	e.Helper()
 	if len(s.Holds) != 1 || s.Holds[0].ID != "" || s.Holds[0].Process != "" || s.Holds[0].Weight != weight {

@@ -123,7 +123,7 @@ var wakeCases = []testCase{
 	}},
 }
 
-// waitForKept makes w wait for c, which is released with Keep. The release wakes w, and
+// waitForKept makes w wait for c, and releases c with Keep. The release wakes w, and
 // the next request of w returns the time until the key is free.
 func (e *env) waitForKept(c, w store.Claim) {
 	e.Helper()

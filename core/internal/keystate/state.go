@@ -19,7 +19,7 @@ import (
 // State is the stored state of one key. The zero State is the state of a key that was
 // never used. Each operation first removes all entries that have expired at now.
 type State struct {
-	Holds   []Hold      // in the order of the grants; a kept hold moves to the end when it is kept
+	Holds   []Hold      // in the order of the grants; Claim.Keep and Revoke move a hold to the end
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
 	// Token is the first token of the last grant, which also owns the next
