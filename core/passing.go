@@ -72,8 +72,8 @@ func (w *waiter) fits(h *hold) bool {
 // parked head waits for the hold of this process instead of asking the store. If
 // waiters can be woken, the head is parked only for a hold that fits, and only while
 // that hold may be passed on. After that time the head asks the store for a place in
-// its list. If waiters cannot be woken, the store has no such list, and the head is
-// always parked, until the hold is passed on or released.
+// its list. If waiters cannot be woken, the store has no such list, and a head without
+// tryOnly is parked for any hold, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {

@@ -56,9 +56,10 @@ const (
 	longest time.Duration = math.MaxInt64 / 4
 )
 
-// Validate returns nil, or an error that names the wrong field: a negative, infinite or
-// NaN field, a Multiplier between 0 and 1, a Jitter above 1, an Initial above Max, or
-// unbounded Attempts with a first pause below a millisecond, which would be a hot loop.
+// Validate returns nil, or an error that names the wrong field. A field is wrong if it
+// is negative, infinite or NaN. Other errors are a Multiplier between 0 and 1, a Jitter
+// above 1, and an Initial above Max. Attempts without a limit need a first pause of at
+// least a millisecond, because a shorter one would be a hot loop.
 func (p Policy) Validate() error {
 	switch {
 	case p.Initial < 0:

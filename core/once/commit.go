@@ -62,9 +62,10 @@ type Saver interface {
 //
 // Commit fails before anything is written
 //   - with core.ErrInvalid if ctx is not the context of a run whose fn is running, or
-//     if NotFinal has marked the run's answer; also if tx is nil, has no open
-//     transaction or already has this run's answer, and if a.Value is longer than 32
-//     MiB or than the database accepts,
+//     if NotFinal has marked the run's answer,
+//   - with core.ErrInvalid if tx is nil, has no open transaction or already has this
+//     run's answer,
+//   - with core.ErrInvalid if a.Value is longer than 32 MiB or than the database accepts,
 //   - with core.ErrUnsupported if the store of the run does not store answers in the
 //     database of tx.
 //
