@@ -10,17 +10,17 @@ import (
 
 // template is the data directory of a new server, made once.
 type template struct {
-	initialize func(dir string) error // makes dir/data
+	initialize func(dir string) error // creates dir/data
 	as         func(*exec.Cmd) error  // makes a command run as the server's user
 
 	mu   sync.Mutex
 	done bool
-	tar  *os.File // without a name, so that nothing is left behind
+	tar  *os.File // an unlinked file, so that nothing is left behind
 	err  error
 }
 
-// copyTo makes dir/data. All directories of a test binary except the first are copies,
-// which are made ten times as fast.
+// copyTo creates dir/data. A test binary initializes only the first directory. The
+// others are copies, which takes a tenth of the time.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

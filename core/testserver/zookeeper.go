@@ -85,7 +85,7 @@ syncLimit=25
 	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
-		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks once a minute only
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks only once a minute
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
