@@ -27,7 +27,7 @@ type load struct {
 // counts has the results of a load in its window.
 type counts struct {
 	Took     float64 // seconds
-	Turns    []int64 // number per goroutine
+	Turns    []int64 // cycles of each goroutine
 	Used     usage
 	Overlaps int64
 	Errors   int64

@@ -167,7 +167,7 @@ func openPgstore(pool *pgxpool.Pool) (*locks, error) {
 	return lockerLocks(locker, store.Close), nil
 }
 
-// advisoryLock is an advisory lock with its session, which it uses exclusively.
+// advisoryLock is an advisory lock, with a session that only this lock uses.
 type advisoryLock struct {
 	conn *pgxpool.Conn
 	key  int64

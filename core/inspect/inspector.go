@@ -90,7 +90,7 @@ type Lock struct {
 	Name    string // Name(Key)
 	Digest  string // Digest(Key)
 	Holds   []Hold // oldest first
-	Waiters []Hold // in order of arrival, as far as the store knows the order
+	Waiters []Hold // in order of arrival, if the store knows the order
 	Run     *store.Run
 }
 

@@ -3,7 +3,7 @@
 //
 //	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
 //	make proof PART=mutants    # some parts, by their names, separated by commas
-//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary into README.md beside it
+//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary in README.md
 //	LONG=1 make proof          # the same with its full counts, in hours
 //
 // Each part consists of some packages of tests. The tests report their counts through

@@ -24,7 +24,7 @@ func (r *record) total(part string) (sum tally.Facts) {
 		sum.Runs += f.Runs
 		sum.Grants += f.Grants
 		sum.ToOthers += f.ToOthers
-		if f.Part != "mutants" { // the faults of mutants are the mutants
+		if f.Part != "mutants" { // mutants count as faults themselves
 			add(sum.Faults, f.Faults)
 		}
 		add(sum.Outcomes, f.Outcomes)

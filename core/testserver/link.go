@@ -241,8 +241,8 @@ func (l *link) answer(raw []byte) {
 
 // replies passes the server's messages on until the server closes.
 func (l *link) replies() {
-	// When the server closes, the client's connection is closed too. The proxy closes it
-	// properly, so that data the proxy sent before still arrives.
+	// When the server closes, the client's connection is closed too. The reverse is
+	// different: after the client closes, its earlier requests still reach the server.
 	defer l.client.Close()
 	for m := range l.arrivals(l.server, l.wire.reply) {
 		if m.event {

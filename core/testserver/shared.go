@@ -18,9 +18,9 @@ type Shared[S any] struct {
 	keeper *keeper
 }
 
-// NewShared returns a Shared whose server start starts when the first test calls Get.
-// The server stops, and the Cleanup functions of start run, when the last test has
-// finished.
+// NewShared returns a Shared. When the first test calls Get, the function start starts
+// the server. The server stops, and the Cleanup functions of start run, when the last
+// test has finished.
 func NewShared[S any](start func(testing.TB) S) *Shared[S] { return &Shared[S]{start: start} }
 
 // Get returns the server, and starts it if no other test uses it.

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// template is the data directory of a new server, made once.
+// template is the data directory of a new server. It is created once, and then copied.
 type template struct {
 	initialize func(dir string) error // creates dir/data
 	as         func(*exec.Cmd) error  // makes a command run as the server's user
@@ -53,7 +53,7 @@ func (t *template) make() (*os.File, error) {
 	return os.Open(name)
 }
 
-// runAs runs a command to its end, as the user that as chooses.
+// runAs runs a command as the user that as selects, and waits until it exits.
 func runAs(as func(*exec.Cmd) error, in *os.File, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	if err := as(cmd); err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	// unfit fails the test unless a check reports a fault on a line that begins with
+	// unfit fails the test unless a check reports a fault on a line with the prefix
 	// line.
 	unfit := func(t *testing.T, c call, line string) {
 		t.Helper()

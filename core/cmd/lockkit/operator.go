@@ -86,7 +86,7 @@ type row struct {
 	Mode    string `json:"mode,omitempty"`   // core.Mode.String
 	Weight  int64  `json:"weight,omitempty"` // 0 if exclusive
 	Fair    bool   `json:"fair,omitempty"`
-	For     int64  `json:"for_ms,omitempty"`  // time held or waited for; 0: not known
+	For     int64  `json:"for_ms,omitempty"`  // time held or waited; 0: not known
 	Left    int64  `json:"left_ms,omitempty"` // time until it expires
 	Attempt int    `json:"attempt,omitempty"`
 	Service string `json:"service,omitempty"`

@@ -29,8 +29,8 @@ func (s *scene) on(server *testserver.Redis) *scene {
 	return s
 }
 
-// known records a command of the text that another test runs. It checks that file still
-// contains text, which shows that test.
+// known records a command of the text that another test runs. It checks that file
+// contains text, which shows that the other test exists.
 func (s *scene) known(command, file, text string) {
 	s.t.Helper()
 	s.noted(command)

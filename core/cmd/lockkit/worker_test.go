@@ -61,7 +61,7 @@ func work(args []string) int {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	return 4 // nobody has stopped it
+	return 4 // was not stopped
 }
 
 // sign returns one of the signs of life in a file, or 0 if it is absent.

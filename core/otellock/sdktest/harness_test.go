@@ -167,7 +167,7 @@ func (s *stage) points(t testing.TB) map[string]float64 {
 	return points
 }
 
-// until waits until a series is at least least.
+// until waits until the value of series is at least least.
 func (s *stage) until(t *testing.T, series string, least float64) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// resource is the object of the handlers' work. Each order has one. It records by itself
-// when each run began, and refuses a write with a token lower than the highest one it
+// resource is the data that the handlers change. Each order has its own resource. The
+// resource records when each run began, and refuses a write with a token lower than the highest one it
 // has seen.
 type resource struct {
 	mu      sync.Mutex

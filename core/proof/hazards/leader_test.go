@@ -108,7 +108,7 @@ func elections(t *testing.T, on electorate) {
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
-				time.Sleep(rand.N(time.Second)) // the other one returns later
+				time.Sleep(rand.N(time.Second)) // after that, the other one is back
 				c := e.member(before.who)
 				c.tell(order{Op: "resign"})
 				next := e.await(terms)
@@ -167,7 +167,7 @@ type election struct {
 	spans   []span // the intervals of processes that were killed
 }
 
-// turn is the begin of a term.
+// turn is the start of a term.
 type turn struct {
 	who   string
 	at    int64
@@ -289,7 +289,7 @@ func newGaps(t *testing.T, what string) *gaps {
 	return g
 }
 
-// add records the gap from the given time until the begin of a term.
+// add records the gap from the given time until the start of a term.
 func (g *gaps) add(from int64, until turn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -86,8 +86,8 @@ func (r *register) write(token uint64, who string) bool {
 	return true
 }
 
-// last returns the last writers of the register and of its twin, and how many writes
-// were refused.
+// last returns the last writers of the register and of its twin, and the number of
+// refused writes.
 func (r *register) last() (value, twin string, refused int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub 
 }
 
 // silences are ways in which wake-ups get lost. Each begin takes the server, and the
-// proxy that carries the subscriptions. If the silence ends by itself, begin returns
+// proxy that carries the subscriptions. If the silence is temporary, begin returns
 // after a while.
 var silences = []struct {
 	name  string

@@ -72,8 +72,9 @@ func (w *worker) spin(o order) {
 }
 
 // loop acquires a key again and again, in n goroutines, and reports every hold. It
-// reports a long hold at its begin too. The reason is a revoke of a hold whose acquire
-// was not answered yet: after the revoke, the locker sends the acquire again.
+// reports a long hold at its start too, so that a test can wait for this report before
+// it revokes the hold. Otherwise the hold's acquire may not have been answered yet, and
+// the locker would send the acquire again after the revoke.
 func (w *worker) loop(o order) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())

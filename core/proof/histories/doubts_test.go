@@ -27,15 +27,16 @@ type stretch struct{ From, To int64 }
 
 const (
 	forever = math.MaxInt64
-	// life is the maximum duration of a hold that is not extended, in milliseconds of
-	// the server's clock.
+	// life is the maximum duration of a hold that is not extended, in nanoseconds of the
+	// monotonic clock. It is longer than ttl, because the hold ends by the server's
+	// clock.
 	life = int64(ttl + ttl/20)
 )
 
 type doubts struct {
 	*record
 	all    map[string][]stretch // by key
-	killed map[string]int64     // time after which no request of a killed process was under way
+	killed map[string]int64     // by name: time from which a killed process has no requests
 	turns  []turn
 }
 
@@ -135,8 +136,8 @@ func (c *claim) heard() int64 {
 
 // settled returns the time from which c is certainly not held and will not be held
 // again. If a call that may acquire the key can still be under way, a confirmed release
-// is not sufficient. Then only the answer "not held" is, because the server remembers
-// the release.
+// is not sufficient. In that case only the answer "not held" is sufficient, because the
+// server remembers that release.
 func (d *doubts) settled(c *claim) int64 {
 	asked, unsure := int64(0), false
 	for _, o := range c.calls {

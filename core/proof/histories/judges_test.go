@@ -125,7 +125,7 @@ func passedWrongly(claims []*claim) []string {
 		if n := 1 + len(c.more); n > store.TokenStep {
 			add(c.last(), "is lease %d of it", n)
 		}
-		left := int64(math.MaxInt64) // time at which the store received the release
+		left := int64(math.MaxInt64) // time of the first request to release it
 		for _, o := range c.calls {
 			if o.What == "leave" {
 				left = min(left, o.Call)

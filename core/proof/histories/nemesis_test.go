@@ -109,7 +109,7 @@ func (n *nemesis) do(this *deed) {
 }
 
 // bit returns the number of deeds that affected a call, by kind. A deed affected a call
-// that failed, or whose worker died, between the deed's begin and one TTL after the
+// that failed, or whose worker died, between the deed's start and one TTL after the
 // deed's end.
 func bit(deeds []deed, tries []*try) map[string]int {
 	n := make(map[string]int)

@@ -15,8 +15,8 @@ import (
 // can select a mistake:
 //
 //	grants all     every claim is granted
-//	refuses all    a tenth of the time, every claim is told that the key is busy
-//	keeps some     a few claims are told that they have released, and have not
+//	refuses all    a tenth of the time, the answer to every claim is busy
+//	keeps some     a few releases are confirmed without an effect
 type telling struct {
 	*redisstore.Store
 	worker *worker

@@ -33,8 +33,8 @@ func renewOp(r *rig) {
 		r.finish(true)
 		return
 	}
-	// The engine sends the extension again if the first one was not answered. A
-	// duplicated one was answered.
+	// If the first extension was not answered, the engine sends it again. A duplicated
+	// extension is answered.
 	r.eventually("the hold is extended", func() bool { return r.sent() >= r.cell.sent && r.end() > first })
 	r.wantHolds(r.cell.holds)
 	switch r.fault.when {

@@ -79,8 +79,8 @@ func TestWakeUps(t *testing.T) {
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
 		t.Errorf("vacuous: %d of %d trials", played, want)
 	}
-	// In a Cluster no message grants a key, and no message grants the key to a waiter
-	// that asks.
+	// Messages grant no keys in a Cluster. Elsewhere they grant none to the first kind
+	// of waiter, which asks.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
 		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
 	}

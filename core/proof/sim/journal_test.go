@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// A process passes a hold on for at most chainTime after the grant arrived, and only if
-// the store was asked for the hold within the last unasked.
+// A process passes a hold on for at most chainTime after the grant arrived. The last
+// confirmed request to the store must have been sent less than unasked before.
 const (
 	chainTime = 10 * time.Millisecond
 	unasked   = 10 * time.Millisecond
@@ -56,7 +56,7 @@ type grant struct {
 	leaving   bool          // the store received a request to release it
 	tried     time.Duration // the time of the last release that was not answered
 	released  time.Duration // time of the last release that seems to have taken effect
-	ended     time.Duration // time after which no lease may begin, 0 for none
+	ended     time.Duration // time after which no lease may begin; 0: none
 	why       string        // the reason for ended
 	leases    int           // the number of leases that have begun under the grant
 	pending   int           // the number of their releases that are under way

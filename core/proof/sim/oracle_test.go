@@ -135,7 +135,7 @@ func (h *hold) after(o *hold) bool {
 	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
 }
 
-// judgeRanges checks the token ranges of each two grants of a key. One grant must have
+// judgeRanges checks the token ranges of every two grants of a key. One grant must have
 // all its tokens below the tokens of the other grant. If the answer of one grant arrived
 // before the other was requested, that grant must have the lower tokens. The server may
 // repeat tokens if it was wiped between two requests that were under way together.

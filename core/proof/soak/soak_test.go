@@ -230,7 +230,7 @@ func TestSoak(t *testing.T) {
 		for _, key := range server.Do("KEYS", "*soak:*").([]any) {
 			most := 10 * ttl
 			if value, _ := server.Do("GET", key).(string); strings.HasPrefix(value, "f\tr ") {
-				most = 25 * time.Hour // a run that nobody could end is remembered for a day
+				most = 25 * time.Hour // an unfinished run is remembered for a day
 			}
 			if life, ok := server.Do("PTTL", key).(int64); !ok || life == -1 || life > most.Milliseconds() {
 				stuck++
