@@ -24,8 +24,8 @@ type locks struct {
 	acquire func(ctx context.Context, key string) (lease, error) // waits
 	// pass acquires key for a yardstick without a lock.
 	pass func(ctx context.Context, key string) (lease, error)
-	// hold acquires key and extends it until the process ends. lost reports whether the
-	// contender has noticed that it no longer holds key.
+	// hold acquires key and keeps extending it. lost reports whether the contender has
+	// noticed that it no longer holds key.
 	hold func(ctx context.Context, key string) (lost func() bool, err error)
 	// once runs a call of key that returns answer, or replays the call's earlier answer.
 	once  func(ctx context.Context, key string, answer []byte) error

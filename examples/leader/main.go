@@ -62,7 +62,7 @@ func takePart(ctx context.Context, addr, election string) error {
 	if err != nil {
 		return err
 	}
-	// Another process leads at most two seconds after a leader was killed.
+	// Another process leads about two seconds after a leader was killed.
 	err = leader.Run(ctx, locks, election, work, leader.Acquire(core.TTL(2*time.Second)))
 	if errors.Is(err, context.Canceled) {
 		return nil // the process was stopped

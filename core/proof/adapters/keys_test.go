@@ -106,7 +106,7 @@ func (s *stage) remains() (endless, left []string) {
 	}
 }
 
-// endless records the keys that have no expiry while they are held.
+// endless fails the trial for each key that has no expiry while it is held.
 func (s *stage) endless() {
 	s.t.Helper()
 	db := s.db()

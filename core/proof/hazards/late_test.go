@@ -51,8 +51,8 @@ func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Durati
 	r.bit.add()
 	after := r.asks.fields(r.key)
 	for field, value := range before {
-		// The times that a script computes from the string of a plain SET are exact only
-		// to some milliseconds.
+		// When a script replaces a short string by fields, the times in the fields are
+		// exact only to some milliseconds.
 		if moments.ReplaceAllString(after[field], "") != moments.ReplaceAllString(value, "") {
 			r.t.Errorf("%s is %q, was %q", field, after[field], value)
 		}

@@ -207,8 +207,8 @@ func (r *record) sure(t *try) bool {
 	return true
 }
 
-// stuck returns, for each key whose history is not a lock's, the longest explained part
-// and the operations that follow.
+// stuck returns, for each key whose history no lock can explain, the first operation
+// without an explanation.
 func stuck(info porcupine.LinearizationInfo, s *script) string {
 	var text []string
 	for _, part := range info.PartialLinearizationsOperations() {

@@ -95,8 +95,8 @@ func (t *try) holder() string {
 	return t.claim.ID
 }
 
-// asked returns the time of t's request: of its Acquire or, if t follows another try, of
-// the last confirmed request before t began.
+// asked returns the time of t's request: of its Acquire or, if t follows another try and
+// that is earlier, of the last confirmed request before t began.
 func (t *try) asked() int64 {
 	if !t.Follows || t.claim == nil {
 		return t.Call

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// strictTTL outlasts a run, so no hold expires during the run. The exception are holds
-// that the store grants for a shorter time, when a release grants the key to a waiter.
+// strictTTL outlasts a run, so no hold expires during the run. Exceptions are holds that
+// the store grants for a shorter time, when a release grants the key to a waiter.
 const strictTTL = time.Hour
 
 // strictly acquires and releases one of two keys n times. Only strictly uses these keys.
