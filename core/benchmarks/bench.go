@@ -134,7 +134,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	var errs []error
 	for round := range n {
 		for k := range stations {
-			// The order rotates with each round.
+			// The order rotates, so that no station always follows the same one.
 			i := (k + round) % len(stations)
 			if over[i] || len(errs) > 0 {
 				continue

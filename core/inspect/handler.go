@@ -78,10 +78,11 @@ func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 // sent in forms, which are refused if they come from another origin
 // (http.CrossOriginProtection).
 //
-// A list walks over the store, so each Handler makes only one list at a time. Handler
-// panics if an option is nil. After that it is refused with 429.
+// A list walks over the store, so each Handler makes only one list at a time. A second
+// request for a list waits up to 3 seconds for the first one. After that it is refused
+// with 429.
 //
-// Handler panics if in or an option is nil.
+// Handler panics if an option is nil.
 func Handler(in *Inspector, opts ...HandlerOption) http.Handler {
 	h := &handler{in: in, seal: newSeal(in), lists: make(chan struct{}, 1)}
 	for _, o := range opts {

@@ -151,7 +151,7 @@ func (r *registration) Unregister() error {
 	return nil
 }
 
-// ask makes these counters report.
+// ask makes the counters that report at a collection report now.
 func (p *provider) ask(t *testing.T) {
 	t.Helper()
 	for _, c := range p.asked {
@@ -192,7 +192,7 @@ func (o observer) ObserveFloat64(of metric.Float64Observable, v float64, opts ..
 	o.p.note(of.(*gauge).name, v, metric.NewObserveConfig(opts).Attributes())
 }
 
-// tracers makes spans that are recorded if their parent is.
+// tracers creates spans, all of which are recorded.
 type tracers struct {
 	tracenoop.TracerProvider
 	spans *provider

@@ -86,8 +86,8 @@ func (w *mysqlWire) reply(r *bufio.Reader) (message, error) {
 	return m, err
 }
 
-// prepared reads the rest of the reply to a prepare after the first packet, which
-// consists of the statement's parameters and columns.
+// prepared reads the packets after the first one of the reply to a prepare, which are
+// the statement's parameters and columns.
 func (w *mysqlWire) prepared(m *message, r *bufio.Reader) error {
 	body := m.raw[4:]
 	if body[0] != 0 || len(body) < 9 {

@@ -1,7 +1,8 @@
 // Command payment is a payment service with several replicas, whose clients click "pay"
-// many times at once. With the lock, every order is charged once. Then it runs clients
-// that stop waiting for a slow bank and send their request again to other replicas. With
-// one Idempotency-Key, each of them receives the receipt of its first try.
+// many times at once. With the lock, every order is charged once. Then the program runs
+// clients that stop waiting for a slow bank and send their request again to other
+// replicas. With one Idempotency-Key, each of them receives the receipt of its first
+// try.
 //
 //	go run ./examples/payment              # embedded Redis, no server needed
 //	go run ./examples/payment -unlocked    # the same without the lock: exits 1

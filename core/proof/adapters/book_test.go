@@ -10,8 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// passedOn is the name under which the leases count whose hold was passed on to another
-// lease of their process.
+// passedOn is the name under which leases with a passed hold are counted.
 const passedOn = "passed on"
 
 // book adds up the facts of all trials.

@@ -41,7 +41,7 @@ var payments = grpc.ServiceDesc{
 	Metadata: "payments.proto",
 }
 
-// As in generated code, init registers the service.
+// init registers the service as generated code does, because the registry must know it.
 func init() {
 	text := ".google.protobuf.StringValue"
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{

@@ -17,14 +17,11 @@ import "math"
 //   - A hold that ended without a confirmed release. The stretch begins when the holder
 //     stopped relying on the hold. A confirmed release causes a stretch too, if an
 //     attempt to acquire the hold may still be under way.
-//   - The clean-up is repeated until it is confirmed. Therefore a stretch has no known
-//     end only at the end of a history, or if its worker died. The deed that killed a
-//     worker ends when all requests of the worker have reached the server. From then on
-//     the worker's holds expire.
+//   - A failover that restores holds that had been released. See failover_test.go.
 //
-// The clean-up is repeated until it is confirmed. Therefore only stretches at the end of
-// a history, or of a worker that died, have no known end. The deed that killed the
-// worker ends when all requests of the worker have reached the server. From then on the
+// The clean-up is repeated until it is confirmed. Therefore a stretch has no known end
+// only at the end of a history, or if its worker died. The deed that killed a worker
+// ends when all requests of the worker have reached the server. From then on the
 // worker's holds expire.
 type stretch struct{ From, To int64 }
 

@@ -32,7 +32,7 @@ type nemesis struct {
 	deeds []deed
 }
 
-// The kinds of deeds. Some of wipes make the server lose what it has granted.
+// The kinds of deeds. Some deeds in wipes make the server lose what it has granted.
 var (
 	kinds = []string{"kill", "kill", "stop", "stop", "freeze", "cut", "cut", "sever", "lose replies", "lose replies", "lose requests", "flush scripts"}
 	wipes = []string{"kill", "stop", "cut", "lose replies", "delete all", "delete all", "restart empty", "restart empty", "fail over", "fail over"}
@@ -109,8 +109,8 @@ func (n *nemesis) do(this *deed) {
 }
 
 // bit returns the number of deeds that affected a call, by kind. A deed affected a call
-// that failed, or whose worker died, between the deed's start and one TTL after the
-// deed's end.
+// if the call failed or its worker died, and the call ran at some time between the
+// deed's start and one TTL after the deed's end.
 func bit(deeds []deed, tries []*try) map[string]int {
 	n := make(map[string]int)
 	for _, d := range deeds {

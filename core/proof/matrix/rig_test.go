@@ -62,8 +62,8 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 			t.Fatal(err)
 		}
 	}
-	// If the last token is ahead of the server's clock, the next one is greater by one
-	// step.
+	// If the last token is ahead of the server's clock, the next one is greater by
+	// store.TokenStep.
 	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
 	if err := r.asks.Set(t.Context(), r.stored(), "f\tt "+strconv.FormatUint(r.last, 10), time.Hour).Err(); err != nil {
 		t.Fatal(err)

@@ -228,8 +228,8 @@ func (w *wakeUp) serves(ttl time.Duration) {
 	w.hold(lease)
 	end()
 
-	// The waiter waits again when the late message arrives, which is about an earlier
-	// lease.
+	// When the late message arrives, the waiter waits again. The message is about an
+	// earlier lease.
 	holder = w.acquire(context.Background(), w.rival)
 	got = w.waiter(context.Background(), ttl)
 	before := w.same()

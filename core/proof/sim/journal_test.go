@@ -149,7 +149,7 @@ type journal struct {
 	granted   []*grant                 // exclusive grants, in order
 	grants    map[string]*grant        // each claim's last grant, by lease
 	ended     map[string]time.Duration // by claim: time of Release, if no later lease used it
-	late      int                      // the number of extensions of a claim after that
+	late      int                      // the number of extensions of claims after their release
 	unsure    map[string]bool          // by lease: more requests may have taken effect
 	doubled   []time.Duration          // the times at which a duplicate arrived
 	wrong     []func(v verdict)        // violations that were found at once

@@ -82,7 +82,7 @@ func (s *story) releases(lease string, err error) {
 	_ = s.tap(1, err).Release(context.Background(), claimOf(lease))
 }
 
-// TestJudges checks that the judges find the mistake in runs that have one each.
+// TestJudges checks that the judges find the mistake in runs with one mistake each.
 func TestJudges(t *testing.T) {
 	t.Parallel()
 	const T = 1000 // the token of x's grant
