@@ -74,7 +74,7 @@ func TestLineModel(t *testing.T) {
 				}
 				ids++
 				add('h', modelled{owner: "o" + strconv.Itoa(ids), lease: "l" + strconv.Itoa(ids), weight: weight, limit: limit})
-			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold, not for permits
+			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold; never permits
 				n := *m
 				n.lease, n.held, n.weight = "l"+strconv.Itoa(ids), false, []int64{1, m.weight}[random.IntN(2)]
 				r := add('r', n)

@@ -31,11 +31,11 @@ import (
 //
 // The leader knows the requests that the server had received before its last report.
 // The write is not among them, but a ping is: the client sends a ping every third of
-// the time-out. If pings are rarer than ticks, that ping is at most a third of the
-// time-out and half a tick old. If ticks are rarer than pings, it is at most two halves
-// of a tick old. A session is at least two ticks long, so either age is at most half of
-// the time-out. The other half is safe to use, counted from the start of the last
-// confirmed write. With a single server the whole time-out would be safe.
+// the time-out. If a tick is shorter than that, the ping is at most a third of the
+// time-out plus half a tick old. If a tick is longer, the ping is at most one tick old,
+// and a session is at least two ticks long. So in both cases the ping is at most half
+// of the time-out old. The other half is safe to use, counted from the start of the
+// last confirmed write. With a single server the whole time-out would be safe.
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
