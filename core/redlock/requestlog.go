@@ -155,7 +155,7 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 }
 
 // moreAcquires returns a channel that is closed when the next acquire of c has
-// returned. It returns nil if acquires are in flight to at most most nodes.
+// returned. It returns nil unless acquires are in flight to more nodes than most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -400,8 +400,8 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 	return nil
 }
 
-// awaitAcquires waits until acquires of c are in flight to at most most nodes, or until
-// ctx is done.
+// awaitAcquires waits until acquires of c are in flight to no more nodes than most, or
+// until ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)
