@@ -2,7 +2,7 @@
 // when a context is done, or may close its connection then.
 //
 // The package is for calls whose late outcome nobody needs: those of redisstore, its
-// pipeline, and casstore. The SQL stores use it through casstore. These stores limit a
+// pipeline and casstore. The SQL stores use it through casstore. These stores limit a
 // call themselves, because the pipeline's timer and PostgreSQL's wait for a row use
 // that limit. They also know whether anything was sent. In zkstore a late answer is a
 // node that has to be deleted, and in redlock it is a vote, so these packages have

@@ -28,7 +28,7 @@ type Hub[D any] struct {
 }
 
 // New returns a Hub. listen opens a connection and calls Live and Wake of l. It returns
-// the reason when the connection has ended, at the latest soon after ctx is done. It
+// the reason when the connection is closed, at the latest soon after ctx is done. It
 // may panic.
 func New[D any](listen func(ctx context.Context, l *Listener[D]) error) *Hub[D] {
 	return &Hub[D]{listen: listen}
@@ -38,7 +38,7 @@ func New[D any](listen func(ctx context.Context, l *Listener[D]) error) *Hub[D] 
 type Listener[D any] struct {
 	hub    *Hub[D]
 	live   chan struct{} // closed when the connection receives wake-ups
-	ended  chan struct{} // closed when the connection has ended, after err was set
+	ended  chan struct{} // closed after the connection is closed and err is set
 	err    error
 	cancel context.CancelFunc
 
@@ -57,7 +57,7 @@ type watch[D any] struct {
 // Watch returns a channel that receives after each wake-up for of, until ctx is done.
 // The channel is closed when the connection ends. Watch waits until the connection is
 // live. It returns ErrClosed after Close, the cause of ctx, or the reason for which the
-// connection has ended. If the connection is not live within limit, Watch returns late
+// connection was closed. If the connection is not live within limit, Watch returns late
 // and ends the connection, which may hang in a dial.
 func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late error) (<-chan struct{}, error) {
 	w := &watch[D]{of: of, ch: make(chan struct{}, 1)}

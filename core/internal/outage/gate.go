@@ -89,7 +89,7 @@ func (g *Gate) fail(begun Mark, err error) {
 		err = errors.New(err.Error()) // the callers that get this error have other contexts
 	}
 	g.why.Store(&err)
-	if g.Begin() != begun { // a caller in Answered may have checked why before it was stored
+	if g.Begin() != begun { // the caller of Answered may have checked why before it was stored
 		g.open()
 	}
 }
