@@ -53,7 +53,7 @@ var ErrConflict = errors.New("another statement was faster")
 // newest entry with its value.
 type Want struct {
 	Value   bool // Entry.Value is needed; without it, Load may leave Value nil
-	Current bool // the newest entry is needed: an earlier one was old, or lost a race
+	Current bool // the newest entry is needed: an earlier Load was stale, or a Save has lost
 }
 
 // Entry is the data of one key in a place. Times are stored in microseconds. A place

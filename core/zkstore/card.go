@@ -67,7 +67,7 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	switch {
 	case err == nil && stat.EphemeralOwner == id:
 		version = stat.Version
-	case err == nil: // the node would end with another session
+	case err == nil: // otherwise the node would end with another session
 		_, _, _, err = s.sess.write(ctx, &zk.DeleteRequest{Path: path, Version: stat.Version}, create)
 	case errors.Is(err, zk.ErrNoNode):
 		if _, _, _, err = s.sess.write(ctx, create); errors.Is(err, zk.ErrNoNode) {
@@ -142,8 +142,8 @@ func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]st
 	return cards, nil
 }
 
-// parseCard decodes the card of a process. It returns false if the card cannot be
-// decoded, or has expired because it was written the time since ago.
+// parseCard decodes the card of a process. since is the time since the card was
+// written. It returns false if the card is invalid or has expired.
 func parseCard(process string, text []byte, since time.Duration) (c store.Card, ok bool) {
 	head, body, _ := bytes.Cut(text, []byte("\n"))
 	if ttl, ok := millis(string(head)); !ok || since >= ttl {

@@ -13,8 +13,9 @@ var (
 	Parse  = func(name string) bool { _, ok := parse(name); return ok }
 )
 
-// NoteOf parses the data of a node. It returns the remaining time of the node's hold at
-// the time since after the write, and the same data encoded again.
+// NoteOf parses the data of a node. since is the time since the node was written.
+// NoteOf returns the remaining time of the node's hold, and the same data encoded
+// again.
 func NoteOf(text []byte, since time.Duration) (left time.Duration, again []byte) {
 	n := parseNote(text)
 	return n.left(since), n.text()

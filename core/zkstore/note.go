@@ -67,9 +67,9 @@ func millis(s string) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// left returns the maximum remaining time of a hold whose node was written the time
-// since ago. For a claim that has waited it returns the TTL: the claim may have been
-// granted just now, and a grant does not always write the node.
+// left returns the maximum remaining time of a hold. since is the time since its node
+// was written. For a claim that has waited left returns the TTL, because the claim may
+// have been granted just now, and a grant does not always write the node.
 func (n note) left(since time.Duration) time.Duration {
 	if n.waits {
 		return n.ttl

@@ -39,7 +39,7 @@ func Process(id string) string {
 }
 
 // Age returns the time since a grant, or 0 if unknown. The token is the time of the
-// grant in microseconds, unless a required token raised it.
+// grant in microseconds, unless the token was raised above that time.
 func Age(token, now uint64) time.Duration {
 	if token == 0 || token > now {
 		return 0

@@ -21,8 +21,8 @@
 -- script's own lease, and the leases of the owners for whom the script asks. `part` has
 -- the numbers of n.
 
--- A string with more than CROWD leases becomes a hash, and a hash with half as many a
--- string.
+-- A string with more than CROWD leases becomes a hash. A hash with half as many becomes
+-- a string.
 local CROWD = 8
 -- LATE is the time for which an expired lease may stay in a hash if no answer depends
 -- on the lease, in ms.

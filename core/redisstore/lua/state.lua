@@ -11,7 +11,7 @@ local function text(ms, owner, weight)
   return string.format('%s %.0f %s %.0f', stamp, ms, owner, weight)
 end
 
--- hold adds a weight to the holds of an owner. A negative weight is subtracted.
+-- hold adds a weight to the holds of an owner. A negative weight reduces them.
 local function hold(s, owner, weight)
   local o = holding(s, owner) or {sum = 0}
   o.sum = o.sum + weight

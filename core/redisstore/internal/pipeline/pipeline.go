@@ -70,19 +70,19 @@ type Replicated struct {
 }
 
 // Do sends c and returns the reply. If the server does not know the script, Do sends c
-// again with the text. It waits until ctx is done, or for Limit. In a Cluster Do
-// follows a call's slot if it has moved, for Limit once more. A Timed call fails with
-// ErrElsewhere instead. An error reply is a redis.Error. For any other error, Sent
-// reports whether c may have reached the server.
+// again with the text. It waits for the reply until ctx is done or Limit has passed. In
+// a Cluster Do follows a call's slot if it has moved, for Limit once more. A Timed call
+// fails with ErrElsewhere instead. An error reply is a redis.Error. For any other
+// error, Sent reports whether c may have reached the server.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	got, err := p.do(ctx, c)
 	return got.Reply, err
 }
 
 // DoWait sends c like Do, with a WAIT for this number of replicas behind c. The WAIT
-// lasts for at most limit. DoWait waits until ctx is done; ctx must be Bounded. WAIT
-// counts the replicas that have the writes of its own connection, so both commands are
-// in one pipeline.
+// lasts for at most limit. DoWait waits for the reply until ctx is done; ctx must be
+// Bounded. WAIT counts the replicas that have the writes of its own connection, so both
+// commands are in one pipeline.
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	c.replicas, c.limit = replicas, limit
 	return p.do(ctx, c)
@@ -141,9 +141,8 @@ type Result struct {
 
 // DoAll sends a call of a script for each item. The arguments are word, the item's text
 // and its number. Calls to one server are sent together. Servers are called in
-// parallel, so that a hung server does not delay the replies of the others. DoAll waits
-// until ctx is done, which must be Bounded, and then returns the replies that have
-// arrived.
+// parallel, so that a hung server does not delay the replies of the others. DoAll
+// returns when all replies have arrived or ctx is done. ctx must be Bounded.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
 	results := make([]Result, len(items))
 	groups := make(map[*server][]int)

@@ -88,7 +88,8 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-// do sends c once and returns its outcome. It waits until ctx is done or for Limit.
+// do sends c once and returns its outcome. It waits for the outcome until ctx is done
+// or Limit has passed.
 func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -101,8 +102,8 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return c.await(ctx)
 }
 
-// doAll sends calls in one pipeline. It waits until ctx is done, and returns the
-// results that have arrived.
+// doAll sends calls in one pipeline. It returns when all results have arrived or ctx is
+// done.
 func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	go func() { s.fly(ctx, calls).land() }()
 	results := make([]Result, len(calls))
@@ -228,7 +229,7 @@ func (s *sender) carry(w *worker) int {
 	}
 	ctx, cancel := Bounded(ctx)
 	f := s.fly(ctx, w.batch)
-	cancel() // before waking callers: a worker with little left to do leaves them its thread
+	cancel() // before the callers are woken, so that the worker soon leaves them its thread
 	s.mu.Lock()
 	w.batch = nil // the calls may be reused from now on
 	s.mu.Unlock()
