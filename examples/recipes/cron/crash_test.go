@@ -51,7 +51,7 @@ func replica(client *redis.Client) (*once.Once, error) {
 	if err != nil {
 		return nil, err
 	}
-	return once.New(locks, once.Retain(cron.Keep), once.Acquire(core.TTL(2*time.Second)))
+	return once.New(locks, once.Acquire(core.TTL(2*time.Second)))
 }
 
 // TestUntil_RunnerDies: a replica is killed in its job, and another one, which has found it
@@ -94,6 +94,11 @@ func TestUntil_RunnerDies(t *testing.T) {
 	}
 	if err := cron.Run(t.Context(), runs, "report", due, job); err != nil {
 		t.Errorf("once more: %v", err)
+	}
+	for _, key := range client.Keys(t.Context(), "*").Val() {
+		if left := client.PTTL(t.Context(), key).Val(); key != "started" && left < cron.Keep-time.Hour {
+			t.Errorf("the run is known for %v, want %v", left, cron.Keep)
+		}
 	}
 	if len(ran) != 1 || <-ran != 2 {
 		t.Errorf("the job did not run once as attempt 2")

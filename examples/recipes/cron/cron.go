@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Keep is for once.Retain: how long a run is known. After it, a call for the same time runs the
-// job again. It is longer than any replica calls late, here for jobs of up to a week's period.
+// Keep is how long a run is known. After it, a call for the same time runs the job again. It is
+// longer than any replica calls late, here for jobs of up to a week's period.
 const Keep = 14 * 24 * time.Hour
 
 // Run runs job for the time at which it is due. It returns nil if the job is done, by this
@@ -21,8 +21,12 @@ const Keep = 14 * 24 * time.Hour
 // runs it. That replica can die, so the caller asks again: see Until. The time is the one of the
 // schedule, not that of a clock: 03:00, and not 03:00:00.017.
 func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job func(context.Context) error) error {
+	runs, err := runs.WithOptions(once.Retain(Keep))
+	if err != nil {
+		return err
+	}
 	call := once.Call{Name: name, Key: due.UTC().Format(time.RFC3339)}
-	_, err := runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) { return once.Answer{}, job(ctx) })
+	_, err = runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) { return once.Answer{}, job(ctx) })
 	return err
 }
 
