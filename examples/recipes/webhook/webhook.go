@@ -43,7 +43,7 @@ const Keep = 7 * 24 * time.Hour
 // is no part of the fingerprint: senders write some fields anew with each delivery.
 func (s Sender) Handler(runs *once.Once, next http.Handler) http.Handler {
 	scope := func(*http.Request) (string, error) { return s.Name, nil }
-	return s.verified(stdmw.Idempotent(runs, scope,
+	return s.Verified(stdmw.Idempotent(runs, scope,
 		stdmw.Key(s.ID), stdmw.Fingerprint(s.ID), stdmw.CallName(s.Name), stdmw.BodyLimit(s.maxBody()), stdmw.Detached())(next))
 }
 
@@ -54,7 +54,10 @@ func (s Sender) maxBody() int64 {
 	return s.MaxBody
 }
 
-func (s Sender) verified(next http.Handler) http.Handler {
+// Verified returns a handler that runs next for each delivery of s, each time that it comes. It
+// is for a next that accepts deliveries and has them handled later, apart from the store of the
+// locks. s.ID finds the ID in its request.
+func (s Sender) Verified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxBody()))
 		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {

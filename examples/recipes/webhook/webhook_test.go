@@ -163,6 +163,59 @@ func TestTwoReplicas(t *testing.T) {
 	}
 }
 
+// TestAcceptFirst: GitHub delivers once, in an outage of the store. The handler accepts the
+// delivery, and a worker handles it once when the store is back.
+func TestAcceptFirst(t *testing.T) {
+	t.Parallel()
+	s := &outage{Store: memstore.New()}
+	locks, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	runs, err := once.New(locks, once.Retain(webhook.Keep))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, queue, handled := senders["github"], make(chan string, 10), 0
+	accept := sender.Verified(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := sender.ID(r)
+		if err != nil || id == "" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		queue <- id
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	work := func(id string) error {
+		_, err := runs.Do(t.Context(), once.Call{Name: "github", Scope: "github", Key: id}, func(context.Context) (once.Answer, error) {
+			handled++
+			return once.Answer{}, nil
+		})
+		return err
+	}
+	s.down.Store(true)
+	for range 2 { // and once more, by hand
+		if got := deliver(accept, sign["github"]("guid-1", "{}"), "{}").Code; got != http.StatusAccepted {
+			t.Errorf("got %d, want 202: GitHub does not deliver again", got)
+		}
+	}
+	if got := deliver(accept, sign["github"]("guid-2", "{}"), `{"forged":true}`).Code; got != http.StatusUnauthorized {
+		t.Errorf("a false signature: got %d", got)
+	}
+	if len(queue) != 2 {
+		t.Fatalf("%d deliveries are queued, want 2", len(queue))
+	}
+	first, second := <-queue, <-queue
+	if err := work(first); !errors.Is(err, core.ErrUnavailable) || handled != 0 {
+		t.Errorf("in the outage: got %v after %d", err, handled)
+	}
+	s.down.Store(false)
+	if err := errors.Join(work(first), work(second)); err != nil || handled != 1 {
+		t.Errorf("got %v, handled %d times, want once", err, handled)
+	}
+}
+
 func TestOldDelivery(t *testing.T) {
 	t.Parallel()
 	h := replica(t, memstore.New(), senders["acme"], func(http.ResponseWriter, *http.Request) { t.Error("it was handled") })
