@@ -89,6 +89,10 @@
 //     that is the token, the lock that is gone has a later token than the next one.
 //   - A plain key of a dead holder stays taken for as long as the server's clock
 //     was set back.
+//   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
+//     holds the key, for at most one TTL.
+//   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by
+//     `RFencedLock.delete()` in Java.
 //   - A Ring that is disguised as another client has two holders when processes
 //     see different servers.
 //   - A run whose process dies after its effect and before its answer was saved is
