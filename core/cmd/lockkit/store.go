@@ -45,11 +45,12 @@ taken as it is.
 
 // storeFlags has the flags that name the store.
 type storeFlags struct {
-	url    string
-	prefix optional
-	plain  bool
-	proxy  bool
-	silent bool // scripts do not publish
+	url      string
+	prefix   optional
+	plain    bool
+	redisson bool
+	proxy    bool
+	silent   bool // scripts do not publish
 }
 
 // optional is a text that may be empty. It records whether the text was given.
@@ -65,6 +66,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "")
 	flags.Var(&f.prefix, "prefix", "")
 	flags.BoolVar(&f.plain, "plain", false, "")
+	flags.BoolVar(&f.redisson, "redisson", false, "")
 	flags.BoolVar(&f.proxy, "proxy", false, "")
 	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
@@ -72,6 +74,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
   -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
+  -redisson      Redisson's locks, with no prefix of the kit's
   -proxy         a proxy spreads the Redis keys over several servers
   -no-scripted-wake-ups
                  the Redis server runs no script with PUBLISH in it
@@ -107,8 +110,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
-	case f.plain || f.prefix.given || f.proxy || f.silent:
-		return nil, fmt.Errorf("-prefix, -plain, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
+	case f.plain || f.redisson || f.prefix.given || f.proxy || f.silent:
+		return nil, fmt.Errorf("-prefix, -plain, -redisson, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -211,6 +214,9 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	}
 	if f.plain {
 		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if f.redisson {
+		opts = append(opts, redisstore.WithRedisson())
 	}
 	if f.proxy {
 		opts = append(opts, redisstore.WithProxy())
