@@ -87,8 +87,8 @@
 //     while it has only a tombstone.
 //   - Where another program deletes a key between the SET of its lock and the TIME
 //     that is the token, the lock that is gone has a later token than the next one.
-//   - A plain key of a dead holder stays taken for as long as the server's clock
-//     was set back.
+//   - A plain key of a dead holder, or one with `WithRedisson`, stays taken for as long as
+//     the server's clock was set back.
 //   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
 //     holds the key, for at most one TTL.
 //   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by
