@@ -65,7 +65,8 @@ func WithPlainKeys() Option {
 // services in Java and in Go exclude each other. A key is used verbatim as the name of
 // the lock, after the prefix of WithPrefix; in Java, core.Key("order", "42") is
 // redisson.getLock("order:42"). Holders of both kinds re-enter, renew, wait and are
-// woken.
+// woken. Beside a spin lock, and after the release of a fair lock in Java, waiters here
+// poll.
 //
 // It serves exclusive claims only. Shared, permit and fair claims, and claims with a
 // record, fail with store.ErrUnsupported. A claim with Fenced has a token of

@@ -27,8 +27,7 @@ const (
 
 // RedissonWatchdog is the time that Redisson's locks without a lease last, unless its watchdog
 // extends them (lockWatchdogTimeout). The watchdog does so every third of it. With 2 s a JVM
-// that stalls on a busy machine, for the 1.3 s between two extensions and the end, loses locks
-// that a test wants it to keep.
+// that stalls for 1.3 s on a busy machine loses locks that a test wants it to keep.
 const RedissonWatchdog = 5 * time.Second
 
 var redissons = map[string]*kit{

@@ -284,8 +284,10 @@ func sharedLocks(t *testing.T, s *shared) {
 	t.Run("forceUnlock here is a loss there, and the reverse", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("forced", core.TTL(time.Second))
+		woken := s.watch("forced")
 		got, err := jane.ForceUnlock(neighbours.RLock, "forced")
 		s.javaIs(true, got, err)
+		s.awaitWoken(woken)
 		s.must(jane.Lock(neighbours.RLock, "forced", 0))
 		<-lease.Context().Done()
 		s.lost(lease)
