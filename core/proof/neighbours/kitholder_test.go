@@ -77,7 +77,7 @@ func serveHolder(addr string) {
 // they hold locks that Redisson waits for.
 func goDies(s *shared, addr string) {
 	s.t.Helper()
-	const ttl, kind = 3 * time.Second, neighbours.RLock
+	const ttl, kind = 5 * time.Second, neighbours.RLock
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	holder := startHolder(s.t, addr)
 	hold := func(name string) *neighbours.Call {

@@ -15,7 +15,7 @@ import (
 // renewals has the watchdog of each side extend a hold time and again, while the other side
 // is kept out.
 func renewals(s *shared) {
-	const rises, ttl = 3, 3 * time.Second
+	const rises, ttl = 3, 5 * time.Second
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	risen, left := make(map[string]int), make(map[string]time.Duration)
 	rise := func(name string) int {
@@ -147,7 +147,7 @@ func revokedThere(s *shared) {
 func revokedWriter(s *shared) {
 	const name = "revoked-writer"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
-	s.must(jane.Lock(neighbours.RWriteLock, name, 5*time.Second))
+	s.must(jane.Lock(neighbours.RWriteLock, name, 10*time.Second))
 	waits := joe.Begin("lock", neighbours.RWriteLock, name, 5*time.Minute)
 	testserver.Eventually(s.t, limit, "Redisson waits", func() bool {
 		n, err := listeners(s.t.Context(), s.asks, "redisson_rwlock:{"+name+"}")
