@@ -115,21 +115,34 @@ func (s *shared) holdOf(name string) string {
 	return state.Holds[0].ID
 }
 
-// revokedThere has an operator revoke a hold of Redisson's that both sides wait for.
+// revokedThere has an operator revoke a hold of Redisson's that both sides wait for. Both
+// enter, one after the other.
 func revokedThere(s *shared) {
 	const name = "revoked"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	s.must(jane.Lock(neighbours.RLock, name, 5*time.Minute))
 	waits := joe.Begin("lock", neighbours.RLock, name, 5*time.Minute)
 	s.awaitListener(name, neighbours.RLock)
+	entered := make(chan *core.Lease, 1)
+	go func() { entered <- s.goHolds(name, core.Wait(limit)) }()
 	woken := s.watch(name)
 	s.must(s.store.Revoke(s.t.Context(), name, s.holdOf(name), 0))
 	s.awaitWoken(woken)
-	_, err := waits.Answer()
-	s.must(err)
 	s.refused(jane.Unlock(neighbours.RLock, name))
-	s.goIsKeptOut(name)
-	s.must(joe.Unlock(neighbours.RLock, name))
+	joeLeaves := func() {
+		_, err := waits.Answer()
+		s.must(err)
+		s.goIsKeptOut(name)
+		s.must(joe.Unlock(neighbours.RLock, name))
+	}
+	select {
+	case <-waits.Done():
+		joeLeaves()
+		s.release(<-entered)
+	case lease := <-entered:
+		s.release(lease)
+		joeLeaves()
+	}
 
 	// With the watchdog, and kept: it stops, and either side enters when the hold would have
 	// expired.
