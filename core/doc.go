@@ -89,8 +89,12 @@
 //     while it has only a tombstone.
 //   - If another program deletes a key after the SET of a lock and before the TIME that
 //     becomes its token, the deleted lock can have a greater token than the next one.
-//   - If the server's clock is set back, a plain key of a dead holder stays taken
-//     longer by the same time.
+//   - If the server's clock is set back, a plain key of a dead holder, or one with
+//     `WithRedisson`, stays taken longer by the same time.
+//   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
+//     holds the key, for at most one TTL.
+//   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by
+//     `RFencedLock.delete()` in Java.
 //   - A key on a Ring that is disguised as another client has two holders if processes
 //     see different servers.
 //   - A run whose process dies after the effect of the work, and before the answer is

@@ -48,12 +48,13 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 	const words = `((?:(?:resetchannels|[~&+][^ ` + "`" + `,]+) ?)+)`
 	basic = find("ACL SETUSER locks on >secret " + words)
 	further = map[string][]string{
-		"operator":       find("ACL SETUSER operator on >secret " + words),
-		"plain":          find("With plain keys: `" + words),
-		"plain operator": find("With plain keys: [^.]* `" + words + "` for operators"),
-		"redisson":       find("With `WithRedisson`: `" + words),
-		"cluster":        find("`" + words + "` in addition in a Cluster"),
-		"replicas":       find("`" + words + "` with `WithReplicas`"),
+		"operator":          find("ACL SETUSER operator on >secret " + words),
+		"plain":             find("With plain keys: `" + words),
+		"plain operator":    find("With plain keys: [^.]* `" + words + "` for operators"),
+		"redisson":          find("With `WithRedisson`: `" + words),
+		"redisson operator": find("With `WithRedisson`: [^.]* `" + words + "` for operators"),
+		"cluster":           find("`" + words + "` in addition in a Cluster"),
+		"replicas":          find("`" + words + "` with `WithReplicas`"),
 	}
 	return basic, further
 }
@@ -123,6 +124,11 @@ func TestDocumentedRights(t *testing.T) {
 		}
 		if err := s.Revoke(t.Context(), c.Key, state.Holds[0].ID, time.Second); err != nil {
 			t.Error(err)
+		}
+		server.Do("SET", "another", "program's")
+		server.Do(user([]string{"~test:*"}, further["redisson"], further["redisson operator"])...)
+		if states, _, err := s.List(t.Context(), "", 1000); err != nil || len(states) != 1 || states[0].Key != c.Key {
+			t.Errorf("list: got %v, %v, want the key", states, err)
 		}
 	})
 	t.Run("a cluster", func(t *testing.T) {

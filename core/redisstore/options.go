@@ -66,7 +66,8 @@ func WithPlainKeys() Option {
 // services in Java and in Go exclude each other. The name of the lock is the prefix of
 // WithPrefix and the unchanged key. In Java, core.Key("order", "42") is
 // redisson.getLock("order:42"). Holders in both languages re-enter, renew, wait and are
-// woken.
+// woken. Waiters here poll while a Java spin lock holds the key, and after the release of
+// a fair lock in Java.
 //
 // It serves exclusive claims only. Shared, permit and fair claims, and claims with a
 // record, fail with store.ErrUnsupported. A claim with Fenced gets a token from

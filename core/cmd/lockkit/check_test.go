@@ -38,6 +38,7 @@ func TestCheck(t *testing.T) {
 		store := redisURL(server.Addr)
 		fit(t, do(t, store, "check"))
 		fit(t, do(t, store, "check", "-plain"))
+		fit(t, do(t, store, "check", "-redisson"))
 		server.Do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		server.Do("CONFIG", "SET", "appendonly", "no")
 		server.Do("CONFIG", "SET", "save", "")

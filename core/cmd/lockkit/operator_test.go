@@ -509,6 +509,46 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		}
 		served(t, url, append(append([]string{"revoke"}, flags...), "order:1", lease.ID())...).want(t, 0, "")
 	})
+	t.Run("Redisson's locks", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		client := testclient.Redis(t, server.Addr)
+		l := service(t, onRedis(t, server.Addr, redisstore.WithRedisson()))
+		lease, url := acquire(t, l, "order:1"), redisURL(server.Addr)
+		const thread = "285475da-9152-4c83-822a-67ee2f116a79:52"
+		theirs := func(key string) string {
+			if err := errors.Join(client.HSet(t.Context(), key, thread, 1).Err(), client.PExpire(t.Context(), key, time.Hour).Err()); err != nil {
+				t.Fatal(err)
+			}
+			rows := served(t, url, "show", "-redisson", "-json", key).rows(t)
+			if len(rows) != 1 || rows[0].State != "held" || rows[0].Process != "" {
+				t.Fatalf("%+v, want a hold without a process", rows)
+			}
+			return rows[0].Hold
+		}
+		rows := served(t, url, "show", "-redisson", "-json", "order:1").rows(t)
+		if len(rows) != 1 || rows[0].Hold != lease.ID() || rows[0].Process == "" {
+			t.Fatalf("%+v, want %s and its process", rows, lease.ID())
+		}
+		second, third := theirs("order:2"), theirs("order:3")
+		served(t, url, "ls", "-redisson").want(t, 64, "ls -all")
+		c := served(t, url, "ls", "-redisson", "-all")
+		for _, hold := range []string{lease.ID(), second, third} {
+			if !strings.Contains(c.out, hold) || strings.Contains(c.out, thread) {
+				t.Errorf("%+v, want %s and no thread", c, hold)
+			}
+		}
+		served(t, url, "revoke", "-redisson", "order:1", lease.ID()).want(t, 0, "")
+		<-lease.Context().Done()
+		served(t, url, "revoke", "-redisson", "order:2", second).want(t, 0, "")
+		served(t, url, "revoke", "-redisson", "order:2", second).want(t, 70, "no such hold")
+		if _, err := l.TryAcquire(t.Context(), "order:2"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("got %v, want busy for the rest of the revoked hold", err)
+		}
+		served(t, url, "release", "-redisson", "-now", "-yes", "order:3", third).want(t, 0, "")
+		_ = acquire(t, l, "order:3")
+		do(t, url, "show", "-redisson", "-plain", "order:1").want(t, 64, "exclude each other")
+	})
 	t.Run("a store that is down", func(t *testing.T) {
 		t.Parallel()
 		do(t, "redis://127.0.0.1:1", "show", "order:1").want(t, 69, "lockkit: lock store unavailable: dial tcp 127.0.0.1:1: connect: connection refused")

@@ -45,11 +45,12 @@ taken as it is.
 
 // storeFlags has the flags that select the store.
 type storeFlags struct {
-	url    string
-	prefix optional
-	plain  bool
-	proxy  bool
-	silent bool // scripts do not publish
+	url      string
+	prefix   optional
+	plain    bool
+	redisson bool
+	proxy    bool
+	silent   bool // scripts do not publish
 }
 
 // optional is the value of a flag that may be empty. It records whether the flag was
@@ -66,6 +67,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "")
 	flags.Var(&f.prefix, "prefix", "")
 	flags.BoolVar(&f.plain, "plain", false, "")
+	flags.BoolVar(&f.redisson, "redisson", false, "")
 	flags.BoolVar(&f.proxy, "proxy", false, "")
 	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
@@ -73,6 +75,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
   -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
+  -redisson      Redisson's locks, with no prefix of the kit's
   -proxy         a proxy spreads the Redis keys over several servers
   -no-scripted-wake-ups
                  the Redis server runs no script with PUBLISH in it
@@ -108,8 +111,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
-	case f.plain || f.prefix.given || f.proxy || f.silent:
-		return nil, fmt.Errorf("-prefix, -plain, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
+	case f.plain || f.redisson || f.prefix.given || f.proxy || f.silent:
+		return nil, fmt.Errorf("-prefix, -plain, -redisson, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -213,6 +216,9 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	}
 	if f.plain {
 		opts = append(opts, redisstore.WithPlainKeys())
+	}
+	if f.redisson {
+		opts = append(opts, redisstore.WithRedisson())
 	}
 	if f.proxy {
 		opts = append(opts, redisstore.WithProxy())

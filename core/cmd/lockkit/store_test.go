@@ -89,7 +89,7 @@ func TestStoreFlags_NoScriptedWakeUps(t *testing.T) {
 
 func TestStoreFlags_OtherStores(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"-prefix=p", "-plain", "-proxy", "-no-scripted-wake-ups"} {
+	for _, flag := range []string{"-prefix=p", "-plain", "-redisson", "-proxy", "-no-scripted-wake-ups"} {
 		for _, command := range [][]string{{"check"}, {"ls", "-all"}, {"show"}, {"run"}} {
 			args := append(slices.Clone(command), flag)
 			switch command[0] {
