@@ -17,10 +17,10 @@ import (
 	"testing"
 )
 
-// layers are the files of the engine, from the lowest layer to the highest. A type
+// layers has the files of the engine, from the lowest layer to the highest. A type
 // belongs to the layer of the file that declares it, and so do its methods in other
-// files. A declaration uses only its own layer and lower ones. A hold notifies the
-// lease that has it by the interface notices.
+// files. A declaration uses only its own layer and lower layers. A hold notifies its
+// lease through the interface notices.
 var layers = [][]string{
 	{"alias.go", "count.go", "doc.go", "event.go", "key.go", "mutexes.go", "observer.go", "owner.go", "times.go"},
 	{"storecalls.go"},
@@ -37,7 +37,7 @@ func layerOf(file string) int {
 	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
 }
 
-// layerCases are additions to a file, %d being the number of the case. want is the complaint about
+// layerCases has additions to a file, in which %d is the number of the case. want is the complaint about
 // it, behind its line, or empty if there must be none.
 var layerCases = []struct{ name, file, added, want string }{
 	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
@@ -76,7 +76,7 @@ func TestLayers(t *testing.T) {
 		t.Error(c)
 	}
 	if t.Failed() {
-		return // the cases add theirs to none
+		return // the cases expect no other complaint
 	}
 	var want []string
 	for i, c := range layerCases {
@@ -120,8 +120,7 @@ func readPackage(dir string) (map[string]string, error) {
 	return sources, nil
 }
 
-// compiled returns an importer of the imports of this package, as the build has
-// compiled them.
+// compiled returns an importer that reads the compiled imports of this package.
 func compiled(fset *token.FileSet) (types.Importer, error) {
 	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", ".").Output()
 	if err != nil {
@@ -135,8 +134,9 @@ func compiled(fset *token.FileSet) (types.Importer, error) {
 	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }), nil
 }
 
-// inspectLayers returns the uses that go up, and the fields that are set in another
-// file than their type's, in the sources of package core.
+// inspectLayers returns complaints about the sources of package core. It complains
+// about uses of higher layers, and about fields that are set outside the file of their
+// type.
 func inspectLayers(fset *token.FileSet, imports types.Importer, sources map[string]string) ([]string, error) {
 	in := &inspection{fset: fset, home: make(map[types.Object]string), info: &types.Info{
 		Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object), Types: make(map[ast.Expr]types.TypeAndValue),
@@ -184,14 +184,14 @@ type inspection struct {
 	fset       *token.FileSet
 	info       *types.Info
 	pkg        *types.Package
-	home       map[types.Object]string // the files to which declarations, fields and methods belong
+	home       map[types.Object]string // the file to which each declaration, field and method belongs
 	complaints []string
 }
 
 func (in *inspection) fileOf(n ast.Node) string { return in.fset.Position(n.Pos()).Filename }
 
-// homeOf returns the file to which a declaration belongs: that of the type whose method
-// it is, or its own.
+// homeOf returns the file to which a declaration belongs. A method belongs to the file
+// of its type, and any other declaration to its own file.
 func (in *inspection) homeOf(d ast.Decl) string {
 	if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
 		return in.home[in.pkg.Scope().Lookup(receiver(f))]
@@ -218,9 +218,9 @@ func (in *inspection) inspect(d ast.Decl) {
 	})
 }
 
-// inspectWrite complains if d sets x, and x is an unexported field of a type, is in
-// one, or is a whole value of a type. It allows that in the file of the type, and in
-// that of the type whose method d is.
+// inspectWrite complains if d sets x, and x is an unexported field of a type, is part
+// of such a field, or is a whole value of a type. It does not complain if d belongs to
+// the file of that type.
 func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	switch x := x.(type) {
 	case *ast.ParenExpr:
@@ -238,7 +238,8 @@ func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	}
 }
 
-// typeOf returns the name of the type of x, or of what x points to, or nil.
+// typeOf returns the name of the type of x, or of the type that x points to. It returns
+// nil if that type has no name.
 func (in *inspection) typeOf(x ast.Expr) *types.TypeName {
 	t := in.info.Types[x].Type
 	if p, ok := t.(*types.Pointer); ok {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStatedLimits keeps the limits in doc.go, those in PROOF.md and the tests that
-// expect them together.
+// TestStatedLimits checks that doc.go and PROOF.md state the same limits, and that the
+// tests that PROOF.md names for them exist.
 func TestStatedLimits(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -60,7 +60,8 @@ func TestStatedLimits(t *testing.T) {
 	}
 }
 
-// TestGuarantees keeps GUARANTEES.md to tests that exist: each row of it names some.
+// TestGuarantees checks that each row of GUARANTEES.md names tests, and that these
+// exist.
 func TestGuarantees(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("GUARANTEES.md")
@@ -71,7 +72,7 @@ func TestGuarantees(t *testing.T) {
 	rows, head := 0, true
 	for line := range strings.SplitSeq(string(page), "\n") {
 		if !strings.HasPrefix(line, "| ") {
-			head = !strings.HasPrefix(line, "|-") // the next rows are no head
+			head = !strings.HasPrefix(line, "|-") // the next rows are not the head of a table
 			continue
 		}
 		if head {

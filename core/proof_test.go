@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestProof compares PROOF.md with the tests. Each test that the document names exists
-// in that package. Each package whose tests cite a hazard stands in the hazard's row.
+// TestProof compares PROOF.md with the tests. Each test that the document names must
+// exist in the named package. If tests of a package cite a hazard, the hazard's row
+// must name the package.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -54,7 +55,7 @@ var (
 	digits        = regexp.MustCompile(`\d+`)
 )
 
-// readTests returns the tests of each package, and the packages that cite each hazard.
+// readTests returns the tests of each package, and for each hazard the packages whose tests cite it.
 var readTests = sync.OnceValues(func() (tests, cited map[string][]string) {
 	tests, cited = make(map[string][]string), make(map[string][]string)
 	for depth := range 4 {

@@ -12,15 +12,16 @@ import (
 // styleBegins is the commit after which new lines follow the style of CONTRIBUTING.md.
 const styleBegins = "141aa89"
 
-// goneWords are words that the style replaces. textFiles are the files whose lines are
-// read.
+// goneWords matches words that the style replaces. textFiles has the patterns of the
+// files that are checked.
 var (
 	goneWords = regexp.MustCompile(`(?i)\b(tells?|told|whoever|(has|have|had) ended|but for|giv(e|es|en|ing) back|gave back)([^\w(]|$)`)
 	textFiles = []string{"*.go", "*.lua", "*.sql", "*.md", "*.proto", "*.html"}
 	quotation = regexp.MustCompile("\"[^\"]*\"|`[^`]*`")
 )
 
-// goneIn returns the gone words of a line of a file. A page may quote them.
+// goneIn returns the first of goneWords in a line of a file, or "". A .md file may
+// quote them.
 func goneIn(file, line string) string {
 	if filepath.Ext(file) == ".md" {
 		line = quotation.ReplaceAllString(line, "")
@@ -28,14 +29,14 @@ func goneIn(file, line string) string {
 	return strings.TrimRight(goneWords.FindString(line), " \t.,;:!?)\"`'*_]}|")
 }
 
-// ageless returns the part of a line that counts for its age: no spaces, and no
-// packages of names that have moved from one to another.
+// ageless returns line without spaces and package names. Lines that are equal in this
+// form have the same age, even if a name has moved to another package.
 func ageless(line string) string {
 	return strings.NewReplacer(" ", "", "\t", "", "core.", "", "store.", "", "adapter.", "").Replace(line)
 }
 
-// TestWordsThatAreGone finds gone words in lines that were not there when the style began.
-// Lines that have moved since then are old ones.
+// TestWordsThatAreGone finds goneWords in lines that did not exist when the style
+// began. Lines that have only moved since then count as old.
 func TestWordsThatAreGone(t *testing.T) {
 	git := func(args ...string) (string, error) {
 		out, err := exec.Command("git", append([]string{"-C", ".."}, args...)...).Output()

@@ -30,7 +30,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// service returns a Locker of a service that operators inspect.
+// service returns the Locker of a service whose locks operators inspect.
 func service(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(s, append(opts, core.WithObserver(nil))...)
@@ -65,7 +65,7 @@ func onPostgres(t testing.TB) (store core.Store, url string) {
 	return newPostgres(t, pool), url
 }
 
-// mariaDB is the server of the tests that make a database of their own.
+// mariaDB is the server of the tests that create their own database.
 var mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
 
 // mariaURL returns the URL of a database, as user.
@@ -80,8 +80,8 @@ func onMariaDB(t testing.TB) (store core.Store, url string) {
 	return onSQL(t, sqlstore.MySQL, "mysql", server.DSN()), mariaURL(t, server, "root")
 }
 
-// onSQLite returns a store at a path with characters that a URL and a DSN give a
-// meaning.
+// onSQLite returns a store in a file whose path has characters with a meaning in URLs
+// and DSNs.
 func onSQLite(t testing.TB) (store core.Store, url string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a b?c#d%41@e.db")
@@ -89,7 +89,7 @@ func onSQLite(t testing.TB) (store core.Store, url string) {
 	return onSQL(t, sqlstore.SQLite, "sqlite", "file:"+strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)+settings), "sqlite://" + path
 }
 
-// onSQL returns a store in the tables that it makes.
+// onSQL returns a store and creates its tables.
 func onSQL(t testing.TB, d sqlstore.Dialect, driver, dsn string) core.Store {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
@@ -132,7 +132,7 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// shown has the fields of -json.
+// shown has fields of the output of -json.
 type shown struct {
 	State, Key, Name, Hold, Mode, Process, Service, Host, Trace string
 	PID                                                         int
@@ -154,7 +154,7 @@ func (c call) rows(t testing.TB) (rows []shown) {
 	return rows
 }
 
-// noSecrets fails the test if the program shows a token, or an owner except for its
+// noSecrets fails the test if the output contains a token, or more of an owner than its
 // process.
 func (c call) noSecrets(t testing.TB, l *core.Lease) {
 	t.Helper()
@@ -235,7 +235,7 @@ func TestOperators(t *testing.T) {
 				wg.Wait()
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
 				calls[0].want(t, 0, "")
-				for calls[1].code == 69 { // a busy machine did not answer in time: the same command asks again
+				for calls[1].code == 69 { // a busy machine did not answer in time: repeat the command
 					calls[1] = served(t, url, "revoke", "revoke:1", lease.ID())
 				}
 				calls[1].want(t, 70, "no such hold")
@@ -390,7 +390,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
 			c := do(t, url, args...)
 			for tries := 1; tries < 20 && strings.Contains(c.errs, "no answer"); tries++ {
-				c = do(t, url, args...) // a busy machine
+				c = do(t, url, args...) // busy machine
 			}
 			c.want(t, 69, "GRANT SELECT")
 			if strings.Contains(c.out+c.errs, "sesame") {
@@ -542,7 +542,7 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		proxy.Delay(500 * time.Microsecond) // for each command
+		proxy.Delay(500 * time.Microsecond) // per command
 		c := do(t, redisURL(proxy.Addr), "ls", "-all", "-plain", "-prefix", "p:")
 		c.want(t, 0, " keys so far\n")
 		if n := strings.Count(c.out, "\nheld "); n != 10_000 {
@@ -551,8 +551,8 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 	})
 }
 
-// TestOperatorsOfASilentServer has a server that accepts connections and never answers,
-// like a ZooKeeper without a majority of its servers.
+// TestOperatorsOfASilentServer checks the commands on a server that accepts connections
+// and never answers, like a ZooKeeper without a majority of its servers.
 func TestOperatorsOfASilentServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
