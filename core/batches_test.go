@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
 // TestBatches covers hazard 46 of PROOF.md with many leases.
@@ -67,7 +68,7 @@ func TestBatches(t *testing.T) {
 	})
 	// Even if all calls hang, the store is soon asked for all leases that are due.
 	sim(t, "calls hang", func(t *testing.T) {
-		const leases = 30_000
+		leases := tally.AllTrials(30_000)
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range leases {
@@ -94,7 +95,7 @@ func TestBatches(t *testing.T) {
 	})
 	// A lease whose turn comes only after MaxHold is not extended.
 	sim(t, "late turn after MaxHold", func(t *testing.T) {
-		const leases, limit = 20_000, 9100 * time.Millisecond
+		leases, limit := tally.AllTrials(20_000), 9100*time.Millisecond
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range leases {

@@ -22,7 +22,7 @@ func TestStatedLimits(t *testing.T) {
 	if !ok || len(rows) < 8 {
 		t.Fatalf("PROOF.md has %d limits, want 8 at least", len(rows))
 	}
-	tests, _ := readTests(t)
+	tests, _ := readTests()
 	expected := make(map[string]bool)
 	for _, row := range rows {
 		expected[row[1]] = true
@@ -68,7 +68,7 @@ func TestGuarantees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, _ := readTests(t)
+	tests, _ := readTests()
 	rows, head := 0, true
 	for line := range strings.SplitSeq(string(page), "\n") {
 		if !strings.HasPrefix(line, "| ") {

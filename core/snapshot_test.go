@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -161,7 +162,7 @@ func TestSnapshotOfManyNames(t *testing.T) {
 				}
 			}
 		})
-		const names = 20_000
+		names := tally.AllTrials(20_000)
 		var leases [500]*core.Lease
 		for i := range names {
 			at := i % len(leases)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -152,7 +153,7 @@ func TestTurns_WithoutWakeUps(t *testing.T) {
 		}
 	})
 	sim(t, "process that comes later", func(t *testing.T) {
-		for range 100 {
+		for range tally.AllTrials(100) {
 			k := newHotKey()
 			k.join(t)
 			time.Sleep(time.Second)

@@ -1,8 +1,8 @@
 package redisstore
 
 import (
+	"bytes"
 	"embed"
-	"regexp"
 
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
@@ -44,16 +44,19 @@ var (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
-
-// newScript returns the script that consists of these files. It removes the comments,
-// because the text is sent to servers that do not know the script.
+// newScript returns the script that consists of these files. It removes comments and indentation, because
+// the text is sent to servers that do not know the script.
 func newScript(files ...string) *pipeline.Script {
 	var text []byte
 	for _, name := range files {
-		text = append(text, luaFile(name)...)
+		for line := range bytes.Lines(luaFile(name)) {
+			line = bytes.TrimLeft(line, "\t \n")
+			if !bytes.HasPrefix(line, []byte("--")) {
+				text = append(text, line...)
+			}
+		}
 	}
-	return pipeline.NewScript(luaNoise.ReplaceAll(text, nil))
+	return pipeline.NewScript(text)
 }
 
 func luaFile(name string) []byte {
