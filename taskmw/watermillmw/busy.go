@@ -59,7 +59,7 @@ const (
 	unasked = math.MaxInt64 - 1
 )
 
-// delivery is one attempt of a broker to get a message done, or of an outer Retry.
+// delivery is one attempt of a broker, or of an outer Retry, to process a message.
 type delivery struct {
 	busy  Busy
 	msg   *message.Message
