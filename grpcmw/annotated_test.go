@@ -29,7 +29,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// tills is the annotated service, which responds with the handlers of a shop.
+// tills is the annotated service. It calls the handlers of a shop.
 type tills struct {
 	UnimplementedTillsServer
 	*handlers
@@ -152,7 +152,7 @@ func TestAnnotated(t *testing.T) {
 		ask(t.Context(), client.Pay, o).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
-		// One that died midway is not run again.
+		// A call that died midway does not run again.
 		i := grpcmw.UnaryServerInterceptor(rules)
 		call := func() error {
 			_, err := dies(grpc.NewContextWithServerTransportStream(t.Context(), transport{}), &Order{Id: "c", Flag: true}, nil, func(ctx context.Context, req any) (any, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// BenchmarkOnRedis measures the interceptor beside code that is written by hand
-// and makes the same calls to the same Redis: medians, and their ratio.
+// BenchmarkOnRedis compares the interceptor with hand-written code that makes the same
+// calls to the same Redis. It reports medians and their ratio.
 func BenchmarkOnRedis(b *testing.B) {
 	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {

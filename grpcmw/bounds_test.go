@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// allocated returns how many bytes f allocates. No test may run beside it.
+// allocated returns the number of bytes that f allocates. No other test may run
+// meanwhile.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,8 +27,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatACallCosts: the cost of looking through a request does not grow with it, or
-// by a factor only.
+// TestWhatACallCosts checks that the cost of reading a key grows at most in proportion
+// to the request.
 func TestWhatACallCosts(t *testing.T) {
 	const length = 4 << 20 // as much as gRPC takes of a message
 	long := strings.Repeat("x", length)

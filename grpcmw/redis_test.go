@@ -23,9 +23,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestOnRedis has services whose locks and responses are in a redis-server. TTLs are 30
-// seconds unless a test says otherwise, so a key that is free soon was not left to
-// expire.
+// TestOnRedis tests services whose locks and responses are in a redis-server. TTLs are
+// 30 seconds unless a test sets another one. So a key that is free earlier was released
+// and has not expired.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -47,7 +47,7 @@ func TestOnRedis(t *testing.T) {
 	}
 }
 
-// newReplica returns a shop with a client, a store and a locker of its own.
+// newReplica returns a shop with a separate client, store and locker.
 func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -58,8 +58,9 @@ func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	return newShopOn(t, store, opts...)
 }
 
-// bank charges orders, and keeps a naive ledger of them in Redis: it is read,
-// and written after the charge. Two at once on one order charge twice.
+// bank charges orders, and has a naive ledger of them in Redis: it reads the ledger
+// before the charge and writes it afterwards. Two simultaneous calls for one order
+// charge twice.
 type bank struct{ db *redis.Client }
 
 func (b bank) pay(ctx context.Context, o *Order) (*Receipt, error) {
@@ -166,8 +167,8 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	count("a replay", 1, func() { ask(t.Context(), s.Client.Refund, &Order{Id: "7"}, key, "trip1").Is(t, "no lease") })
 }
 
-// cutOff runs a call at a replica that loses its Redis while the handler works,
-// and again at another one.
+// cutOff runs a call at a replica that loses its Redis while the handler runs, and
+// repeats the call at another replica.
 func cutOff(t *testing.T, server *testserver.Redis) {
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
@@ -265,7 +266,7 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-// TestRedisDown is about a Redis that is gone.
+// TestRedisDown tests a Redis that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -290,8 +291,8 @@ func TestRedisDown(t *testing.T) {
 	})
 }
 
-// holds counts the keys that match pattern and are held: a released one may
-// stay, to refuse an acquire that comes late.
+// holds counts the keys that match pattern and are held. A released key may remain, to
+// refuse a late acquire.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()

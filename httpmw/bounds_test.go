@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// allocated returns how many bytes f allocates. No test may run beside it.
+// allocated returns the number of bytes that f allocates. No other test may run
+// meanwhile.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,8 +27,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatARequestCosts: the cost of looking through a request grows as the request
-// does, and never by more than a factor.
+// TestWhatARequestCosts checks that the cost of reading a key grows at most in
+// proportion to the request.
 func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
@@ -100,7 +101,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	}
 }
 
-// TestManyKeys: unused keys leave nothing in the process.
+// TestManyKeys checks that unused keys leave nothing in the process.
 func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
 
 func testManyKeys(t *testing.T, mw framework) {
@@ -187,7 +188,8 @@ func testBounds(t *testing.T, mw framework) {
 	})
 }
 
-// TestFingerprint_Cost: the cost of a fingerprint is in proportion to the body.
+// TestFingerprint_Cost checks that the cost of a fingerprint is in proportion to the
+// body.
 func TestFingerprint_Cost(t *testing.T) {
 	const (
 		length    = 1 << 20

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// TestCheck does not run beside other tests: the names that Param was given are known
-// for the whole program.
+// TestCheck runs alone, because the whole program shares the names that were passed to
+// Param.
 func TestCheck(t *testing.T) {
 	_ = httpmw.Check(gin.New()) // forget the names of other tests
 	s := onGin.newSite(t)
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheck_ContextWithFallback does not run beside other tests, as TestCheck.
+// TestCheck_ContextWithFallback runs alone, like TestCheck.
 func TestCheck_ContextWithFallback(t *testing.T) {
 	s := onGin.newSite(t)
 	all := httpmw.KeyFunc(func(*gin.Context) (string, error) { return "all", nil })
@@ -89,7 +89,7 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 	}
 }
 
-// TestGinContextAsContext has the case that Check is for: a handler that passes c
+// TestGinContextAsContext checks the case that Check reports: a handler that passes c
 // itself on.
 func TestGinContextAsContext(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (o *opened) want(t *testing.T, n int32) {
 	}
 }
 
-// fill responds with the key of its lease, and whether it runs without it.
+// fill responds with the key of its lease, and with whether it runs without the lock.
 func fill(c *gin.Context) {
 	key, unlocked := "no lease", core.Unlocked(c.Request.Context())
 	if lease, ok := core.LeaseFromContext(c.Request.Context()); ok {
@@ -181,8 +181,8 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// TestFailOpenOnRedis: a Redis that is gone, one that does not answer, and one that
-// executes a command after its caller has left.
+// TestFailOpenOnRedis checks FailOpen with a Redis that is gone, one that does not
+// answer, and one that executes a command after its caller has left.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {
@@ -210,7 +210,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			}
 			n.want(t, 3)
 			c.mend(server)
-			// A claim that has arrived late is cleaned up: its TTL is longer than this.
+			// A claim that arrived late is cleaned up. It has not expired, because its
+			// TTL is longer than the wait here.
 			eventually(t, "handlers are locked again", func() bool { return s.send("GET", "/5", "").body == locked })
 			eventually(t, "no key is held", func() bool { return holds(t, db, "order:*") == 0 })
 		})

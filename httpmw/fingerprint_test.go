@@ -21,7 +21,7 @@ func (r request) sendTo(s *site, key string) reply {
 	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
 }
 
-// TestMismatch is about hazard 60.
+// TestMismatch checks requests that differ under one key. hazard 60
 func TestMismatch(t *testing.T) { onEach(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {
@@ -210,7 +210,7 @@ func testIdempotentBodies(t *testing.T, mw framework) {
 				t.Errorf("%s: %d ran", c.name, n)
 			}
 		}
-		// The body counts to its last byte.
+		// The last byte of the body counts.
 		body := []byte(strings.Repeat("x", 10<<20))
 		s.pay("last", "/whole", string(body))
 		body[len(body)-1] = 'y'

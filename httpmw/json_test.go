@@ -101,7 +101,7 @@ func testJSON(t *testing.T, mw framework) {
 	})
 }
 
-// FuzzJSON looks for a body whose key is not what a handler decodes.
+// FuzzJSON searches for a body whose key differs from the value that a handler decodes.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"id":1}`, `{"id":"1"}`, `{"id":1,"ID":2}`, `{"id":9007199254740993}`, `{"\u0069d":"x"}`, `{"id":"\ud800"}`,

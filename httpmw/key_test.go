@@ -163,7 +163,7 @@ func testForm(t *testing.T, mw framework) {
 	})
 }
 
-// multipartForm is a form with a file "scan" of 4 bytes, and its content type.
+// multipartForm returns a form with a file "scan" of 4 bytes, and its content type.
 func multipartForm(t *testing.T, fields ...string) (contentType, body string) {
 	t.Helper()
 	var b bytes.Buffer

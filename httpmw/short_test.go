@@ -15,7 +15,7 @@ import (
 // hiding is a writer of an outer middleware.
 type hiding struct{ gin.ResponseWriter }
 
-// packing is a writer that net/http's handlers outside of gin use.
+// packing is a writer of a net/http middleware outside gin.
 type packing struct {
 	http.ResponseWriter
 	zip *gzip.Writer

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) { onEach(t, testRefusedInside) }
 
 func testRefusedInside(t *testing.T, mw framework) {

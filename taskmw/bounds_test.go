@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestWhatATaskCosts: the producer of a task decides how large it is. It is looked
-// through in place, whatever it contains.
+// TestWhatATaskCosts checks that a payload of any size and content is read in place,
+// because the producer of a task decides its size.
 func TestWhatATaskCosts(t *testing.T) {
 	const length = 8 << 20
 	fill := func(head, text, tail string) []byte {

@@ -16,9 +16,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestDrain is about hot keys: thousands of tasks on ten, with more workers than keys.
-// Most find their key free or wait in-line, and some are rescheduled; the number
-// depends on the machine. Each is run once, and none uses up a retry.
+// TestDrain has thousands of tasks on ten hot keys, with more workers than keys. Most
+// tasks find their key free or wait in-line, and some are rescheduled; their number
+// depends on the machine. Each task runs once, and none uses up a retry.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const keys = 10

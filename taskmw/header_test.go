@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestHeader needs an asynq whose tasks have headers, which make newest has.
+// TestHeader needs an asynq whose tasks have headers. make newest runs it.
 func TestHeader(t *testing.T) {
 	t.Parallel()
 	headers := map[string]string{"tenant": "a:b", "Tenant": "c", "empty": ""}

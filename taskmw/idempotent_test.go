@@ -321,8 +321,7 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// mute is a store that grants, and then neither hears nor records anything, until it is
-// well again.
+// mute is a store that grants, and then answers no call, until the test repairs it.
 type mute struct {
 	deaf
 	well atomic.Bool

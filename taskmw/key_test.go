@@ -135,8 +135,8 @@ func TestBadArgumentsPanic(t *testing.T) {
 	}
 }
 
-// TestHeader_NamesVersion: with an older asynq, Header names the version that it needs.
-// header_test.go has the cases of a newer one.
+// TestHeader_NamesVersion checks that Header with an older asynq names the version that
+// it needs. header_test.go has the cases for a newer asynq.
 func TestHeader_NamesVersion(t *testing.T) {
 	t.Parallel()
 	_, has := any((*asynq.Task)(nil)).(interface{ Headers() map[string]string })
