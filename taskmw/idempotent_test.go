@@ -321,7 +321,8 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// mute is a store that grants, and then answers no call, until the test repairs it.
+// mute is a store that grants, never answers extensions, and answers releases only when
+// well is set.
 type mute struct {
 	deaf
 	well atomic.Bool

@@ -259,7 +259,7 @@ func (broken) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
 }
 
-// deaf is a store that grants, and then answers no call.
+// deaf is a store that grants, and does not answer extensions.
 type deaf struct{ *memstore.Store }
 
 func (deaf) Extend(_ context.Context, claims []store.Claim) []store.Extension {
