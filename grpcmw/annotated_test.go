@@ -104,7 +104,7 @@ func TestAnnotated(t *testing.T) {
 		before := s.Store.Attempts.Load()
 		go func() { answer <- ask(t.Context(), client.Pay, o, key, "b") }()
 		eventually(t, "the call waits for the inner lock", func() bool { return s.Store.Attempts.Load() > before+3 })
-		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer one
+		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer middleware
 		release()
 		within(t, "the call is answered", answer).Is(t, "till:7:s")
 	})
@@ -144,7 +144,7 @@ func TestAnnotated(t *testing.T) {
 		client := s.openTills(rules)
 		o := &Order{Id: "5", Item: &Item{Sku: "s"}}
 		ask(t.Context(), client.Pay, o, key, "a").Is(t, "run 1")
-		release := s.Hold("order:5") // which a repetition does not need
+		release := s.Hold("order:5") // a repetition does not need it
 		if r := ask(t.Context(), client.Pay, o, key, "a"); !r.Replayed() || r.GetText() != "run 1" {
 			t.Errorf("got %v", r)
 		}

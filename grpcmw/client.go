@@ -26,7 +26,7 @@ type client struct {
 	policy  retry.Policy
 	codes   []codes.Code
 	methods map[string]bool // nil: all
-	timeout time.Duration   // of one try; 0: none
+	timeout time.Duration   // the time limit of one try; 0 means none
 	owner   bool            // whether the owner is sent
 	unary   []string        // the options that only unary calls take
 }

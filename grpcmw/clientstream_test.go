@@ -218,7 +218,7 @@ func TestClientStreams(t *testing.T) {
 			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
-			_, err := both.Recv() // there is none
+			_, err := both.Recv() // there is no next message
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("the next message: %v", err)
 			}

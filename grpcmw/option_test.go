@@ -132,7 +132,7 @@ func TestLockAndIdempotent(t *testing.T) {
 			release = s.Hold("order:5")
 			if r := s.Call("5", key, "k"); outside {
 				r.Refused(t, codes.Aborted, grpcmw.ReasonBusy)
-			} else if r.Is(t, "run 1"); !r.Replayed() { // it needs no lock
+			} else if r.Is(t, "run 1"); !r.Replayed() { // a replay needs no lock
 				t.Error("not marked")
 			}
 			release()

@@ -28,7 +28,7 @@ type pair struct {
 	caller, called *shop
 	log            logged
 	mu             sync.Mutex
-	owners         []string // that must be seen nowhere
+	owners         []string // texts that must not appear anywhere
 }
 
 // logged records the lines of an observer.
@@ -167,7 +167,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is all it takes to join
+		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is enough to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}

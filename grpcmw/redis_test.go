@@ -150,10 +150,10 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	})
 	count := func(what string, want int, call func()) {
 		t.Helper()
-		call() // scripts are loaded, the connection is there
+		call() // the scripts are loaded, and the connection exists
 		proxy.Forget()
 		call()
-		times := proxy.Count(testserver.Match{Command: "time"}) // they travel with an acquire
+		times := proxy.Count(testserver.Match{Command: "time"}) // they are sent with an acquire
 		if n := proxy.Count(testserver.Match{Script: "acquire"}) + proxy.Count(testserver.Match{Script: "release"}); n != want || len(proxy.Requests()) != want+times {
 			t.Errorf("%s took %d commands: %v", what, n, proxy.Requests())
 		}
@@ -196,7 +196,7 @@ func cutOff(t *testing.T, server *testserver.Redis) {
 	eventually(t, "the other replica may run it", func() bool { return other.Call("8", key, "cut").Err == nil })
 	other.Call("8", key, "cut").Is(t, "of attempt 2")
 	close(finish)
-	within(t, "the first is answered", first).Is(t, "of the first") // it stands, for its own client
+	within(t, "the first is answered", first).Is(t, "of the first") // its own client gets the reply
 	proxy.Heal()
 	eventually(t, "the replica that was cut off is back", func() bool { return status.Code(cut.Call("8", key, "cut").Err) == codes.OK })
 	for _, s := range []*shop{cut, other} {

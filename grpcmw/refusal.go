@@ -33,7 +33,7 @@ const (
 	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is in progress
 	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
 	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the first call died midway, and is not run again
-	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: it was done, but its reply was not stored
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: the call was done, but its reply was not stored
 )
 
 // Never is the RetryAfter of a Refusal if a repetition is useless.
@@ -47,7 +47,7 @@ const defaultPause = time.Second
 // Refusal is the response to a call that may not run, with the reason.
 type Refusal struct {
 	Code    codes.Code
-	Reason  string // of the ErrorInfo
+	Reason  string // the reason in the ErrorInfo
 	Message string // what is wrong, for people
 	Method  string // the full method
 	Lock    string // the rule's name

@@ -53,7 +53,7 @@ func TestRetriesOfGRPC(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, s.Lock()), seen.option())
-		patient := s.dial(native("3600s")) // it would be too late without the trailer
+		patient := s.dial(native("3600s")) // the retry would be too late without the trailer
 		release, answered := s.Hold("order:5"), make(chan reply, 1)
 		go func() { answered <- ask(t.Context(), patient.Pay, &Order{Id: "5"}) }()
 		eventually(t, "it was refused and came again", func() bool { return seen.n.Load() >= 2 })

@@ -79,10 +79,10 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 type method struct {
 	name   string // the full one
 	rules  []Rule
-	input  protoreflect.MessageType // nil if it is not registered
-	pure   bool                     // its .proto says that it has no side effects
-	guard  *lockkitpb.Guard         // of its .proto, or nil
-	stream bool                     // by its .proto, or by the server
+	input  protoreflect.MessageType // nil if its type is not registered
+	pure   bool                     // its .proto has NO_SIDE_EFFECTS
+	guard  *lockkitpb.Guard         // the guard in its .proto, or nil
+	stream bool                     // a stream by its .proto, or by the server
 }
 
 // call is one call of a method that has rules.
@@ -91,7 +91,7 @@ type call struct {
 	req     any // nil until a stream has a message
 	handler grpc.UnaryHandler
 	stream  *stream // nil if unary
-	refused bool    // whether one of the rules has refused it
+	refused bool    // one of the rules has refused the call
 }
 
 // run runs the rule at i, or the handler after the last rule.

@@ -33,8 +33,8 @@ func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // 
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
 	const (
-		length    = 1 << 20 // as much as is read of a body
-		factor    = 100     // a parsed field of three bytes is a string, a slice of them, and a place in a map
+		length    = 1 << 20 // the maximum length of a body that is read
+		factor    = 100     // a parsed field of three bytes takes a string, a slice of strings, and a map entry
 		multipart = "multipart/form-data; boundary=b"
 	)
 	fill := func(head, text, tail string) string {
@@ -153,7 +153,7 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
 			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}

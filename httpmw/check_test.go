@@ -70,7 +70,7 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 		"on a group": func(r *gin.Engine) { r.Group("/pay").Use(httpmw.Lock(s.locker, "order", all)).POST("/", ok) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			_ = httpmw.Check(gin.New()) // forget what other tests made
+			_ = httpmw.Check(gin.New()) // forget the middlewares of other tests
 			r := gin.New()
 			if err := httpmw.Check(r); err != nil {
 				t.Errorf("got %v without a middleware, want nil", err)
@@ -167,7 +167,7 @@ func testMisused(t *testing.T, mw framework) {
 				t.Errorf("got %v, want no event", e)
 			}
 		})))
-		if mw.name == onGin.name { // elsewhere it would be a mistake of the program
+		if mw.name == onGin.name { // in another place it would be a mistake of the program
 			s.Use(mw.Lock(s.locker, "order", mw.Param("id")))
 		}
 		s.POST("/pay/:id", mw.Lock(s.locker, "query", mw.Query("a")), mustNotRun(t))

@@ -115,7 +115,7 @@ func testCommit(t *testing.T, mw framework) {
 func TestCommit_HeadersAlone(t *testing.T) { onEach(t, testCommitHeadersAlone) }
 
 func testCommitHeadersAlone(t *testing.T, mw framework) {
-	mw.ofGin(t) // net/http begins a response with its status
+	mw.ofGin(t) // a response of net/http begins with its status
 	t.Parallel()
 	s := mw.newSite(t)
 	in, o := savingRuns(t)

@@ -128,7 +128,7 @@ func newDying(t *testing.T, mw framework, redisAddr string) *dying {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashEnv+"="+redisAddr+" "+mw.name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe() // it ends when this is closed, at the latest
+	in, err := cmd.StdinPipe() // the child ends at the latest when this pipe is closed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -230,14 +230,14 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			other.GET("/:id", mw.Lock(other.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			releases := testserver.Match{Script: "release"}
-			s.send("GET", "/5", "").is(t, locked) // from here on the server knows the scripts: it grants what it gets
+			s.send("GET", "/5", "").is(t, locked) // the server knows the scripts now, and grants each claim
 			before := proxy.Count(releases)
 			fault := proxy.Inject(testserver.Match{Script: "acquire", Times: -1}, action)
 			s.send("GET", "/5", "").is(t, unlocked)
 			n.want(t, 1)
 			fault.Await(t)
 			fault.Deliver()
-			fault.AwaitAnswer(t) // the server has done it
+			fault.AwaitAnswer(t) // the server has executed it
 			proxy.Remove(fault)
 			eventually(t, "another replica gets the lock", func() bool {
 				r := other.send("GET", "/5", "")

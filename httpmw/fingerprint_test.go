@@ -104,7 +104,7 @@ func testMismatch(t *testing.T, mw framework) {
 		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
 		for _, path := range []string{"/form", "/scope", "/cached"} {
 			if path == "/cached" && mw.name != onGin.name {
-				continue // it leaves the body where gin alone finds it
+				continue // the handler leaves the body in gin's own context
 			}
 			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
 			contentType := "application/x-www-form-urlencoded"

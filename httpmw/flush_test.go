@@ -24,10 +24,10 @@ type wire struct {
 	header http.Header // the map from which trailers are read at the end
 
 	mu     sync.Mutex
-	sentAs http.Header // a copy of the header as it was sent
+	sentAs http.Header // a copy of the header at the first write
 	status int
 	sent   bytes.Buffer
-	breaks any // what it panics with
+	breaks any // the value of its panic
 }
 
 func (w *wire) Header() http.Header { return w.header }

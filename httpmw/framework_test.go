@@ -17,7 +17,7 @@ import (
 // middlewares are mounted in gin, directly or as middlewares of net/http.
 type framework struct {
 	name       string
-	pkg        string // the package, which begins panics and errors
+	pkg        string // the name of the package, with which panics and errors begin
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
@@ -136,7 +136,7 @@ var onNetHTTP = framework{
 			c := ginOf(r)
 			before, g := c.Writer, ginWriter(w)
 			g.WriteHeader(p.Status)
-			g.chosen = false // it is already
+			g.chosen = false // stdmw sets the status itself
 			c.Writer = g
 			c.Abort()
 			render(c, p)

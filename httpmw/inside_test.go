@@ -50,7 +50,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 		for _, atMostOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at most once %v", name, atMostOnce), func(t *testing.T) {
 				t.Parallel()
-				if strings.HasPrefix(name, "a time-out") { // it leaves its context where gin alone finds it
+				if strings.HasPrefix(name, "a time-out") { // the middleware leaves its context in gin's own request
 					mw.ofGin(t)
 				}
 				s, runs := mw.newSite(t), atomic.Int32{}
@@ -192,7 +192,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 		_, err := s.try(ctx, "POST", "/wait", `{"id":"1"}`, "Idempotency-Key", "left")
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // for its run, and for the lock
+	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // one for its run, and one for the lock
 	leave()
 	if within(t, "the client leaves", left) == nil {
 		t.Error("there was an answer")

@@ -128,7 +128,7 @@ func testAnswersAreTheSame(t *testing.T, mw framework) {
 				c.Next()
 				said := fmt.Sprint(c.Writer.Status(), c.Writer.Written(), c.Writer.Size())
 				if mw.name != onGin.name {
-					said = fmt.Sprint(c.Writer.Status()) // it has sent the status, which gin's writer holds back
+					said = fmt.Sprint(c.Writer.Status()) // net/http has sent the status, which gin's writer holds back
 				}
 				above <- said
 			}

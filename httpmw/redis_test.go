@@ -123,7 +123,7 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	wg.Wait()
 	for id := range b.inside {
-		again := click(id) // of a paid order, which is not charged
+		again := click(id) // the click for a paid order, which is not charged
 		charges, err := b.db.Get(t.Context(), fmt.Sprintf("charges:%d", id)).Int()
 		if most := b.inside[id].most.Load(); charges != 1 || err != nil || most != 1 || again.status != http.StatusOK {
 			t.Errorf("order %d: charged %d times (%v), %d inside at once, then %d; want 1, 1, 200", id, charges, err, most, again.status)
@@ -148,9 +148,9 @@ func (b *bank) pay(c *gin.Context) {
 	paid, err := b.db.Exists(ctx, "paid:"+id).Result()
 	if err == nil && paid == 0 {
 		if b.inside[n].most.Load() > 1 {
-			b.refused[n] <- struct{}{} // it should have been, and the first waits for it
+			b.refused[n] <- struct{}{} // the second call should have been refused, and the first call waits for it
 		} else {
-			for range 10 { // of the 20 clicks on the order
+			for range 10 { // ten of the 20 clicks on the order
 				pause(c, b.refused[n])
 			}
 		}

@@ -23,7 +23,7 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 	headers := map[string]bool{
 		"Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Location": true,
 		"Content-Type": true, "Etag": true, "Last-Modified": true, "Link": true, "Location": true,
-		"X-Receipt":  true, // by KeepHeaders
+		"X-Receipt":  true, // KeepHeaders adds it
 		"Set-Cookie": false, "Www-Authenticate": false, "Proxy-Authenticate": false, "Authorization": false,
 		"Age": false, "Server": false, "Vary": false, "X-Request-Id": false, "Traceparent": false, "X-Other": false,
 		"Ratelimit-Remaining": false, "Retry-After": false, "Access-Control-Allow-Origin": false, "Keep-Alive": false,

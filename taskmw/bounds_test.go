@@ -62,7 +62,7 @@ func TestBounds(t *testing.T) {
 				answers <- run(context.Background(), mw, `{"id":5}`, func(context.Context, *asynq.Task) error { return nil })
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
 			if err := within(t, "the others are refused", answers); !errors.Is(err, core.ErrBusy) {
 				t.Errorf("got %v", err)
 			}

@@ -55,7 +55,7 @@ const (
 // delivery is one attempt of a server to process a task.
 type delivery struct {
 	server     bool          // the task is processed by a server, and not in a unit test
-	configured bool          // by Configure
+	configured bool          // the server was configured by Configure
 	last       bool          // the task is archived if this attempt fails
 	left       time.Duration // the time until its deadline, or forever
 
@@ -63,10 +63,10 @@ type delivery struct {
 	crowds  *crowds
 	task    string
 	places  []place   // the keys that it acquires
-	crowd   *crowd    // the crowd that it comes back with if its key stays busy
-	waits   bool      // whether it counts as a waiting task
-	refused bool      // whether it must not wait
-	began   time.Time // when it was granted its keys
+	crowd   *crowd    // the crowd with which the task comes back if its key stays busy
+	waits   bool      // the task counts as a waiting task
+	refused bool      // the task must not wait
+	began   time.Time // the time at which the keys were granted
 }
 
 func deliveryOf(ctx context.Context) *delivery {

@@ -32,7 +32,7 @@ func TestDrain(t *testing.T) {
 	cfg.DelayedTaskCheckInterval = time.Second
 	cfg = taskmw.Configure(cfg)
 	var inside [keys]gauge
-	var ledger [keys]atomic.Int64 // of each key, read and then written
+	var ledger [keys]atomic.Int64 // the count of each key, read and then written
 	h := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		lease, _ := core.LeaseFromContext(ctx)
 		n, err := strconv.Atoi(lease.Key()[len("order:"):])

@@ -21,7 +21,7 @@ func TestHeader(t *testing.T) {
 		name  string
 		key   taskmw.KeyFunc
 		want  string // the key that is locked, or
-		fault string // what the error says
+		fault string // the text of the error
 	}{
 		{"a header", taskmw.Header("tenant"), "order:a%3Ab", ""},
 		{"another case", taskmw.Header("Tenant"), "order:c", ""},

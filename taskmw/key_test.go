@@ -22,7 +22,7 @@ func TestKeys(t *testing.T) {
 		name  string
 		key   taskmw.KeyFunc
 		want  string // the key that is locked, or
-		fault string // what the error says
+		fault string // the text of the error
 	}{
 		{"the type", taskmw.Type(), "order:order%3Apay", ""},
 		{"the task ID without a server", taskmw.TaskID(), "", "known to an asynq server only"},

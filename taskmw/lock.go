@@ -109,7 +109,7 @@ type terms struct {
 	acquire []core.AcquireOption
 	wait    time.Duration // the time of core.Wait, or negative without it
 	ttl     time.Duration
-	bounded bool // whether there is a MaxHold
+	bounded bool // there is a MaxHold
 }
 
 // termsOf returns the terms of the options. It panics if they are not allowed.

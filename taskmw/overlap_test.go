@@ -137,7 +137,7 @@ func shutDownWaiting(r *rig) {
 	cfg := config()
 	cfg.ShutdownTimeout = 50 * time.Millisecond
 	stop := r.serve(taskmw.Configure(cfg), h)
-	id := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0)) // so it would wait for long
+	id := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0)) // so the task would wait for a long time
 	eventually(r.t, "the task waits", func() bool { return delivered.Load() == 1 })
 	stop()
 	if err := within(r.t, "the wait ends with the server", returned); !errors.Is(err, context.Canceled) {

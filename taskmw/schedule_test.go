@@ -76,10 +76,10 @@ func TestScheduledJob(t *testing.T) {
 // schedule records the tasks of each tick.
 type schedule struct {
 	every, keep time.Duration
-	good        int // ticks of the rounds before this
+	good        int // the ticks of earlier rounds
 
 	mu    sync.Mutex
-	start time.Time // of this round
+	start time.Time // the start of this round
 	ticks map[int]*outcome
 	runs  []runAt // of all rounds
 }
@@ -87,7 +87,7 @@ type schedule struct {
 // outcome has the result of one tick.
 type outcome struct {
 	delivered, runs int
-	late            bool // by so much that KeepFor does not suffice
+	late            bool // too late for KeepFor
 }
 
 // runAt has the times at which a task was delivered and began.

@@ -36,7 +36,7 @@ import (
 // Commit would store the response of that run.
 func Commit(w http.ResponseWriter, r *http.Request, tx once.Saver) error {
 	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool {
-		in, ok := w.(*inside) // another writer may still have what was written to it
+		in, ok := w.(*inside) // another writer may still hold written data
 		return ok && in.rec == rec
 	})
 }

@@ -75,7 +75,7 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 	buffer := make([]byte, 64<<10)
-	again := func(w http.ResponseWriter, r *http.Request) { // reads what was read before
+	again := func(w http.ResponseWriter, r *http.Request) { // reads the buffered body
 		data := buffer[:r.ContentLength]
 		if _, err := io.ReadFull(r.Body, data); err != nil {
 			t.Error(err)

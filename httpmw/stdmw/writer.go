@@ -131,7 +131,7 @@ func (w *inside) WriteString(data string) (int, error) {
 func (w *inside) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // net/http panics too
 	case informs(status):
 		w.rec.Inform(status)
 	case !w.rec.Written():

@@ -39,9 +39,9 @@ const patience = 60 * time.Second
 // report is a line that a replica prints.
 type report struct {
 	Job   string // "gocron" or "cron"
-	Ran   bool   // whether it begins to run; otherwise its turn has come
+	Ran   bool   // the job begins to run; otherwise its turn has come
 	At    int64  // in nanoseconds since 1970
-	Since int64  // of one that runs: when its turn had come
+	Since int64  // if the job runs, the time of its turn
 }
 
 // replica schedules a job by gocron and one by cron, every second. Both jobs take a

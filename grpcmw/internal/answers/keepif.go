@@ -139,7 +139,7 @@ func KeepMetadata(t *testing.T, serve Serve) {
 				s.Open(On(orders.Orders_Pay_FullMethodName, rules(s)...))
 				for i := range 2 {
 					r := s.Call(id, IdempotencyKey, "k")
-					if r.Err != nil { // with which connect sends one set of headers
+					if r.Err != nil { // connect then sends one set of headers
 						r.Header = metadata.Join(r.Header, r.Trailer)
 						r.Trailer = r.Header
 					}

@@ -99,11 +99,11 @@ func (h *Handlers) Chat(s grpc.BidiStreamingServer[orders.Order, orders.Receipt]
 type Shop struct {
 	Handlers
 	T      *testing.T
-	Store  *Stub // nil of a shop on a store of the test's
+	Store  *Stub // nil in a shop on the test's store
 	Locker *core.Locker
 	Client orders.OrdersClient // set by Open
 
-	serve Serve // nil of a shop that a test serves itself
+	serve Serve // nil in a shop that a test serves itself
 }
 
 // NewShop returns a shop in memory, whose methods respond with the key of their lease.
@@ -153,7 +153,7 @@ func (s *Shop) Runs(opts ...once.Option) *once.Once {
 		s.T.Fatal(err)
 	}
 	if s.Store != nil {
-		s.Store.Attempts.Store(0) // it has asked whether records are kept
+		s.Store.Attempts.Store(0) // once.New has checked whether the store has records
 	}
 	return o
 }
@@ -177,7 +177,7 @@ type Reply struct {
 // Call calls Pay. md has pairs of names and values.
 func (s *Shop) Call(id string, md ...string) Reply {
 	s.T.Helper()
-	if s.serve == nil { // by grpc-go, and any header shows that headers were sent
+	if s.serve == nil { // with grpc-go no metadata is removed: any header shows that headers were sent
 		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 	}
 	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)

@@ -47,7 +47,7 @@ func FuzzReplay(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Writer.WriteHeaderNow() // as gin does at the end
+		c.Writer.WriteHeaderNow() // gin does the same at the end
 		if got := w.Body.Bytes(); w.Code != want || !bytes.Equal(got, text) || w.Header().Get("Content-Type") != "text/plain" {
 			t.Fatalf("%d %q is given as %d %q %v", want, text, w.Code, got, w.Header())
 		}

@@ -36,13 +36,13 @@ type Recorder struct {
 	status  int
 	chosen  bool   // the status was set
 	size    int    // -1 before the first write, as in gin
-	body    []byte // empty for a response that passes, unless shows is set
+	body    []byte // empty if passing, unless shows is set
 	passing bool
 	// announced is the Content-Length that was sent, or -1 if there is none.
 	announced int64
 	outside   int // the outer writer's own status, before the handler ran
 
-	timer    *time.Timer // of the first flush
+	timer    *time.Timer // started by the first flush
 	ended    bool        // the handler has returned or panicked
 	kept     bool        // its response is stored, or will be
 	panicked any         // the panic of the outer writer under the timer
@@ -235,9 +235,9 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	case w.passing:
 		return true, nil
 	case n > 0 && !bodyAllowed(w.status):
-		err = http.ErrBodyNotAllowed // as net/http says
+		err = http.ErrBodyNotAllowed // the same error as in net/http
 	case w.announced >= 0 && int64(n) > w.announced-int64(w.size):
-		err = http.ErrContentLength // as net/http says too
+		err = http.ErrContentLength // the same error as in net/http
 	case int64(n) > w.most-int64(w.size):
 		w.send()
 		return true, nil
