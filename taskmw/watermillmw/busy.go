@@ -53,7 +53,8 @@ const (
 	// inlineWait is the default of the time for which a message waits for its keys. It is below
 	// the time after which brokers deliver again: the shortest usual one is 10 seconds.
 	inlineWait = 5 * time.Second
-	// maxPause is the longest pause after that. Nack has no delay, and brokers deliver at once.
+	// maxPause is the maximum pause after that wait. Nack has no delay, and brokers deliver at
+	// once.
 	maxPause = time.Second
 	// unasked is a wait that no caller asks for.
 	unasked = math.MaxInt64 - 1
