@@ -68,8 +68,8 @@
 // A Store wakes its waiters through its own pub/sub channel, "lk2:wake:<id>", which the
 // list of waiters names. The script that makes room publishes to it. If the process
 // listens, the script has already admitted the waiter for a short time, and the message
-// says so. A Store subscribes when it first waits, and unsubscribes a minute after the
-// last wait.
+// says so. A Store subscribes when it waits, and unsubscribes a minute after the last
+// wait.
 //
 // With WithPlainKeys a lock is one string named prefix and key, which holds the owner.
 // With WithRedisson a lock is a hash, which lua/redisson.lua describes. The wake-ups of
@@ -99,9 +99,9 @@
 // returns when its context is done, whatever the client's time-outs. If a caller
 // leaves, its call's connection returns to the pool when the client's read time-out has
 // passed, or at the context's deadline if ContextTimeoutEnabled is set. Set it, so that
-// a hung server blocks no connection for longer than a call lasts. If the caller has
-// left, or a hook has abandoned the call, a call that was not written yet is not
-// written any more.
+// a hung server blocks no connection for longer than a call lasts. A call that was not
+// written yet is never written once a hook has abandoned it. The same is true once its
+// caller has left, unless the call is already in a pipeline with others.
 //
 // Calls that arrive while another one is in flight are sent together, in pipelines on
 // up to four connections (a few more if one has become silent). The Store reuses
