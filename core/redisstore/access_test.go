@@ -28,8 +28,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// documentedRights returns the rights that README.md says users need. The result
-// further has the additional rights by their purpose.
+// documentedRights returns the rights that README.md says users need. further contains
+// the additional rights by their purpose.
 func documentedRights(t *testing.T) (basic []string, further map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")

@@ -77,9 +77,10 @@ func WithPlainKeys() Option {
 //
 // Redisson's limits apply. Use a name for an RLock or for a read-write lock, never for
 // both, because Redisson admits readers and writers while an RLock is held. A hold of
-// this Store excludes waiters of a fair lock, but can also overtake them. Tokens repeat
-// if the counter is lost, by a failover or by RFencedLock's delete. If the server's
-// clock is set back, the hold of a process that died lasts longer by the same amount.
+// this Store excludes the waiters of a fair lock, and an acquire of this Store can
+// overtake them. Tokens repeat if the counter is lost, by a failover or by RFencedLock's
+// delete. If the server's clock is set back, the hold of a process that died lasts
+// longer by the same amount.
 func WithRedisson() Option {
 	return func(c *config) { c.redisson = true }
 }

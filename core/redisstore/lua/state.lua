@@ -143,8 +143,8 @@ local function written(s)
 end
 
 -- save writes the state. The key lives as long as any entry in it, and until the clock
--- has passed the tokens of the last grant. save deletes a key without entries and such
--- tokens. A server out of memory refuses a SET but accepts a PEXPIRE, and after a
+-- has passed the tokens of the last grant. save deletes a key that has neither entries
+-- nor such tokens. A server out of memory refuses a SET but accepts a PEXPIRE, and after a
 -- PEXPIRE it also accepts a SET. A save that only removes entries (`less`) relies on
 -- that. The second SET raises any other error.
 local function save(s, less)

@@ -6,8 +6,8 @@
 
 -- MOST is the maximum number of waiters that are granted in one step. The next waiter
 -- is woken, and its acquire continues with the others. In a hash, the holds of the
--- owners of this many waiters are read. A waiter behind them is woken if it fits
--- without the holds of its owner.
+-- owners of this many waiters are read. A waiter behind them is woken if it fits as a
+-- claim that joins no hold.
 local MOST = 100
 -- A line of the wait list contains lease, deadline, kind, weight, limit, owner and
 -- channel id: "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n". A list

@@ -174,8 +174,8 @@ func (*leaving) setTime(cmd redis.Cmder, second int64) {
 	cmd.SetErr(nil)
 }
 
-// TestAHookGivesUpBeforeAWait checks that a call is not reported as refused when a hook
-// gives up on it.
+// TestAHookGivesUpBeforeAWait checks that a call fails as not sent when a hook gives up
+// on it. That must not look like the answer that the key is taken.
 func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
