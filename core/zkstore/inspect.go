@@ -31,7 +31,7 @@ const (
 // Without the right to CREATE and DELETE below the root, ages are unknown.
 //
 // Left of a hold follows from the time that its holder has written. For a holder that
-// waited and has not extended since, Left is the TTL, which is an upper bound. The
+// waited and has not extended since, Left may be the whole TTL, an upper bound. The
 // session of a process that died can keep its holds for longer; Left is 0 then. Left of
 // waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {

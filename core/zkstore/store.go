@@ -17,7 +17,7 @@ import (
 const probeTime = 2 * time.Second
 
 // Store stores locks in ZooKeeper. It implements store.Store, store.Watcher,
-// store.Inspector and store.Cards. It is safe for concurrent use.
+// store.Checker, store.Inspector and store.Cards. It is safe for concurrent use.
 type Store struct {
 	config
 	conn *zk.Conn
