@@ -28,7 +28,7 @@ type entry struct {
 	nodes    []nodeEntry
 	last     uint64 // the serial of the last acquire
 	ttl      time.Duration
-	until    time.Time     // the time at which no request can arrive any more
+	until    time.Time     // from then on no unanswered request is expected to arrive
 	extends  int           // extensions in flight, which may send acquires to nodes that lack the claim
 	released bool          // the claim was released during an extension
 	returned chan struct{} // closed when the next acquire has returned; nil unless requested
@@ -54,7 +54,7 @@ type request struct {
 	after  <-chan struct{} // the acquire must not be sent before this is closed; nil for at once
 }
 
-// arrivalLimit is the minimum time for which an unanswered request may still arrive.
+// arrivalLimit is the minimum time for which an unanswered request is expected to arrive.
 const arrivalLimit = time.Minute
 
 func newRequestLog(nodes int) *requestLog {

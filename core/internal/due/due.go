@@ -10,11 +10,11 @@ import (
 // Queue contains values. The value that is due first is in front. Its zero value is
 // empty. It is not safe for concurrent use.
 //
-// A Queue is a heap. A value does not store its position in the heap, because updating
-// the positions would touch the values, and a hundred thousand values do not fit in the
-// processor's cache. So a removed value leaves a stale item behind. That item is
-// removed when it comes to the front. If there are more than 64 stale items and they
-// are the majority, all are removed.
+// A Queue is a heap that contains the due times, so that comparing touches no value. A
+// value does not store its position in the heap either, because a hundred thousand
+// values do not fit in the processor's cache. So a removed value leaves a stale item
+// behind. That item is removed when it comes to the front. If there are more than 64
+// stale items and they are the majority, all are removed.
 type Queue[T any] struct {
 	items items[T]
 	stale int
