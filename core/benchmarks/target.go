@@ -10,7 +10,7 @@ type target struct {
 	who   string  // name of the contender
 	key   string  // key of a column
 	of    string  // bestPeer, the name of a contender, or "" for the figure itself
-	least bool    // the minimum is limit; otherwise the maximum
+	least bool    // limit is a minimum; otherwise a maximum
 	limit float64 // a ratio or a figure
 	why   why     // explains a limit of what is possible, if there is one
 }

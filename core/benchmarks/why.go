@@ -29,9 +29,9 @@ func twoTrips(s *Section, t target) string {
 		longer, scripts, calls, least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"]) + whenCancelled(s, t)
 }
 
-// whenCancelled returns the ratio that the bare commands reach if a canceled context
-// ends their wait. The kit's calls behave like that, and those of the peers on go-redis
-// do not.
+// whenCancelled returns a text with the ratio that the bare commands reach if a canceled
+// context ends their wait. The kit's calls behave like that, and those of the peers on
+// go-redis do not.
 func whenCancelled(s *Section, t target) string {
 	if r := s.row(bareDetached().name); r != nil {
 		return fmt.Sprintf("; the bare commands, if the end of a context ends their wait, reach %s ×", short(r.Ratios[t.key]))

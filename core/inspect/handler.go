@@ -111,7 +111,7 @@ const (
 	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // time to wait for another request's list
-	listWalk  = 2 * time.Second // time to walk over other entries, before the page says so
+	listWalk  = 2 * time.Second // time for entries that are not locks, before the page says so
 	retryNext = 2               // seconds
 )
 

@@ -55,7 +55,7 @@ var (
 
 	// GarbageReply and UnrelatedReply are for Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // executed; the reply is not RESP
-	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // executed; the reply is unrelated
+	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // executed; a reply of another form
 )
 
 // ErrorReply returns an action for Redis. The client receives the error text, and the

@@ -119,7 +119,7 @@ func wantHeld(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// stored returns the name of the key's hash in Redis.
+// stored returns the name of the lock's key in Redis.
 func stored(key string) string { return "lk2:{" + key + "}" }
 
 // inspector reads the server's state directly.

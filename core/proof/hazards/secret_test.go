@@ -23,9 +23,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestSecrets checks that errors, events and log lines contain no key, owner or token,
-// in all kinds of failures. A key can be a customer's data, and a reader of an owner can
-// join the owner's locks.
+// TestSecrets checks that errors, events and log lines contain no key, owner, lease or
+// token, in all kinds of failures. A key can be a customer's data, and a reader of an
+// owner can join the owner's locks.
 func TestSecrets(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

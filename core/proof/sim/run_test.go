@@ -23,7 +23,7 @@ import (
 // client is one program: a Locker with its own store.
 type client struct {
 	id      int
-	hash    bool // the store uses hashes, not plain keys
+	hash    bool // the usual keys, not plain ones
 	journal *journal
 	ctx     context.Context
 	locker  *core.Locker
