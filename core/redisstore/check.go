@@ -33,7 +33,7 @@ import (
 //   - The server is full, lacks replicas that it requires, or has renamed a command.
 //   - The user lacks a required right.
 //
-// Check needs the right to use INFO, which the Store's other operations do not need.
+// Check needs the right to use INFO, which locks do not need.
 // The error matches store.ErrUnavailable if the server did not answer.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*pipeline.Limit, pipeline.ErrNoAnswer)

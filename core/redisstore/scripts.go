@@ -44,8 +44,8 @@ var (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// newScript returns the script that consists of these files. It removes comments and indentation, because
-// the text is sent to servers that do not know the script.
+// newScript returns the script that consists of these files. It removes comments and
+// indentation, because the text is sent to servers that do not know the script.
 func newScript(files ...string) *pipeline.Script {
 	var text []byte
 	for _, name := range files {
