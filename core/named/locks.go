@@ -106,7 +106,7 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return lease.Release(ctx)
 }
 
-// RenewLockLease returns nil if the name is still taken, also after Lock's ctx is done.
+// RenewLockLease returns nil if the name is still taken, even after Lock's ctx is done.
 // It fails with core.ErrLost if the lock was lost, with core.ErrClosed if Locker.Close
 // released it, and with core.ErrInvalid if this process has not taken the name. It sends
 // nothing and ignores d, because taken locks are extended without a call.
