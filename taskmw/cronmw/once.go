@@ -36,8 +36,8 @@ func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocr
 }
 
 // Once returns a wrapper for cron.WithChain and cron.NewChain: each scheduled run of a
-// wrapped job happens at most once among all replicas with this name and store. The key
-// is core.Key("cron", name). keep and opts are those of Locker, and Once panics like
+// wrapped job happens at most once among all jobs with this name and store. The key is
+// core.Key("cron", name). keep and opts are those of Locker, and Once panics like
 // Locker, and if logger is nil. A run that does not get the lock is skipped. logger
 // logs it: at Info if another replica runs the job, or has run it, and as an error if
 // the store did not answer. logger also gets an error if the lock was lost while the
