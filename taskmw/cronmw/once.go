@@ -30,7 +30,7 @@ import (
 // reason: core.ErrBusy if another replica runs the job, or has run it.
 //
 // Locker panics if l is nil, if keep is not positive, or if an option of opts is not
-// allowed.
+// allowed or not supported by the store of l.
 func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
 	return newLocker(l, keep, opts)
 }
