@@ -175,7 +175,8 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// stub is a store whose Acquire a test can replace.
+// stub is a store whose calls a test can make fail. It counts those of Acquire and
+// Release.
 type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // the error of Acquire
