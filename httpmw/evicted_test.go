@@ -15,7 +15,7 @@ import (
 
 // TestLateAnswer is about runs that go on after Locker.Close, or after their lease was
 // lost. hazard 58
-func TestLateAnswer(t *testing.T) { onEach(t, testLateAnswer) }
+func TestLateAnswer(t *testing.T) { onEachKey(t, testLateAnswer) }
 
 func testLateAnswer(t *testing.T, mw framework) {
 	t.Parallel()

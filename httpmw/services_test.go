@@ -12,7 +12,7 @@ import (
 )
 
 // TestMismatch_InProgress is about hazard 60.
-func TestMismatch_InProgress(t *testing.T) { onEach(t, testMismatchInProgress) }
+func TestMismatch_InProgress(t *testing.T) { onEachKey(t, testMismatchInProgress) }
 
 func testMismatchInProgress(t *testing.T, mw framework) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 
 // TestServicesOfOneStore: two services store their runs in one store, and the one
 // passes its client's key on.
-func TestServicesOfOneStore(t *testing.T) { onEach(t, testServicesOfOneStore) }
+func TestServicesOfOneStore(t *testing.T) { onEachKey(t, testServicesOfOneStore) }
 
 func testServicesOfOneStore(t *testing.T, mw framework) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func testServicesOfOneStore(t *testing.T, mw framework) {
 				c.String(http.StatusOK, "charge %d", charges.Add(1))
 			})
 			s.POST("/buy", mw.Idempotent(s.runs(), c.shop), func(c *gin.Context) {
-				r := s.pay(c.GetHeader("Idempotency-Key"), "/charge", "{}")
+				r := s.pay(c.GetHeader(mw.header), "/charge", "{}")
 				c.String(r.status, r.body)
 			})
 			for range 2 {
