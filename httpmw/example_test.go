@@ -64,6 +64,35 @@ func ExampleIdempotent() {
 	// 422 {"type":", replayed: false
 }
 
+// A handler refuses a request before it has done anything, and leaves the key free: the client
+// corrects the request and sends it under the same key.
+func ExampleIdempotent_withdraw() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	charges := 0
+	router := gin.New()
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller()), func(c *gin.Context) {
+		var in struct {
+			Amount int `binding:"required"`
+		}
+		if err := c.ShouldBindJSON(&in); err != nil {
+			_ = c.Error(once.Withdraw(err)) // nothing was done
+			c.String(http.StatusUnprocessableEntity, "the amount is missing")
+			return
+		}
+		charges++
+		c.String(http.StatusCreated, "charge %d of %d", charges, in.Amount)
+	})
+
+	fmt.Println(postWithKey(router, "/pay", `{}`, "k-1"))
+	fmt.Println(postWithKey(router, "/pay", `{"amount":5}`, "k-1"))
+	fmt.Println(postWithKey(router, "/pay", `{"amount":5}`, "k-1"))
+	// Output:
+	// 422 the amount is missing
+	// 201 charge 1 of 5
+	// 201 charge 1 of 5
+}
+
 // Code that has no HTTP request locks the same key as a Join.
 func ExampleJoin() {
 	locker, _ := core.New(memstore.New())

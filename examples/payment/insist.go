@@ -13,31 +13,32 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// A client waits this long for an answer, and the bank takes longer.
+// A client waits for patience, and the bank takes bankDelay, which is longer.
 const (
 	patience  = 250 * time.Millisecond
 	bankDelay = 600 * time.Millisecond
 	mostTries = 60
 )
 
-// insistence is what came of a client that asks until it has an answer.
+// insistence is the outcome of a client that repeats its request until it has a receipt.
 type insistence struct {
 	Order    string `json:"order"`
 	Tries    int    `json:"tries"`
-	GivenUp  int    `json:"given_up"` // tries it did not wait for
-	Refused  int    `json:"refused"`  // tries answered 409, an earlier one was in progress
+	GivenUp  int    `json:"given_up"` // tries whose response the client did not wait for
+	Refused  int    `json:"refused"`  // tries answered 409, because an earlier one was in progress
 	Receipt  string `json:"receipt"`
-	Replayed bool   `json:"replayed"` // the receipt came marked as an answer given before
-	Charged  int64  `json:"charged"`  // by the bank
+	Replayed bool   `json:"replayed"` // the receipt was marked as replayed
+	Charged  int64  `json:"charged"`  // number of charges by the bank
 }
 
-// satisfied tells whether the client was charged once and has the receipt for
-// that, which it can only have of a run that it did not wait for.
+// satisfied reports whether the client was charged once and has a replayed receipt of
+// that charge. Since the client never waits long enough for a run, it can only have a
+// replayed one.
 func (i insistence) satisfied() bool {
 	return i.Charged == 1 && i.Receipt == i.Order+"/1" && i.Replayed
 }
 
-// insistAll has n clients pay an order each, at once.
+// insistAll makes n clients pay one order each, all at the same time.
 func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]insistence, error) {
 	base := &http.Transport{MaxIdleConnsPerHost: n}
 	defer base.CloseIdleConnections()
@@ -60,10 +61,10 @@ func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]
 	return results, nil
 }
 
-// serviceName is the name of the service, of which each try asks another replica.
+// serviceName is the host of the requests. The rotation replaces it by a replica.
 const serviceName = "payment.example"
 
-// insist asks under one key until there is a receipt.
+// insist sends requests with one Idempotency-Key until there is a receipt.
 func (i *insistence) insist(ctx context.Context, base http.RoundTripper, replicas []string) {
 	client := &http.Client{Transport: httpretry.New(&rotation{base, replicas, i}, httpretry.Hosts(serviceName),
 		httpretry.TryTimeout(patience), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: mostTries}))}
@@ -86,7 +87,7 @@ func (i *insistence) insist(ctx context.Context, base http.RoundTripper, replica
 	i.Receipt, i.Replayed = answer.Receipt, resp.Header.Get("Idempotent-Replayed") == "true"
 }
 
-// rotation sends each try to the next replica, and counts what becomes of it.
+// rotation sends each try to the next replica, and counts the outcomes.
 type rotation struct {
 	http.RoundTripper
 	replicas []string

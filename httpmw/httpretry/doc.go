@@ -70,4 +70,14 @@
 // net/http below sends a request that has an Idempotency-Key again by itself, under the
 // same key, where a kept connection breaks before the response. Neither [Retry] nor
 // [UnknownError] counts that, and a RoundTripper between the two does not see it.
+//
+// # What it does not promise
+//
+//   - An answer. After an UnknownError only the server knows whether the request was
+//     carried out. Repeat it later under the same key, or ask in another way.
+//   - One execution under two keys, or at a server that ignores keys. That a request is
+//     carried out once is the server's promise, for as long as it stores responses.
+//   - A key that survives a crash of this process, unless the caller stores it.
+//   - That the server is as new as its keys. One that restored an older backup of its
+//     responses carries a request out again.
 package httpretry
