@@ -86,7 +86,7 @@ func TestCancelledWaiter(t *testing.T) {
 			if fair {
 				o = append(o, core.Fair())
 			}
-			for i := range tally.AllTrials(5000) {
+			for i := range tally.Trials(5000) {
 				from := l // the process of the holder
 				if i%2 == 0 {
 					from = other
@@ -141,7 +141,7 @@ func TestCancelledWaiter(t *testing.T) {
 	sim(t, "claim canceled at any moment", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(5 * time.Millisecond))
-		for i := range tally.AllTrials(2000) {
+		for i := range tally.Trials(2000) {
 			ctx, cancel := context.WithTimeout(t.Context(), rand.N(12*time.Millisecond))
 			lease, err := l.Acquire(ctx, "order:1")
 			if err == nil {

@@ -17,7 +17,7 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 		name   string
 		lines  []string
 		want   string // the key, or
-		detail string // what the 400 says
+		detail string // the detail of the 400
 	}{
 		{name: "a bare key", lines: []string{"8e03978e-40d5-43e8-bc93-6894a57f9324"}, want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{name: "a quoted key", lines: []string{`"8e03978e"`}, want: "8e03978e"},

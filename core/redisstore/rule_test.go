@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -30,7 +31,7 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	if _, err := s.Watch(t.Context(), claimOf("rule")); err != nil {
 		t.Fatal(err)
 	}
-	seeds, steps := uint64(200), 0
+	seeds, steps := uint64(tally.AllTrials(200)), 0
 	if os.Getenv("LONG") == "1" {
 		seeds *= 10
 	}
@@ -54,7 +55,7 @@ func TestScriptsAgreeInACrowd(t *testing.T) {
 	if _, err := s.Watch(t.Context(), claimOf("crowd")); err != nil {
 		t.Fatal(err)
 	}
-	seeds, steps, crosses := uint64(20), 0, 0
+	seeds, steps, crosses := uint64(tally.AllTrials(20)), 0, 0
 	if os.Getenv("LONG") == "1" {
 		seeds *= 10
 	}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 20 * time.Second
 
 // uncompressed is the option of a client that accepts no compressed responses.
@@ -77,7 +77,7 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// open serves h by connect, and returns the URL.
+// open serves h with connect, and returns the URL.
 func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) string {
 	t.Helper()
 	var around []connect.Interceptor
@@ -143,7 +143,7 @@ func dial(t *testing.T, url string, opts ...grpc.DialOption) orders.OrdersClient
 	return orders.NewOrdersClient(conn)
 }
 
-// client is a client of connect as one of grpc-go, without streams.
+// client adapts a client of connect to the interface of grpc-go, without streams.
 type client struct {
 	orders.OrdersClient
 	pay, refund, show *connect.Client[orders.Order, orders.Receipt]
@@ -170,7 +170,7 @@ func (c *client) Show(ctx context.Context, o *orders.Order, opts ...grpc.CallOpt
 	return call(ctx, c.show, o, opts)
 }
 
-// call makes a call as grpc-go does. The metadata of an error is the trailer.
+// call makes a call like a client of grpc-go. The metadata of an error is the trailer.
 func call(ctx context.Context, method *connect.Client[orders.Order, orders.Receipt], o *orders.Order, opts []grpc.CallOption) (*orders.Receipt, error) {
 	request := connect.NewRequest(o)
 	md, _ := metadata.FromOutgoingContext(ctx)
