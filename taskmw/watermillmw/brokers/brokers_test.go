@@ -56,7 +56,7 @@ func TestRabbitMQ(t *testing.T) {
 func TestRedisStreams(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
-	scenes(t, redisStreams(t))
+	scenes(t, redisStreams(t, redelivery))
 }
 
 // jetStream starts a server, and returns its URL too. A message is delivered again after wait.
@@ -110,7 +110,9 @@ func rabbitMQ(t *testing.T) broker {
 	}
 }
 
-func redisStreams(t *testing.T) broker {
+// redisStreams starts a server. A message is delivered again after idle.
+func redisStreams(t *testing.T, idle time.Duration) broker {
+	t.Helper()
 	addr := testserver.StartRedis(t).Addr
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
@@ -120,7 +122,7 @@ func redisStreams(t *testing.T) broker {
 		subscriber: func(t *testing.T) message.Subscriber {
 			s, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 				Client: redis.NewClient(&redis.Options{Addr: addr}), ConsumerGroup: "service",
-				MaxIdleTime: redelivery, ClaimInterval: redelivery / 4, DisableIndefiniteInitialBlock: true,
+				MaxIdleTime: idle, ClaimInterval: idle / 4, DisableIndefiniteInitialBlock: true,
 			}, watermill.NopLogger{})
 			return must(t, s, err)
 		},

@@ -192,7 +192,7 @@ func TestJetStream_ManualAck(t *testing.T) {
 // Redis streams deliver a nacked message again before all others.
 func TestRedisStreams_Order(t *testing.T) {
 	t.Parallel()
-	b, l := redisStreams(t), newLocker(t)
+	b, l := redisStreams(t, time.Minute), newLocker(t)
 	lease, err := l.Acquire(t.Context(), "order:order-0")
 	if err != nil {
 		t.Fatal(err)
@@ -213,14 +213,18 @@ func TestRedisStreams_Order(t *testing.T) {
 		return slices.Clone(delivered)
 	}
 	var runs atomic.Int32
-	b.serve(t, nil, producing(&runs), noted,
+	ran := func(*message.Message) ([]*message.Message, error) { // nothing is published
+		runs.Add(1)
+		return nil, nil
+	}
+	b.serve(t, nil, ran, noted,
 		watermillmw.Lock(l, "order", watermillmw.UUID(), watermillmw.Acquire(core.Wait(10*time.Millisecond))))
 	b.publish(t, 3, `{"id":1}`)
 	eventually(t, "the first one came three times", func() bool { return len(seen()) >= 3 })
 	if err := lease.Release(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all have run", func() bool { return runs.Load() == 3 })
+	eventually(t, "all have run", func() bool { return runs.Load() >= 3 })
 	if got := slices.Compact(seen()); !slices.Equal(got, []string{"order-0", "order-1", "order-2"}) {
 		t.Errorf("got the deliveries %q, want each message until it has run", got)
 	}
