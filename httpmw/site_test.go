@@ -42,7 +42,7 @@ func (mw framework) newSite(t *testing.T, opts ...core.Option) *site {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(s.Engine)
-	s.url, s.client = server.URL, server.Client()
+	s.url, s.client = server.URL, &http.Client{Transport: renamed{server.Client().Transport, mw.header}}
 	t.Cleanup(func() {
 		server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
