@@ -32,6 +32,8 @@ type Dialect interface {
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.
 	Probes() []Probe
+	// Rights returns the rights that a user needs, a right to the schema first.
+	Rights() []Right
 
 	// Take's answer is the token: a row, or an insert ID if Numbered returns true. There is
 	// no row, or the ID is 0, if it does not grant.

@@ -107,6 +107,9 @@ func (MySQL) Probes() []Probe {
 	}
 }
 
+// Rights implements Dialect.
+func (MySQL) Rights() []Right { return rightsOn("lockkit_locks", "lockkit_version") }
+
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)

@@ -100,6 +100,12 @@ func (PostgreSQL) Probes() []Probe {
 	}
 }
 
+// Rights implements Dialect. A name in a schema is refused to users without the right to the schema.
+func (PostgreSQL) Rights() []Right {
+	usage := Right{"SELECT 'lockkit.version'::regclass", "GRANT USAGE ON SCHEMA lockkit"}
+	return append([]Right{usage}, rightsOn("lockkit.locks", "lockkit.version")...)
+}
+
 // Take implements Dialect.
 func (d PostgreSQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)

@@ -71,6 +71,9 @@ func (SQLite) Probes() []Probe {
 	}
 }
 
+// Rights implements Dialect. SQLite has no users.
+func (SQLite) Rights() []Right { return nil }
+
 // Take implements Dialect.
 func (d SQLite) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)

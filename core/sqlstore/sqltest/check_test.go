@@ -1,6 +1,7 @@
 package sqltest
 
 import (
+	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -39,6 +40,8 @@ func TestCheck(t *testing.T) {
 			unfit(t, p, "fsync = on") // as the shared server is
 		} else if err := p.Check(t.Context()); err != nil {
 			t.Errorf("a sound database: got %v, want nil", err)
+		} else if left, err := place.List(t.Context(), "", 10); err != nil || len(left) > 0 {
+			t.Errorf("a sound database: got %d rows of the check, %v, want none", len(left), err)
 		}
 		sweep(t, place, "none", uint64(load(t, place, "none", false).Now.Add(time.Hour).UnixMicro()))
 		unfit(t, p, "clock is more than a minute behind")
@@ -80,6 +83,65 @@ func TestSQLite_Check(t *testing.T) {
 		t.Fatal(err)
 	}
 	unfit(t, newStore(t, db, database{dialect: sqlstore.SQLite}), "in memory")
+}
+
+// TestCheck_Rights leaves out one right after the other: Check names the GRANT, and with
+// the rest a Store locks and sweeps.
+func TestCheck_Rights(t *testing.T) {
+	t.Parallel()
+	grants := []struct{ right, on string }{
+		{"SELECT", "locks"}, {"INSERT", "locks"}, {"UPDATE", "locks"}, {"DELETE", "locks"}, {"SELECT", "version"}, {"UPDATE", "version"},
+	}
+	for name, begin := range map[string]func(t *testing.T) (d database, as, prefix string, exec func(sql string) []string){
+		"mariadb": func(t *testing.T) (database, string, string, func(string) []string) {
+			s := mariaDB.Get(t).NewDatabase(t)
+			return database{sqlstore.MySQL, "mysql", s.DSN()}, "root@", "lockkit_", s.Exec
+		},
+		"postgres": func(t *testing.T) (database, string, string, func(string) []string) {
+			s := testserver.StartPostgres(t, "fsync = on").NewDatabase(t)
+			return database{sqlstore.PostgreSQL, "pgx", s.URL()}, "postgres@", "lockkit.", s.Exec
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, as, prefix, exec := begin(t)
+			d.place(t)
+			user := "locker" + strings.ToLower(rand.Text())[:10]
+			d.dsn = strings.Replace(d.dsn, as, user+"@", 1)
+			p := newStore(t, d.open(t), d)
+			if d.driver == "pgx" {
+				exec("CREATE ROLE " + user + " LOGIN")
+				unfit(t, p, "GRANT USAGE ON SCHEMA lockkit")
+				exec("GRANT USAGE ON SCHEMA lockkit TO " + user)
+			} else {
+				exec("CREATE USER " + user)
+			}
+			var all []string
+			for _, g := range grants {
+				all = append(all, "GRANT "+g.right+" ON "+prefix+g.on)
+			}
+			unfit(t, p, all...)
+			if _, err := p.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "lacks a right") {
+				t.Errorf("acquire: got %v, want %v that names the reason", err, store.ErrUnavailable)
+			}
+			for _, grant := range all {
+				exec(grant + " TO " + user)
+			}
+			if err := p.Check(t.Context()); err != nil {
+				t.Fatalf("with every right: got %v, want nil", err)
+			}
+			for _, grant := range all {
+				exec("REVOKE" + strings.TrimPrefix(grant, "GRANT") + " FROM " + user)
+				err := p.Check(t.Context())
+				if err == nil || !strings.Contains(err.Error(), grant) {
+					t.Errorf("got %v, want %q", err, grant)
+				} else if n := strings.Count(err.Error(), "GRANT"); n != 1 {
+					t.Errorf("got %d rights in %v, want one", n, err)
+				}
+				exec(grant + " TO " + user)
+			}
+		})
+	}
 }
 
 // TestMariaDB_Rights shows that a user who may only read is refused, and that nothing

@@ -137,6 +137,8 @@ func classOfCode(code uint64) class {
 // advice returns what to do about err, or "".
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
+	case IsDenied(err):
+		return ": the user lacks a right, Check names the GRANT"
 	case isMissing(err):
 		return ": call Migrate"
 	case n == 1046:
@@ -147,13 +149,20 @@ func advice(err error) string {
 	return ""
 }
 
+// IsDenied reports whether err is the error of a missing right: to a database, a table or a
+// column.
+func IsDenied(err error) bool {
+	n := field(err, "Number")
+	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501"
+}
+
 // isMissing reports whether err is the error of a missing table.
 func isMissing(err error) bool {
 	state := stateOf(err)
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
 }
 
-// field returns the number in a field of err, or of an error that it wraps, or 0. So the
+// field returns the number in a field of err, or of errors that it wraps, or 0. So the
 // package knows the errors of drivers that it does not import.
 func field(err error, name string) uint64 {
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -166,6 +175,13 @@ func field(err error, name string) uint64 {
 			return f.Uint()
 		case f.CanInt():
 			return uint64(f.Int())
+		}
+		if all, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range all.Unwrap() {
+				if n := field(e, name); n != 0 {
+					return n
+				}
+			}
 		}
 	}
 	return 0
