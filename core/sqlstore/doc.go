@@ -33,7 +33,9 @@
 // cluster in which several servers write. A read that a standby or a read-only server
 // has answered is an error, and nothing is written by the time of another server.
 // Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL,
-// fsync on PostgreSQL, synchronous=FULL on SQLite. Check finds most of this.
+// fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL that write a binary
+// log need binlog_format=ROW, the default of MySQL, or MIXED, that of MariaDB. Check
+// finds most of this.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set

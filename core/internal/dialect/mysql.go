@@ -100,6 +100,11 @@ func (MySQL) Probes() []Probe {
 			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
 		},
 		{
+			"/*M! @@global.log_bin=1 AND @@binlog_format='STATEMENT' OR */ /*!80000 @@global.log_bin=1 AND EXISTS (SELECT * FROM " +
+				"performance_schema.session_variables WHERE variable_name='binlog_format' AND variable_value='STATEMENT') OR */ 1=0",
+			BinlogAdvice,
+		},
+		{
 			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
 			"a locked row holds up a session for longer than a call takes: set innodb_lock_wait_timeout=1 in the DSN",
 		},
@@ -109,6 +114,10 @@ func (MySQL) Probes() []Probe {
 
 // Rights implements Dialect.
 func (MySQL) Rights() []Right { return rightsOn("lockkit_locks", "lockkit_version") }
+
+// BinlogAdvice is the advice for a server that replicates statements as text. At READ COMMITTED it
+// refuses them.
+const BinlogAdvice = "statements are replicated as text, and a replica that takes over can have other locks: set binlog_format=ROW"
 
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, version int64) Statement {

@@ -73,6 +73,32 @@ func TestMariaDB_Check(t *testing.T) {
 	unfit(t, newStore(t, db, d), "as those of PostgreSQL")
 }
 
+// TestMariaDB_StatementReplication shows that statements that would be replicated as text
+// are a fault, and that a refusal by the server changes nothing.
+func TestMariaDB_StatementReplication(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartMariaDB(t, "log_bin = bin", "binlog_format = STATEMENT").NewDatabase(t)
+	d := database{sqlstore.MySQL, "mysql", server.DSN()}
+	unfit(t, d.store(t), "set binlog_format=ROW")
+	committed := d
+	committed.dsn = server.DSN(isolation("READ-COMMITTED"))
+	s := newStore(t, committed.open(t), committed)
+	for name, c := range map[string]store.Claim{"usual": claim("key", long), "shared": shared("key")} {
+		if _, err := s.Acquire(t.Context(), c); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "set binlog_format=ROW") {
+			t.Errorf("%s: got %v, want %v that names the setting", name, err, store.ErrUnavailable)
+		}
+	}
+	if n := holders(t, s, "key"); n != 0 {
+		t.Errorf("got %d holds, want none", n)
+	}
+	server.Exec("SET GLOBAL binlog_format=MIXED")
+	mixed := newStore(t, committed.open(t), committed)
+	if err := mixed.Check(t.Context()); err != nil {
+		t.Errorf("with MIXED: got %v, want nil", err)
+	}
+	acquire(t, mixed, claim("key", long))
+}
+
 func TestSQLite_Check(t *testing.T) {
 	t.Parallel()
 	plain := database{sqlstore.SQLite, "sqlite", "file:" + t.TempDir() + "/plain.db?_pragma=synchronous(NORMAL)"}

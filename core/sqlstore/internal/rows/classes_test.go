@@ -60,6 +60,7 @@ func TestClasses(t *testing.T) {
 		{&numbered{1226}, unchanged, "user has exceeded a resource"},
 		{&numbered{1290}, unchanged, "the server is running with --read-only"},
 		{&numbered{1406}, unchanged, "data too long for column"},
+		{&numbered{1665}, unchanged, "cannot execute statement: impossible to write to binary log, as text at READ COMMITTED"},
 		{&numbered{1792}, unchanged, "cannot execute statement in a READ ONLY transaction"},
 		{&numbered{1836}, unchanged, "running in read-only mode"},
 		{&numbered{1030}, unknown, "got error from storage engine"},

@@ -39,7 +39,7 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	case errors.Is(err, sql.ErrNoRows):
 		return table.ErrNoRow
 	case err != nil:
-		return fmt.Errorf("%w%s", err, advice(err))
+		return fmt.Errorf("%s%w", advice(err), err)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 		case begun && !bad:
 			return classify(err)
 		default:
-			return fmt.Errorf("%w: %w%s", store.ErrUnavailable, err, advice(err))
+			return fmt.Errorf("%w: %s%w", store.ErrUnavailable, advice(err), err)
 		}
 	}
 }
