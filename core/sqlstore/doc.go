@@ -54,7 +54,9 @@
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves one
 // in a transaction of the caller, so that it is committed together with its effect. On
 // MariaDB and MySQL a statement has at most max_allowed_packet bytes, by default 16 MiB
-// on MariaDB and 64 MiB on MySQL, and an answer of up to 64 KiB takes twice its length.
+// on MariaDB and 64 MiB on MySQL, and an answer of up to 64 KiB takes twice its length. A
+// longer answer is not sent, and its run is saved as done without an answer. In a
+// transaction once.Commit fails with store.ErrInvalid.
 //
 // # Rights
 //

@@ -100,6 +100,10 @@ func (MySQL) Probes() []Probe {
 			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
 		},
 		{
+			"@@max_allowed_packet<1048576",
+			"a statement for many keys can be too long, and so can an answer, which needs its length: set max_allowed_packet=16M or more",
+		},
+		{
 			"/*M! @@global.log_bin=1 AND @@binlog_format='STATEMENT' OR */ /*!80000 @@global.log_bin=1 AND EXISTS (SELECT * FROM " +
 				"performance_schema.session_variables WHERE variable_name='binlog_format' AND variable_value='STATEMENT') OR */ 1=0",
 			BinlogAdvice,
@@ -181,7 +185,7 @@ func (d MySQL) rows(id string, value bool) *text {
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
 // reads to replicas.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
-	t := d.rows(mysqlID, w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	t := d.rows(mysqlID+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
 		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}

@@ -112,7 +112,7 @@ func (d SQLite) rows(id string, value bool) *text {
 
 // Load implements Dialect.
 func (d SQLite) Load(key string, w casstore.Want) Statement {
-	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+	return d.rows("f.id,0", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.

@@ -39,6 +39,18 @@ func New(db *sql.DB, d dialect.Dialect) *Place {
 	return p
 }
 
+// CheckClaim implements store.Checker. A record whose value is too long for the server is
+// refused with store.ErrInvalid, once a Load has read how long it may be.
+func (p *Place) CheckClaim(c store.Claim) error {
+	if c.Record == nil {
+		return nil
+	}
+	if err := p.Fits(len(c.Record.Value)); err != nil {
+		return fmt.Errorf("sqlstore: the answer of %d bytes is too long: %w: %w", len(c.Record.Value), store.ErrInvalid, err)
+	}
+	return nil
+}
+
 // Take implements casstore.Usual. The token of some databases is the insert ID.
 func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
 	if !p.Dialect.Numbered() {
