@@ -40,6 +40,9 @@ func (s *Store) Check(ctx context.Context) error {
 	if lacks := lacking(ctx, p); lacks != nil {
 		return lacks
 	}
+	if errors.Is(err, rows.ErrInMemory) {
+		return fmt.Errorf("sqlstore: check: %w", rows.ErrInMemory)
+	}
 	if err != nil {
 		return unread(err)
 	}
@@ -86,6 +89,14 @@ func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 		if found[i].Bool {
 			faults = append(faults, errors.New("sqlstore: check: "+probe.Advice))
 		}
+	}
+	network, err := p.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if network != "" {
+		faults = append(faults, fmt.Errorf("sqlstore: check: the file is on a network file system (%s), whose locks other machines may not see: "+
+			"put it on a disk of the machine", network))
 	}
 	if most := p.DB.Stats().MaxOpenConnections; most > 0 && most < leastPool && p.Dialect != SQLite.Dialect {
 		faults = append(faults, fmt.Errorf("sqlstore: check: a pool of %d connections (at least %d): give the locks a *sql.DB of their own", most, leastPool))

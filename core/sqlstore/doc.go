@@ -41,7 +41,8 @@
 // themselves limit the wait for a locked row to at most a second. On SQLite set
 // journal_mode=WAL, synchronous=FULL and busy_timeout=1000 for each connection, and keep
 // write transactions shorter than a third of a TTL: each one stops every extension in
-// the file. The file belongs on a disk of the machine, not on a network file system.
+// the file. The file belongs on a disk of the machine: on Linux Check refuses one on NFS,
+// SMB, 9P, Ceph or AFS. A database in memory is refused by each call.
 //
 // # Pool of connections
 //

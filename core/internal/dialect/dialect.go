@@ -32,6 +32,10 @@ type Dialect interface {
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.
 	Probes() []Probe
+	// File reads the list of the databases of a connection: their numbers, names and files. The
+	// first one is that of the tables, and its file is empty if it is in memory. File is empty where
+	// a server has the database.
+	File() Statement
 	// Rights returns the rights that a user needs, a right to the schema first.
 	Rights() []Right
 

@@ -116,6 +116,9 @@ func (MySQL) Probes() []Probe {
 	}
 }
 
+// File implements Dialect.
+func (MySQL) File() Statement { return Statement{} }
+
 // Rights implements Dialect.
 func (MySQL) Rights() []Right { return rightsOn("lockkit_locks", "lockkit_version") }
 

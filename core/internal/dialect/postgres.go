@@ -100,6 +100,9 @@ func (PostgreSQL) Probes() []Probe {
 	}
 }
 
+// File implements Dialect.
+func (PostgreSQL) File() Statement { return Statement{} }
+
 // Rights implements Dialect. A name in a schema is refused to users without the right to the schema.
 func (PostgreSQL) Rights() []Right {
 	usage := Right{"SELECT 'lockkit.version'::regclass", "GRANT USAGE ON SCHEMA lockkit"}

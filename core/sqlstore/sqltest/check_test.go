@@ -2,13 +2,16 @@ package sqltest
 
 import (
 	"crypto/rand"
+	"database/sql"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -103,12 +106,67 @@ func TestSQLite_Check(t *testing.T) {
 	t.Parallel()
 	plain := database{sqlstore.SQLite, "sqlite", "file:" + t.TempDir() + "/plain.db?_pragma=synchronous(NORMAL)"}
 	unfit(t, plain.store(t), "journal_mode=WAL", "synchronous=FULL", "busy_timeout")
-	db := database{sqlstore.SQLite, "sqlite", ":memory:"}.open(t)
-	db.SetMaxOpenConns(1)
-	if err := sqlstore.Migrate(t.Context(), db, sqlstore.SQLite); err != nil {
-		t.Fatal(err)
+}
+
+// TestSQLite_InMemory shows that a database in memory is refused, because it is another
+// one in each connection.
+func TestSQLite_InMemory(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{":memory:", "file::memory:", "file:shared?mode=memory&cache=shared", ""} {
+		db := database{sqlstore.SQLite, "sqlite", dsn}.open(t)
+		s := newStore(t, db, database{dialect: sqlstore.SQLite})
+		unfit(t, s, "check: the database is in memory")
+		if err := sqlstore.Migrate(t.Context(), db, sqlstore.SQLite); !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("migrate %q: got %v, want %v", dsn, err, store.ErrUnsupported)
+		}
+		var both [2]*sql.Conn // with tables, from a tool
+		for i := range both {
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.ExecContext(t.Context(), sqlstore.Schema(sqlstore.SQLite)); err != nil {
+				t.Fatal(err)
+			}
+			both[i] = conn
+		}
+		for _, conn := range both {
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Acquire(t.Context(), claim("key", long)); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "in memory") {
+				t.Errorf("acquire in %q: got %v, want %v that names the reason", dsn, err, store.ErrUnavailable)
+			}
+		}
 	}
-	unfit(t, newStore(t, db, database{dialect: sqlstore.SQLite}), "in memory")
+}
+
+// TestSQLite_Network shows that Check refuses a file on a network file system. It is not
+// parallel, because Check asks a variable for the file system.
+func TestSQLite_Network(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "locks.db")
+	s := database{sqlstore.SQLite, "sqlite", "file:" + file + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"}.store(t)
+	system := rows.FileSystem
+	defer func() { rows.FileSystem = system }()
+	for kind, want := range map[uint32]string{0x6969: "NFS", 0xff534d42: "SMB", 0xfe534d42: "SMB", 0x517b: "SMB", 0x01021997: "9P"} {
+		rows.FileSystem = func(path string) (uint32, error) {
+			if path != file {
+				t.Errorf("got the file %q, want %q", path, file)
+			}
+			return kind, nil
+		}
+		unfit(t, s, "the file is on a network file system ("+want+")")
+	}
+	for _, fn := range []func(string) (uint32, error){
+		func(string) (uint32, error) { return 0xef53, nil },
+		func(string) (uint32, error) { return 0x6969, errors.ErrUnsupported },
+		system,
+	} {
+		rows.FileSystem = fn
+		if err := s.Check(t.Context()); err != nil {
+			t.Errorf("another file system: got %v, want nil", err)
+		}
+	}
 }
 
 // TestCheck_Rights leaves out one right after the other: Check names the GRANT, and with

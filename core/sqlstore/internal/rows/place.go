@@ -30,6 +30,7 @@ type Place struct {
 	table.Place
 	DB    *sql.DB
 	looks atomic.Bool // the statements check by themselves whether a transaction is open
+	kept  atomic.Bool // the database is known not to be in memory
 }
 
 // New returns a Place in db.
@@ -141,6 +142,12 @@ func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bo
 	defer c.Close()
 	if err := p.idle(ctx, c); err != nil {
 		return false, err
+	}
+	if !p.kept.Load() {
+		if _, err := p.file(ctx, c); err != nil {
+			return false, err
+		}
+		p.kept.Store(true)
 	}
 	return true, work(c)
 }
