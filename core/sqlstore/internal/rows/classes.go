@@ -146,6 +146,8 @@ func advice(err error) string {
 		return "call Migrate: "
 	case n == 1046:
 		return "put the name of the database into the DSN: "
+	case n == 1290, n == 1836, state == "25006":
+		return "the server is read-only, perhaps a replica: send all statements to the primary: "
 	case n == 1665:
 		return dialect.BinlogAdvice + ": "
 	case n == 1064, state == "42601", state == "42703", strings.Contains(err.Error(), "syntax error"):

@@ -27,7 +27,7 @@ type caller struct{ q Querier }
 func (c caller) Change(ctx context.Context, st dialect.Statement) (int64, error) {
 	result, err := c.q.ExecContext(ctx, st.Text, st.Args...)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s%w", advice(err), err)
 	}
 	return result.RowsAffected()
 }
