@@ -100,6 +100,12 @@ func (MySQL) Probes() []Probe {
 			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
 		},
 		{
+			"EXISTS (SELECT * FROM information_schema.columns WHERE table_schema=DATABASE() AND (table_name='lockkit_locks' AND (" +
+				"column_name IN ('name','lease','owner') AND (data_type<>'varbinary' OR character_maximum_length<IF(column_name='name',512,255))" +
+				" OR column_name IN ('state','value') AND data_type<>'longblob') OR table_name='lockkit_seen' AND column_name='resource' AND data_type<>'varbinary'))",
+			"a column has another type than bytes, which compares other names as equal, or is too short: make the tables by Migrate or Schema",
+		},
+		{
 			"@@max_allowed_packet<1048576",
 			"a statement for many keys can be too long, and so can an answer, which needs its length: set max_allowed_packet=16M or more",
 		},

@@ -76,6 +76,31 @@ func TestMariaDB_Check(t *testing.T) {
 	unfit(t, newStore(t, db, d), "as those of PostgreSQL")
 }
 
+// TestMariaDB_Columns shows that a table made by other hands, whose columns compare text by
+// a collation or are short, is a fault.
+func TestMariaDB_Columns(t *testing.T) {
+	t.Parallel()
+	s := mariaDB.Get(t).NewDatabase(t)
+	d := database{sqlstore.MySQL, "mysql", s.DSN()}
+	p := d.store(t)
+	for change, back := range map[string]string{
+		"lockkit_locks MODIFY name VARCHAR(512) CHARACTER SET latin1 NOT NULL":    "lockkit_locks MODIFY name VARBINARY(512) NOT NULL",
+		"lockkit_locks MODIFY lease VARCHAR(255) CHARACTER SET latin1":            "lockkit_locks MODIFY lease VARBINARY(255)",
+		"lockkit_locks MODIFY owner VARBINARY(100)":                               "lockkit_locks MODIFY owner VARBINARY(255)",
+		"lockkit_locks MODIFY name VARBINARY(511) NOT NULL":                       "lockkit_locks MODIFY name VARBINARY(512) NOT NULL",
+		"lockkit_locks MODIFY value BLOB":                                         "lockkit_locks MODIFY value LONGBLOB",
+		"lockkit_locks MODIFY state LONGTEXT CHARACTER SET latin1":                "lockkit_locks MODIFY state LONGBLOB",
+		"lockkit_seen MODIFY resource VARCHAR(512) CHARACTER SET latin1 NOT NULL": "lockkit_seen MODIFY resource VARBINARY(512) NOT NULL",
+	} {
+		s.Exec("ALTER TABLE " + change)
+		unfit(t, p, "make the tables by Migrate or Schema")
+		s.Exec("ALTER TABLE " + back)
+		if err := p.Check(t.Context()); err != nil {
+			t.Errorf("%s: got %v, want nil", back, err)
+		}
+	}
+}
+
 // TestMariaDB_StatementReplication shows that statements that would be replicated as text
 // are a fault, and that a refusal by the server changes nothing.
 func TestMariaDB_StatementReplication(t *testing.T) {
