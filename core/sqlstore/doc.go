@@ -34,8 +34,8 @@
 // has answered is an error, and nothing is written by the time of another server.
 // Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL,
 // fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL that write a binary
-// log need binlog_format=ROW, the default of MySQL, or MIXED, that of MariaDB. Check
-// finds most of this.
+// log need sync_binlog=1, which is not the default of MariaDB, and binlog_format=ROW or
+// MIXED. Check finds most of this.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set

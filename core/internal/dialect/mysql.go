@@ -86,6 +86,9 @@ func (MySQL) Probes() []Probe {
 		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
 		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
 		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
+		// With a binary log the server does not flush the end of a commit: after a crash of the machine
+		// it asks the log what was committed.
+		{"@@global.log_bin=1 AND @@global.sync_binlog<>1", "a crash of the machine can forget locks: set sync_binlog=1"},
 		{
 			"EXISTS (SELECT * FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name LIKE 'lockkit%' AND engine<>'InnoDB')",
 			"a table is not of InnoDB: ALTER TABLE … ENGINE=InnoDB",

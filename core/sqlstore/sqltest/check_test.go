@@ -105,9 +105,9 @@ func TestMariaDB_Columns(t *testing.T) {
 // are a fault, and that a refusal by the server changes nothing.
 func TestMariaDB_StatementReplication(t *testing.T) {
 	t.Parallel()
-	server := testserver.StartMariaDB(t, "log_bin = bin", "binlog_format = STATEMENT").NewDatabase(t)
+	server := testserver.StartMariaDB(t, "log_bin = bin", "binlog_format = STATEMENT", "sync_binlog = 0").NewDatabase(t)
 	d := database{sqlstore.MySQL, "mysql", server.DSN()}
-	unfit(t, d.store(t), "set binlog_format=ROW")
+	unfit(t, d.store(t), "set binlog_format=ROW", "set sync_binlog=1")
 	committed := d
 	committed.dsn = server.DSN(isolation("READ-COMMITTED"))
 	s := newStore(t, committed.open(t), committed)
@@ -119,7 +119,7 @@ func TestMariaDB_StatementReplication(t *testing.T) {
 	if n := holders(t, s, "key"); n != 0 {
 		t.Errorf("got %d holds, want none", n)
 	}
-	server.Exec("SET GLOBAL binlog_format=MIXED")
+	server.Exec("SET GLOBAL binlog_format=MIXED; SET GLOBAL sync_binlog=1")
 	mixed := newStore(t, committed.open(t), committed)
 	if err := mixed.Check(t.Context()); err != nil {
 		t.Errorf("with MIXED: got %v, want nil", err)
