@@ -126,6 +126,13 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 					_, err := s.Acquire(t.Context(), c)
 					return err
 				})
+				fault = f.proxy.Inject(testserver.Statement("version="), action)
+				if err := s.Extend(t.Context(), []store.Claim{c})[0].Err; !isUnknown(err) {
+					t.Errorf("extend: got %v, want an unknown outcome", err)
+				}
+				fault.AwaitAnswer(t)
+				fault.Deliver()
+				eventually(t, func() error { return s.Extend(t.Context(), []store.Claim{c})[0].Err })
 				fault = f.proxy.Inject(f.updating, action)
 				if err := s.Release(t.Context(), c); !isUnknown(err) {
 					t.Errorf("release: got %v, want an unknown outcome", err)
@@ -155,6 +162,22 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 			if n := holders(t, f.direct.store(t), "key"); n != 0 {
 				t.Errorf("got %d holds, want none", n)
 			}
+		})
+		t.Run("a release is late, "+name, func(t *testing.T) {
+			t.Parallel()
+			f := begin(t)
+			s, sound := f.behind.store(t), f.direct.store(t)
+			c, next := make("key"), claim("key", long)
+			acquire(t, s, c)
+			fault := f.proxy.Inject(f.updating, testserver.HoldRequest)
+			if err := s.Release(t.Context(), c); !isUnknown(err) {
+				t.Errorf("release: got %v, want an unknown outcome", err)
+			}
+			release(t, sound, c)
+			acquire(t, sound, next)
+			fault.Deliver()
+			fault.AwaitAnswer(t)
+			release(t, sound, next) // which still holds
 		})
 		t.Run("a request is doubled, "+name, func(t *testing.T) {
 			t.Parallel()
