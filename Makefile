@@ -7,7 +7,7 @@ CHECKS := all,-ST1003
 # For one test package. A hang ends here, with the stacks of all goroutines.
 TIMEOUT ?= 20m
 # So many packages are tested at a time.
-SIDE_BY_SIDE ?= 2
+SIDE_BY_SIDE ?= 3
 # `make test PKG="./core/redlock ./core/once" RUN=TestFaults COUNT=3 SHORT=1` tests some packages, with go test's -run, -count
 # and -short. BUSY=1 tests beside four busy loops a core. A package of a module inside needs MODULES=core/benchmarks PKG=. too.
 PKG ?=

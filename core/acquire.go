@@ -9,29 +9,29 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire takes the lock on key. While the key is busy it waits until ctx is done, or
-// as long as Wait allows. It does not wait for a store that does not answer: it fails
-// with ErrUnavailable after a few attempts.
+// Acquire takes the lock on key. While the key is busy, Acquire waits until ctx is
+// done, or as long as Wait allows. If the store does not answer, Acquire fails with
+// ErrUnavailable after a few attempts.
 //
 // Under a context that carries a lease of the same key from the same Locker, Acquire
-// re-enters that lease. It then does not wait, and the key is free when each of these
-// leases is released. It never re-enters from memory: the store confirms that the outer
-// lease is still held.
+// re-enters that lease. It then does not wait, and the key is free only when all of
+// these leases are released. Every re-entry asks the store, which confirms that the
+// outer lease is still held.
 //
-// The lease is extended until Release is called, even if ctx is done, since the work
-// may still be running then. So every lease has to be released.
+// The lease is extended until Release is called. That holds even if ctx is done,
+// because the work may still be running. So every lease has to be released.
 //
 // An acquire that gives up on a busy key withdraws its claim at the store before it
-// returns. It waits for that for at most half a second, and not at all if ctx is done.
-// The rest happens in the background.
+// returns. It waits at most half a second for the withdrawal, and not at all if ctx is
+// done. An unfinished withdrawal continues in the background.
 //
 // Acquire returns an error matching
-//   - ErrBusy, if the key is busy: a *BusyError, or an error that matches ctx's cause
-//     too if ctx ended the wait,
+//   - ErrBusy, if the key is busy: a *BusyError, or, if ctx ended the wait, an error
+//     that also matches ctx's cause,
 //   - ErrUnavailable, if the store does not answer,
 //   - the cause of ctx, if ctx was done before the store was asked,
-//   - ErrLost, if the outer lease was lost, or one of several keys before the last of
-//     them was granted,
+//   - ErrLost, if the outer lease was lost, or if one of several keys was lost before
+//     the last one was granted,
 //   - ErrClosed, if the Locker is closed,
 //   - ErrUnsupported, if the store does not serve such a claim,
 //   - ErrInvalid, for a key or option that is not allowed, a nil ctx, or a claim
@@ -46,11 +46,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return l.acquire(ctx, r)
 }
 
-// TryAcquire acquires like Acquire, with one attempt. It asks the store once, and again
-// only after a failure that may pass. It fails with ErrBusy if the key is held, or if
-// other callers of this process are waiting for it. If the store meanwhile answers
-// another caller of this process whose question began later, TryAcquire does not ask:
-// that answer holds for both.
+// TryAcquire acquires like Acquire, with one attempt. It asks the store once, and
+// repeats the request only after a transient failure. It fails with ErrBusy if the key
+// is held, or if other callers of this process are waiting for it. TryAcquire can be
+// queued behind a caller of this process whose request begins later. If the store
+// refuses that request, TryAcquire returns the same busy answer and does not ask.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -66,15 +66,15 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
 	}
-	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // before the caller counts: ctx may panic
+	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // made before countIn, because a method of ctx may panic
 	start := l.now()
 	if !l.roster.countIn(lease, start) {
 		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
-	over := false // the lease is held by the caller, or was released
+	over := false // the caller holds the lease, or the lease was released
 	defer func() {
-		if !over { // a finished record was found, or the store has panicked
+		if !over { // a finished record was found, or the store panicked
 			lease.abandon()
 			l.roster.countOut(lease)
 		}
@@ -97,18 +97,19 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		r.report.Wait = wait
 	}
 	if err == nil && lease.run != nil && lease.run.found.Done {
-		return lease, nil // with the record, and without a hold
+		return lease, nil // the lease has the record and no hold
 	}
 	if err == nil {
 		err = lease.start(now)
 	}
 	if err != nil {
 		if end := ctx.Err(); end != nil && errors.Is(err, end) {
-			lease.abandon() // the caller does not wait any more
+			lease.abandon() // the caller no longer waits
 		} else {
 			lease.stop()
 			lease.endContext(nil)
-			// The Locker is closed, so a hold to be passed on later is not.
+			// If a queue has the lease's hold, the Locker is closed, so the hold is
+			// released and not passed on.
 			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
 		}
 		l.roster.countOut(lease)
@@ -126,12 +127,12 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// acquireKey adds a hold of key to the lease. If it fails, it leaves nothing of the key
-// at the store.
+// acquireKey adds a hold of key to the lease. If it fails, acquire or the cleanup
+// releases what the attempt may have left at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
 	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
-	defer func() { // runs after the one below, when the waiter has left its queue
+	defer func() { // runs after the deferred leave below, when the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
 			c := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
@@ -140,8 +141,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 			withdrawn := make(chan struct{})
 			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
-				// The program may exit soon. A fair place would then keep others out
-				// for as long as the store remembers it.
+				// The program may exit soon. The claim's fair place would then keep
+				// others out for as long as the store remembers that place.
 				_, _ = a.sleep(withdrawn, withdrawLimit, nil)
 			}
 		}
@@ -154,19 +155,19 @@ func (a *attempt) acquireKey(key string) (err error) {
 		a.byText = true
 	case outer.engine == a.engine:
 		return a.join(&c, outer)
-	default: // of another Locker, perhaps at the same store
+	default: // a lease of another Locker, perhaps at the same store
 		c.Via, a.joinToken = outer.show(key)
 	}
 	if c.Via != "" {
 		// The holder to join may be waiting for this caller. So this caller does not
-		// queue behind callers that wait for that holder.
+		// queue behind callers that wait for the same holder.
 		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.request.wait == 0 {
 			return a.acquireError(&c, err)
 		}
 	}
 	t := a.request.newWaiter(&c)
 	a.engine.waiters.enter(t)
-	defer func() { // the queue learns of the lease's hold here, to have it passed on later
+	defer func() { // here the queue learns the lease's hold, which can later be passed on
 		if unused := a.engine.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
 			a.lease.abandonHold(unused)
 		}
@@ -185,7 +186,7 @@ func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	err := a.askRetrying(c)
 	busy := errors.Is(err, ErrBusy) && a.ctx.Err() == nil
 	if busy || err == nil && a.lease.hold(c.Key).owner != c.Via {
-		outer.lose() // acquire releases what was granted
+		outer.lose() // acquire releases the granted hold
 		return lost
 	}
 	return a.acquireError(c, err)

@@ -2,20 +2,20 @@ package core
 
 import "github.com/lockkit/lockkit/core/store"
 
-// Store is the place of the locks: a store of core/redisstore, core/pgstore,
-// core/sqlstore, core/zkstore, core/redlock or core/memstore, or one of your own.
-// Package core/store has its contract.
+// Store holds the locks: a store of core/redisstore, core/pgstore, core/sqlstore,
+// core/zkstore, core/redlock or core/memstore, or your own implementation. Package
+// core/store documents its contract.
 type Store = store.Store
 
-// Card describes a process to operators, see WithCard.
+// Card describes a process to operators. See WithCard.
 type Card = store.Card
 
-// BusyError is the ErrBusy with the time to wait.
+// BusyError is an error that matches ErrBusy and has the time to wait.
 type BusyError = store.BusyError
 
-// The errors of the kit, each the value of the same name in package core/store. Use
-// errors.Is to find them. A returned error says more in its text, and also matches the
-// cause of a context that is done.
+// The errors of the kit are the values of the same names in package core/store. Use
+// errors.Is to find them. The text of a returned error has more details. If a done
+// context caused the error, the error also matches the context's cause.
 var (
 	// ErrBusy is returned when another owner holds the key, or is before the caller in
 	// the queue.
@@ -26,8 +26,8 @@ var (
 	// ErrClosed is returned when the Locker is closed.
 	ErrClosed = store.ErrClosed
 	// ErrUnavailable is returned when the store could not be reached, or did not answer
-	// in time. After an acquire no lock is held, and a claim that may have been granted
-	// is released.
+	// in time. If an acquire returns it, no lock is held, and a claim that may have
+	// been granted is released.
 	ErrUnavailable = store.ErrUnavailable
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = store.ErrUnsupported

@@ -16,7 +16,8 @@ import (
 
 func TestAlso(t *testing.T) {
 	t.Parallel()
-	// Keys are taken in sorted order, each once, and all are released.
+	// The lease takes its keys in sorted order, each once, and Release releases all of
+	// them.
 	sim(t, "sorted and released", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "b", core.Also("d", "a", "b"), core.Also("c", "a"))
@@ -43,7 +44,7 @@ func TestAlso(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, keys...)
 	})
-	// The earlier keys are free before the error is returned.
+	// The earlier keys are free before Acquire returns the error.
 	sim(t, "later key busy", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
@@ -81,7 +82,7 @@ func TestAlso(t *testing.T) {
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		for _, behind := range []bool{false, true} {
 			ctx, cancel := context.WithCancel(t.Context())
-			if behind { // another waiter of this process
+			if behind { // with another waiter of this process in front
 				go l.Acquire(ctx, "b")
 			}
 			store.set(func(context.Context, int, func() error) error { return core.ErrLost }, opExtend)
@@ -99,7 +100,7 @@ func TestAlso(t *testing.T) {
 		wantHeldLease(t, holder)
 		release(t, holder)
 	})
-	// The first key is free then.
+	// The first key becomes free.
 	sim(t, "ctx done while second waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
@@ -116,7 +117,7 @@ func TestAlso(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	// Hundreds of callers want the same keys in different orders.
+	// Hundreds of callers that name the same keys in different orders do not deadlock.
 	sim(t, "many orders without deadlock", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
@@ -152,7 +153,7 @@ func TestAlso(t *testing.T) {
 			t.Errorf("got all after %v", d)
 		}
 	})
-	// The loss of one key ends the lease, and the others are freed.
+	// If one key is lost, the lease is lost, and the other keys are released.
 	sim(t, "one key lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
@@ -168,7 +169,7 @@ func TestAlso(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// The release reports that, and releases the others.
+	// The release reports the loss, and releases the other keys.
 	sim(t, "release finds one key gone", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
@@ -178,7 +179,7 @@ func TestAlso(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// The key with the shortest validity counts.
+	// One call extends all keys. The shortest validity determines the trust.
 	sim(t, "Extend extends all keys", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, time.Second), opAcquire)

@@ -13,23 +13,23 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// attempt is one acquire under way.
+// attempt is the state of one acquire in flight.
 type attempt struct {
 	engine    *engine
 	request   *request
-	ctx       context.Context // of the caller; that of the lease is also done if an earlier key is lost
+	ctx       context.Context // the caller's; the lease's context is also done if an earlier key is lost
 	lease     *Lease
-	until     time.Time // when the waiting stops; zero if never
-	busyTold  bool      // the observer was notified that the caller is refused or waits
+	until     time.Time // when the wait ends; zero if it has no limit
+	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the store's error, if it did not answer
+	failed    error     // the error of the last try, if the store never answered
 	unheard   bool      // the store was asked for this key and has not answered
 	joinToken uint64    // the token of the hold to join; 0 if unknown
-	byText    bool      // joinToken is from an owner's text, not from a lease of this process
+	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
 }
 
-// inLine acquires c by its place in the queue. It waits for its turn, and then asks as
-// the head or beside it.
+// inLine acquires c from the queue. It waits for the turn of t, and then asks the store
+// as the head or beside the head.
 func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	for {
 		if t.ready != nil {
@@ -52,8 +52,8 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	}
 }
 
-// asHead acquires c as the head of the queue. It asks the store, and after each busy
-// answer waits for a wake-up or a delay before it asks again.
+// asHead acquires c as the head of the queue. After each busy answer of the store it
+// waits for a wake-up or a delay, and then asks again.
 func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	if h := t.takeGiven(); h != nil {
 		if a.lease.take(h) {
@@ -64,13 +64,13 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	var w watch
 	defer w.close()
 	// A lone caller asks first, and opens a watch only if it has to wait. A caller
-	// opens the watch first if it will probably have to wait: it waited behind others
-	// of this process, or comes after a lone caller that had to wait.
+	// opens the watch first if it will probably have to wait: it waited behind other
+	// callers of this process, or the lone caller before it had to wait.
 	switch {
 	case a.request.wait == 0:
 	case t.contended && a.engine.waiters.wakeable.Load():
 		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
-			w.retry() // it gets more time if the key is busy
+			w.retry() // if the key is busy, the watch is opened again, with more time
 		}
 	case t.ready != nil:
 		w.open(a, c, budget(c.TTL))
@@ -83,10 +83,11 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		}
 	}
 	var pause func() (time.Duration, bool)
-	woken := false // since the last question
+	woken := false // since the last request
 	for {
-		// A place in the store's list without a watch would take the wake-up from a
-		// waiter that receives it. A fair claim needs its place all the same.
+		// A claim in the store's list that has no watch would take a wake-up from a
+		// waiter that could receive it. A fair claim needs its place in the list even
+		// without a watch.
 		c.Wait = a.request.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
@@ -95,7 +96,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 			return err
 		}
 		if w.open(a, c, budget(c.TTL)) {
-			continue // there may have been room before the watch was live
+			continue // the key may have become free before the watch was live
 		}
 		if pause == nil {
 			pause = a.request.pace.Delays()
@@ -111,7 +112,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
 		}
 		if c.Wait {
-			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // before the place expires
+			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // ask again before the place expires
 		}
 		a.engine.waiters.asleep(t, busy)
 		asleep := time.Now()
@@ -127,9 +128,9 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	}
 }
 
-// refused returns the store's answer to t if err is a busy answer, and has the queue
-// record it. It returns nil for any other err, and if ctx is done, since err can then
-// be ctx's cause.
+// refused returns the store's answer to t if err is a busy answer, and records the
+// answer in the queue. It returns nil for any other err. It also returns nil if ctx is
+// done, because err can then be ctx's cause.
 func (a *attempt) refused(t *waiter, err error) *BusyError {
 	if !errors.Is(err, ErrBusy) || a.ctx.Err() != nil {
 		return nil
@@ -149,7 +150,7 @@ func (a *attempt) step() time.Duration {
 	return d
 }
 
-// lastsFor reports whether the acquire has more time than d.
+// lastsFor reports whether the acquire has more than d left.
 func (a *attempt) lastsFor(d time.Duration) bool {
 	end := time.Now().Add(d)
 	deadline, ends := a.ctx.Deadline()
@@ -159,10 +160,10 @@ func (a *attempt) lastsFor(d time.Duration) bool {
 // forever is longer than any caller waits.
 const forever = time.Duration(math.MaxInt64)
 
-// sleep waits until wake receives, d has passed or the acquire ends. It returns the
-// reason if the acquire ends, and nil otherwise; closed reports whether wake was
-// closed. The time limit of the acquire counts only for a busy key; busy is nil if the
-// store has not answered.
+// sleep waits until wake receives, d has passed or the acquire ends. If the acquire
+// ends, sleep returns the reason, otherwise nil. closed reports whether wake was
+// closed. busy is the last busy answer, or nil if the store has not answered; the time
+// limit of Wait applies only if busy is not nil.
 func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) (closed bool, err error) {
 	last := false
 	if busy != nil && !a.until.IsZero() {
@@ -189,8 +190,8 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 	}
 }
 
-// askRetrying asks the store, repeats the question after errors that may pass, and adds
-// the hold that is granted. It does not repeat it if the store knows that its server is
+// askRetrying sends the claim, repeats the request after transient errors, and adds the
+// granted hold. It does not repeat the request if the store knows that its server is
 // down.
 func (a *attempt) askRetrying(c *store.Claim) error {
 	var pause func() (time.Duration, bool)
@@ -218,7 +219,8 @@ func (a *attempt) askRetrying(c *store.Claim) error {
 	}
 }
 
-// ask sends the claim once, and adds the hold that is granted.
+// ask sends the claim once, and adds the granted hold. A short grant by message makes
+// ask send the claim of a NoRenew lease once more.
 func (a *attempt) ask(c *store.Claim) error {
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
@@ -236,9 +238,9 @@ func (a *attempt) ask(c *store.Claim) error {
 	g, err := a.engine.store.Acquire(ctx, *c)
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
-		// A grant by message (store.Claim.Push) is short, because it is meant to be
-		// extended. This lease is not extended: the same claim again makes it last for
-		// its TTL.
+		// A grant by message (store.Claim.Push) is short, because the watchdog is
+		// expected to extend it. A lease with NoRenew is not extended. The same claim,
+		// sent again, makes the grant last for its TTL.
 		start = a.engine.now()
 		g, err = a.engine.store.Acquire(ctx, *c)
 	}
@@ -254,7 +256,7 @@ func (a *attempt) ask(c *store.Claim) error {
 		a.lease.noteRun(*g.Record)
 		if g.Record.Done {
 			a.placed, unsure = false, false
-			return nil // without a hold: nothing was claimed, see acquire
+			return nil // without a hold: nothing was claimed, see Locker.acquire
 		}
 	}
 	err = a.admit(c, g, start)
@@ -262,16 +264,18 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken bounds how far the token that a store reports to a joining claim may be
-// below the token in the owner's text, if that text is to be believed. Tokens of Redis
-// are microseconds, and Redis usually knows the time of a grant to the millisecond.
+// roughToken, added to store.TokenStep, bounds the difference by which the token in an
+// owner's text may exceed the token that the store reports to a joining claim. A
+// greater token in the text is not believed. Tokens of Redis are times in microseconds,
+// and Redis usually knows the time of a grant only to the millisecond.
 const roughToken = 4096
 
 // admit adds the hold that was granted to c by a call that began at start.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
-		// The owner has one token, which a resource may have seen already. The store
-		// may report another one, see store.Grant.Token. Only a text can be forged.
+		// All leases of the owner have one token, which a resource may have seen
+		// already. The store may report another token, see store.Grant.Token. The bound
+		// applies only to a token from a text, because a text can be forged.
 		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
 			g.Token = a.joinToken
 		}
@@ -288,9 +292,8 @@ func (a *attempt) tellBusy(err error) {
 	}
 }
 
-// acquireError returns the error for the caller when the acquire of c has failed with
-// err, the last error of the store or of the waiting. It returns nil if the acquire has
-// a hold.
+// acquireError returns the caller's error for an acquire of c that failed with err. err
+// is the last error of the store or of the wait. It returns nil if err is nil.
 func (a *attempt) acquireError(c *store.Claim, err error) error {
 	switch {
 	case err == nil:
@@ -305,9 +308,9 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 		}
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
-		// This process has not released the claim. The store (redlock, or Redis with
-		// replicas) did, after an attempt without an answer, and does not grant it
-		// again.
+		// This process has not released the claim. The store itself (redlock, or Redis
+		// with replicas) released it after an attempt without an answer, and does not
+		// grant it again.
 		return fmt.Errorf("acquire %s: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("acquire %s: %w", a.request.name, err)
@@ -315,10 +318,10 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
-// ctxError returns the error of acquireError when the caller's context is done. If the
-// store or the queue of this process answered busy, the key is busy. If the store was
-// asked and has not answered, it is unavailable. Otherwise nothing is known of the key,
-// and the error is the context's.
+// ctxError returns the result of acquireError if the caller's context is done. The
+// error matches ErrBusy if the store or the queue of this process answered busy. It
+// matches ErrUnavailable if the store was asked and has not answered. Otherwise nothing
+// is known of the key, and the error matches only the context's.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// TestBatches is about hazard 46 of PROOF.md, with many leases.
+// TestBatches covers hazard 46 of PROOF.md with many leases.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	// Thousands of leases are extended in batches, by a few calls at a time.
@@ -21,7 +22,7 @@ func TestBatches(t *testing.T) {
 		}
 		store.set(slow(time.Millisecond, time.Millisecond), opExtend)
 		calls, largest, most := 0, 0, 0
-		for range 40 { // four lease lengths
+		for range 40 { // for four TTLs
 			store.forget()
 			time.Sleep(ttl / 10)
 			sent := store.sent(opExtend)
@@ -49,7 +50,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
-	// One after the other, a slow store would lose them.
+	// With a slow store, batches one after the other would come too late, and leases
+	// would be lost.
 	sim(t, "batches side by side", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
@@ -64,9 +66,9 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// However many calls hang, the store is soon asked for all leases that are due.
+	// Even if all calls hang, the store is soon asked for all leases that are due.
 	sim(t, "calls hang", func(t *testing.T) {
-		const leases = 30_000
+		leases := tally.AllTrials(30_000)
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range leases {
@@ -93,7 +95,7 @@ func TestBatches(t *testing.T) {
 	})
 	// A lease whose turn comes only after MaxHold is not extended.
 	sim(t, "late turn after MaxHold", func(t *testing.T) {
-		const leases, limit = 20_000, 9100 * time.Millisecond
+		leases, limit := tally.AllTrials(20_000), 9100*time.Millisecond
 		l, store := setup(t)
 		var all []*core.Lease
 		for i := range leases {
@@ -117,7 +119,7 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// Leases taken at different times are extended together where that is not late.
+	// Leases taken at different times share calls, as long as no extension comes late.
 	sim(t, "calls are shared", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
@@ -127,7 +129,7 @@ func TestBatches(t *testing.T) {
 		}
 		store.forget()
 		time.Sleep(time.Minute)
-		if n := store.count(); n > 120 { // instead of 1200
+		if n := store.count(); n > 120 { // 1200 calls without sharing
 			t.Errorf("%d calls in a minute for 200 leases", n)
 		}
 		for _, lease := range all {

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// units are the factors of the units in PROOF.md.
+// units has the factor of each unit in PROOF.md.
 var units = map[string]int64{
 	"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20,
 	"ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
 }
 
-// cited matches a number with the constant whose value it is: 10 ms (`core.passTime`).
+// cited matches a number that is followed by its constant: 10 ms (`core.passTime`).
 var cited = regexp.MustCompile("([0-9][0-9,]*)(?: ([A-Za-z]+))? \\(`([a-z/0-9]+)\\.([A-Za-z]\\w*)`\\)")
 
 // bare matches a number with a unit, with or without a constant.
 var bare = regexp.MustCompile("\\b[0-9][0-9,]*(?:\\.[0-9]+)? (?:ms|s|min|h|bytes|KiB|MiB)\\b(?: \\(`)?")
 
 // TestProofBounds compares the bounds in PROOF.md with the constants that it names. It
-// requires a constant for each number with a unit in the tables. The table of limits
-// has the words of doc.go.
+// requires a constant for each number with a unit in the tables, except in the table of
+// limits, which quotes doc.go.
 func TestProofBounds(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -165,7 +165,7 @@ func eval(pkg string, x ast.Expr) (constant.Value, error) {
 			return constant.Shift(a, token.SHL, uint(by)), nil
 		}
 		if x.Op == token.QUO {
-			return constant.BinaryOp(a, token.QUO_ASSIGN, b), nil // of integers
+			return constant.BinaryOp(a, token.QUO_ASSIGN, b), nil // division of integers
 		}
 		return constant.BinaryOp(a, x.Op, b), nil
 	}

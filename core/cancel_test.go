@@ -8,16 +8,18 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// jitter returns a fault in which requests and replies take up to d each.
+// jitter returns a fault in which the request and the reply each take a random time
+// below d.
 func jitter(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		return slow(rand.N(d), rand.N(d))(ctx, n, do)
 	}
 }
 
-// offset returns a time around an instant, and often the instant itself.
+// offset returns a random duration from -around to around, and in one of four calls 0.
 func offset(around time.Duration) time.Duration {
 	if rand.N(4) == 0 {
 		return 0
@@ -25,8 +27,9 @@ func offset(around time.Duration) time.Duration {
 	return rand.N(2*around) - around
 }
 
-// cancelOne starts two waiters and cancels one about when the holder releases. It
-// returns how long after the release the other had the key.
+// cancelOne starts two waiters, and cancels one of them at about the time of the
+// holder's release. It returns the time from the release until the other waiter had the
+// key.
 func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Duration, o ...core.AcquireOption) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +50,7 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 		}
 	}()
 	if rand.N(4) > 0 {
-		synctest.Wait() // otherwise the other may be the head
+		synctest.Wait() // without this wait the other waiter may become the head
 	}
 	served := make(chan time.Time, 1)
 	go func() {
@@ -71,11 +74,11 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 	return took
 }
 
-// TestCancelledWaiter is about hazard 43 of PROOF.md.
+// TestCancelledWaiter covers hazard 43 of PROOF.md.
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]bool{"": false, " among fair ones": true} {
-		// The other waiter has the key soon.
+		// The other waiter soon has the key.
 		sim(t, "waiter canceled at release"+name, func(t *testing.T) {
 			l, store := setup(t)
 			other := newLocker(t, store.inner)
@@ -83,8 +86,8 @@ func TestCancelledWaiter(t *testing.T) {
 			if fair {
 				o = append(o, core.Fair())
 			}
-			for i := range 5000 {
-				from := l // the waiters' process
+			for i := range tally.Trials(5000) {
+				from := l // the process of the holder
 				if i%2 == 0 {
 					from = other
 				}
@@ -134,11 +137,11 @@ func TestCancelledWaiter(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// Nothing of it is left at the store.
+	// The claim leaves nothing at the store.
 	sim(t, "claim canceled at any moment", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(5 * time.Millisecond))
-		for i := range 2000 {
+		for i := range tally.Trials(2000) {
 			ctx, cancel := context.WithTimeout(t.Context(), rand.N(12*time.Millisecond))
 			lease, err := l.Acquire(ctx, "order:1")
 			if err == nil {

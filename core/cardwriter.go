@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLabel = 128 // bytes, of Service and of Version
+	maxLabel = 128 // the maximum length of Service and of Version, in bytes
 	maxTrace = 64
 
 	maxEntries = 1000
@@ -27,14 +27,14 @@ type cardWriter struct {
 	store  store.Cards
 	card   Card // without entries
 
-	ctx    context.Context // of the calls to the store
+	ctx    context.Context // the context of the calls to the store
 	cancel context.CancelFunc
-	over   context.Context // done when the writer is to stop
+	over   context.Context // done when the writer has to stop
 	end    context.CancelFunc
-	ended  chan struct{} // closed when it has stopped
+	ended  chan struct{} // closed when run has returned
 }
 
-// start checks the option, and starts the writing.
+// start checks the card of WithCard, and starts the goroutine that writes it.
 func (w *cardWriter) start() error {
 	c := &w.card
 	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
@@ -44,12 +44,12 @@ func (w *cardWriter) start() error {
 		return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
 	}
 	store, ok := w.locker.store.(store.Cards)
-	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // nothing is sent
+	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // a zero TTL sends nothing
 		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
 	}
 	w.store = store
 	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()
-	c.Host, _ = os.Hostname() // a card without one is better than none
+	c.Host, _ = os.Hostname() // a card without a host is better than no card
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.over, w.end = context.WithCancel(context.Background())
 	w.ended = make(chan struct{})
@@ -59,13 +59,13 @@ func (w *cardWriter) start() error {
 
 func (w *cardWriter) run() {
 	defer close(w.ended)
-	w.put(nil, cardTTL) // nothing is old enough yet
+	w.put(nil, cardTTL) // no hold or waiter is old enough yet
 	tick := time.NewTicker(cardEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-w.over.Done():
-			w.put(nil, time.Millisecond) // so that operators do not see a process that is gone
+			w.put(nil, time.Millisecond) // the card expires, since the process is gone
 			return
 		case <-tick.C:
 		}
@@ -81,8 +81,9 @@ func (w *cardWriter) put(entries []store.CardEntry, ttl time.Duration) {
 	_ = w.store.Put(ctx, c, ttl)
 }
 
-// stop ends the writing and the card, and reports whether both ended before ctx was
-// done. Otherwise they end in the background.
+// stop stops the writer, which removes the card, and reports whether the writer stopped
+// before ctx was done. If ctx is done first, stop cancels the writer's calls, and the
+// writer stops in the background.
 func (w *cardWriter) stop(ctx context.Context) bool {
 	if w == nil {
 		return true
@@ -92,9 +93,8 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	return done(ctx, w.ended)
 }
 
-// entries returns the entries of the card, as many as it has room for: one for each key
-// that a lease holds, and one for each acquire that waits, with the key it was called
-// with.
+// entries returns as many entries as the card has room for. Each key that a lease holds
+// has an entry. Each waiting acquire has one entry, with the key of its call.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
@@ -105,7 +105,7 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 		l := s.lease
 		holds := []*hold{{key: l.key}}
 		if !s.waiting {
-			holds = l.holds // which do not change after the acquire
+			holds = l.holds // the holds do not change after the acquire
 		}
 		e := store.CardEntry{Name: l.name, Mode: l.opts.mode.String(), Hold: l.ID(), Trace: w.trace(l.ctx.Context), Waiting: s.waiting, For: s.age}
 		for _, h := range holds {
@@ -121,21 +121,22 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 	return all
 }
 
-// trace returns the result of the caller's function for a context. A panic in it must
-// not end the process, and a long text must not take the room of other entries.
+// trace returns the result of the user's Trace for ctx. It returns "" if Trace panics,
+// so that the process does not exit. It also returns "" for a text that is not
+// printable or too long, so that the text does not take the room of other entries.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""
 	}
-	defer func() { _ = recover() }() // id is "" then
+	defer func() { _ = recover() }() // id is then ""
 	if text := w.card.Trace(ctx); printable(text, maxTrace) {
 		id = text
 	}
 	return id
 }
 
-// printable reports whether s is UTF-8 without control characters, and no longer than
-// most bytes.
+// printable reports whether s is UTF-8 without control characters, and has at most most
+// bytes.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

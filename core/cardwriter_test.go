@@ -19,12 +19,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardStore is a store that counts cards, and whose cards work as a test decides.
+// cardStore is a store that counts the writes of cards. A test can replace its Put.
 type cardStore struct {
 	*memstore.Store
 	mu   sync.Mutex
 	puts []time.Time
-	put  func(ctx context.Context) error // nil: as usual
+	put  func(ctx context.Context) error // called before the card is stored, unless nil
 }
 
 func (s *cardStore) Put(ctx context.Context, c core.Card, ttl time.Duration) error {
@@ -49,7 +49,8 @@ func (s *cardStore) set(put func(ctx context.Context) error) {
 	s.put = put
 }
 
-// card returns the only card. Want is the number of cards, 0 or 1.
+// card returns the only card, or the zero Card if want is 0. It fails the test unless
+// the store has want cards.
 func (s *cardStore) card(t *testing.T, want int) core.Card {
 	t.Helper()
 	cards, err := s.Cards(t.Context())
@@ -135,7 +136,7 @@ func TestCard(t *testing.T) {
 		}
 		entries := s.card(t, 1).Entries
 		if len(entries) > 1 {
-			want[1].Hold = entries[1].Hold // it is not known elsewhere yet
+			want[1].Hold = entries[1].Hold // only the card has the ID of this hold
 		}
 		if !slices.Equal(entries, want) || entries[1].Hold == "" || entries[1].Hold == a.ID() {
 			t.Errorf("got  %+v\nwant %+v", entries, want)
@@ -175,7 +176,7 @@ func TestCard(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// It ends nothing, and the card is back afterwards.
+	// The lease is not affected, and the card is stored again afterwards.
 	sim(t, "store fails or hangs", func(t *testing.T) {
 		l, store := carded(t, core.Card{Trace: func(context.Context) string { panic("trace") }})
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -234,7 +235,7 @@ func TestCard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The card has the oldest leases, and never more than it may have.
+	// The card has the oldest leases, and is never longer than allowed.
 	sim(t, "oldest of many leases", func(t *testing.T) {
 		l, s := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
 		var leases []*core.Lease

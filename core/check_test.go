@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// unfair is a store that reports that it serves nothing fair, and no runs.
+// unfair is a store whose CheckClaim refuses fair claims and runs.
 type unfair struct{ *memstore.Store }
 
 func (unfair) CheckClaim(c store.Claim) error {

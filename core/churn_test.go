@@ -13,10 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestChurn is about hazard 51 of PROOF.md.
+// TestChurn covers hazard 51 of PROOF.md.
 func TestChurn(t *testing.T) {
 	t.Parallel()
-	// They leave nothing behind.
+	// Cycles of acquire and release leave nothing behind, even with faults.
 	sim(t, "cycles with faults", func(t *testing.T) {
 		const workers = 20
 		cycles := tally.AllTrials(1000)
@@ -69,8 +69,8 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-func TestCycle(t *testing.T) { // alone: it counts the allocations of all goroutines
-	// It costs two calls and few allocations.
+func TestCycle(t *testing.T) { // not parallel, because it counts the allocations of all goroutines
+	// A cycle of acquire and release costs two calls and few allocations.
 	t.Run("cycle on a free key", func(t *testing.T) {
 		store := &counting{Store: memStore()}
 		l := newLocker(t, store)
@@ -94,7 +94,7 @@ func TestCycle(t *testing.T) { // alone: it counts the allocations of all gorout
 	})
 }
 
-// counting counts calls.
+// counting is a store that counts its calls of Acquire and Release.
 type counting struct {
 	core.Store
 	calls int

@@ -9,41 +9,43 @@ import (
 )
 
 const (
-	// maxResent bounds the bytes of a value that are sent. After that the record
-	// instead is sent in its place, if there is one.
+	// maxResent bounds the bytes that the tries of one release send of a record's
+	// value. After that, the record instead, if it is set, replaces the record.
 	maxResent = 8 << 20
-	// cleanUpWidth bounds how many releases of claims that were tried before are sent
-	// at a time.
+	// cleanUpWidth bounds the number of repeated releases in flight. First tries are
+	// not counted.
 	cleanUpWidth = 32
 )
 
-// cleanup releases claims that have no lease: the caller gave up, or the outcome is
-// unknown. It tries until the store answers, or until the longer of the claim's TTL and
-// cleanUpLeast (cleanUpRun) has passed. A grant that comes later expires after its TTL.
+// cleanup releases claims that have no lease, because their caller gave up or their
+// outcome is unknown. It tries until the store answers, or until the longer of the
+// claim's TTL and cleanUpLeast has passed. For a run that has to be saved or undone,
+// cleanUpRun takes the place of cleanUpLeast. A grant that comes later expires after
+// its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
 
 	mu      order.Mutex[cleanupRank]
 	pending count     // claims that are not settled
-	waiting []pending // the claims of these that are due again
-	workers int       // goroutines that try these, at most cleanUpWidth
+	waiting []pending // the pending claims that are due again
+	workers int       // goroutines that try the claims in waiting, at most cleanUpWidth
 }
 
 type pending struct {
 	claim  releasing
-	unsure bool // may be held
+	unsure bool // the claim may be held
 	until  time.Time
-	pause  time.Duration // after the next try without an answer
-	resent int           // bytes of the claim's value that were sent again
+	pause  time.Duration // the pause after the next try without an answer
+	resent int           // bytes of the claim's value that tries without an answer have sent
 }
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
 
 func (cl *cleanup) init(c *storeCalls, v events) { cl.calls, cl.events = c, v }
 
-// add releases c in the background. The first try does not wait for other claims, and
-// its result goes to answer.
+// add releases c in the background. The first try does not wait for other claims.
+// answer receives the result of that try.
 func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
@@ -60,8 +62,8 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	}()
 }
 
-// tried records how a try of u ended. A claim that is not settled is due again after
-// its pause.
+// tried records the result of a try of u. A claim that is not settled is due again
+// after its pause.
 func (cl *cleanup) tried(u pending, settled bool) {
 	if settled {
 		cl.mu.Lock()
@@ -80,8 +82,8 @@ func (cl *cleanup) tried(u pending, settled bool) {
 	time.AfterFunc(pause, func() { cl.again(u) })
 }
 
-// again queues u, which is due, after the claims that are due. It starts one more
-// worker if there may be one.
+// again queues u behind the claims that are due already. It starts a worker if fewer
+// than cleanUpWidth are running.
 func (cl *cleanup) again(u pending) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -92,10 +94,10 @@ func (cl *cleanup) again(u pending) {
 	}
 }
 
-// work tries the claims that are due, until there is none. It pauses after a try that
-// the store did not answer, because an outage can leave thousands of claims. It may
-// still be in this pause when the last claim is settled. A call that hangs delays no
-// other worker.
+// work tries the claims that are due until none is left. It pauses after a try that the
+// store did not answer, because an outage can leave thousands of claims. The worker may
+// still be in this pause when the last claim is settled. A call that hangs does not
+// delay other workers.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
 		settled, _ := cl.try(u)
@@ -106,8 +108,8 @@ func (cl *cleanup) work() {
 	}
 }
 
-// next returns the claim that has been due for longest. If there is none, it counts the
-// worker out.
+// next returns the claim that has been due for longest. If no claim is due, it counts
+// the worker out.
 func (cl *cleanup) next() (u pending, ok bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -120,8 +122,8 @@ func (cl *cleanup) next() (u pending, ok bool) {
 	return u, true
 }
 
-// wait waits until nothing is left to do, and reports whether that was before ctx was
-// done.
+// wait waits until all claims are settled or ctx is done, and reports whether all
+// claims are settled.
 func (cl *cleanup) wait(ctx context.Context) bool {
 	cl.mu.Lock()
 	idle := cl.pending.zero()
@@ -148,20 +150,21 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 	err := cl.calls.store.Release(ctx, c)
 	first = err
 	if err == nil && u.unsure {
-		c.Record = nil // it is saved
-		// The release of a hold leaves no tombstone, and an earlier attempt may still
-		// arrive. Only the answer "not held" shows that it will be refused.
+		c.Record = nil // the first call has saved the record
+		// The release of a hold leaves no tombstone, and an earlier acquire may still
+		// arrive. Only the answer "not held" shows that the store will refuse that
+		// acquire.
 		err = cl.calls.store.Release(ctx, c)
 	}
 	over := err == nil && !u.unsure || answered(ctx, err)
 	if !over && time.Now().Before(u.until) {
-		return false, first // if it was held until now, ask again until the answer is "not held"
+		return false, first // even a released hold is released again until the answer is "not held"
 	}
 	if u.unsure {
 		if over {
 			err = nil
 		}
-		of := u // a copy, so that u is not allocated when no observer is notified
+		of := u // a copy: only the copy escapes to the heap
 		cl.events.observe(ctx, Event{Kind: CleanedUp, Name: u.claim.name, Mode: u.claim.mode, Err: err, of: &of})
 	}
 	return true, first

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// partly is a store that gets no answer to the releases of one key. It refuses the
-// releases of all other keys until it is mended.
+// partly is a store in which the releases of one key hang. It refuses the releases of
+// all other keys until mend is called.
 type partly struct {
 	core.Store
 	hung string
@@ -35,8 +35,7 @@ func (s *partly) Release(ctx context.Context, c store.Claim) error {
 	return refuse(ctx, 0, nil)
 }
 
-// mend makes the store answer from now on. It returns how often the releases of key
-// were refused.
+// mend ends the refusals. It returns the number of releases of key that were refused.
 func (s *partly) mend(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +75,7 @@ func TestCleanUp_BesideHungRelease(t *testing.T) {
 					t.Errorf("%s: free after %v, want at most 110ms", key, d)
 				}
 			}
-			time.Sleep(time.Minute) // the cleanup gives up on the hung one
+			time.Sleep(time.Minute) // until the cleanup gives up the hung release
 		})
 	}
 }

@@ -21,10 +21,10 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestClose is about hazard 49 of PROOF.md.
+// TestClose covers hazard 49 of PROOF.md.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	// Close returns at once, even on a context that is done.
+	// Without leases, Close returns at once, even if its context is done.
 	sim(t, "no leases", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -37,7 +37,7 @@ func TestClose(t *testing.T) {
 			}
 		}
 	})
-	// It fails with ErrClosed, and nothing is sent.
+	// The acquire fails with ErrClosed, and nothing is sent.
 	sim(t, "acquire after Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -61,7 +61,7 @@ func TestClose(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Close waits for the leases that are held, and they are extended.
+	// Close waits for the held leases, which are extended in the meantime.
 	sim(t, "waits and extends", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -105,8 +105,8 @@ func TestClose(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1", "a:1")
 	})
-	// Their contexts are canceled with ErrClosed, and their keys are free when Close
-	// returns.
+	// The contexts of the remaining leases are canceled with ErrClosed, and their keys
+	// are free when Close returns.
 	sim(t, "ctx done with leases left", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(100*time.Millisecond, 100*time.Millisecond), opRelease)
@@ -124,13 +124,13 @@ func TestClose(t *testing.T) {
 		for _, lease := range leases {
 			wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
 			wantFree(t, store.inner, lease.Key())
-			release(t, lease) // which has been done
+			release(t, lease) // returns the result of the release by Close
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Errorf("the second Close: %v", err)
 		}
 	})
-	// Close is bounded.
+	// Close returns within its time limit.
 	sim(t, "ctx done and store hangs", func(t *testing.T) {
 		l, store := setup(t)
 		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
@@ -149,7 +149,7 @@ func TestClose(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		wantFree(t, store.inner, "order:1", "order:2", "order:3")
 	})
-	// Close still waits a little for acquires in flight.
+	// Close still waits for acquires in flight, for a limited time.
 	sim(t, "ctx done during acquires", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(time.Second, 0), opAcquire, opRelease)
@@ -160,7 +160,7 @@ func TestClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
-		synctest.Wait() // a caller that has its answer reports it
+		synctest.Wait() // lets a caller report the answer that it has
 		select {
 		case err := <-ended:
 			wantErr(t, err, core.ErrClosed)
@@ -231,7 +231,7 @@ func TestClose(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// Close does not wait for it.
+	// Close does not wait for an extension that hangs.
 	sim(t, "extension hangs", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opExtend)
@@ -245,7 +245,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 	})
-	// They have one outcome.
+	// Concurrent calls of Close have the same result.
 	sim(t, "several Closes at once", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

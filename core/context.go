@@ -13,10 +13,10 @@ type (
 )
 
 // leaseContext is the context of a lease. Its Err reads the clocks. So a holder that
-// was paused or suspended finds its loss at the first check after it runs again, even
-// if the timer is late. A context that can be canceled and is derived from it has an
-// Err of its own, which does not call this one. Only the timer ends such a context, or
-// an earlier check of this one.
+// was paused or suspended finds the loss at its first check after the pause, even if
+// the timer is late. A cancelable context that is derived from a leaseContext has its
+// own Err, which does not call Err of the leaseContext. Such a context is done only
+// after the timer has fired, or after Err of the leaseContext has found the loss.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -41,39 +41,40 @@ func (c *leaseContext) Err() error {
 //   - the lease is lost, with cause ErrLost, before the key can expire,
 //   - the lease is released, with context.Canceled,
 //   - Locker.Close gave up waiting, with ErrClosed,
-//   - the context of the acquire is done, with its cause. The lease is still extended
-//     then.
+//   - the context of the acquire is done, with its cause. The lease is nevertheless
+//     extended.
 //
-// Err of this context reads the clocks, and so does Err of a context that only adds
-// values. So code that was paused or suspended finds the loss by the first Err after
-// that. Done is closed by a timer, which can be late then: by the time for which the
-// process is not yet run, and by up to a second after a suspension of the machine. The
-// same holds for Done and Err of a context that can be canceled by itself, as
-// context.WithCancel and context.WithTimeout make it. Before a write that must not come
-// late, call Err of this context.
+// Err of this context reads the clocks, and so does Err of a derived context that only
+// adds values. So code that was paused or suspended finds the loss by its first call of
+// Err after the pause. A timer closes Done. After a pause the timer fires when the
+// process runs again, after a suspension of the machine up to a second later. The same
+// delay applies to Done and Err of a cancelable context derived from this one by
+// context.WithCancel or context.WithTimeout. Before a write that must not come late,
+// call Err of this context.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
-// orBackground returns ctx, or a background context if ctx is nil, for a call that must
-// not fail because a caller has no context.
+// orBackground returns ctx, or a background context if ctx is nil. It is for calls that
+// accept a nil context.
 func orBackground(ctx context.Context) context.Context {
 	return cmp.Or(ctx, context.Background())
 }
 
-// LeaseFromContext returns the lease under which ctx runs, the innermost if there are
-// several. The lease's Context shows whether it is still held.
+// LeaseFromContext returns the lease that ctx carries, the innermost if there are
+// several. The lease's Context shows whether the lease is still held.
 func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 	lease, ok := ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok
 }
 
-// LeaseOf returns the innermost lease of key under which ctx runs.
+// LeaseOf returns the innermost lease of key that ctx carries. The lease may have been
+// lost or released.
 func LeaseOf(ctx context.Context, key string) (*Lease, bool) {
 	lease := leaseOf(ctx, key, true)
 	return lease, lease != nil
 }
 
-// leaseOf returns the innermost lease of key under which ctx runs, or nil. A lease that
-// was released counts only if released is true: no new hold can join it.
+// leaseOf returns the innermost lease of key that ctx carries, or nil. A released lease
+// counts only if released is true, because no new hold can join it.
 func leaseOf(ctx context.Context, key string, released bool) *Lease {
 	lease, _ := LeaseFromContext(ctx)
 	for ; lease != nil; lease = lease.outer {
@@ -85,16 +86,17 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 }
 
 // ContextWithOwner returns a context under which Acquire joins the hold of owner, in
-// this process or in another. The key is then held by both, and free when both have
-// released it. The owner is Lease.Owner of the hold to join. A text that Owner has not
-// returned is ignored, and so is one whose owner does not hold the key. A token of the
-// text that the hold cannot have is not believed: the lease then has the token that the
-// store reports. Any caller that knows the owner can join, so pass it on like a secret.
+// this process or in another. Both leases then hold the key. The key is free when both
+// are released. owner is the result of Lease.Owner for the hold to join. A text that
+// Owner has not returned is ignored, and so is a text whose owner does not hold the
+// key. If the text has a token that the hold cannot have, the lease gets the token that
+// the store reports instead. Any caller that knows the owner can join, so treat the
+// text as a secret.
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// Unlocked reports whether ctx belongs to work that runs without the lock it should
-// have. That happens if the store could not be asked and the adapter has the option
-// FailOpen. LeaseFromContext then finds no lease of that lock.
+// Unlocked reports whether ctx belongs to work that runs without its lock. This happens
+// if the store is unavailable and the adapter has the option FailOpen. LeaseFromContext
+// then finds no lease of that lock.
 func Unlocked(ctx context.Context) bool { return ctx.Value(unlockedKey{}) != nil }

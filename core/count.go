@@ -5,7 +5,7 @@ import "context"
 // count counts operations in flight. The caller provides the locking.
 type count struct {
 	n    int
-	none chan struct{} // closed when n is 0; nil if no caller waits
+	none chan struct{} // closed when n becomes 0; nil if no caller waits
 }
 
 func (c *count) add(n int) {
@@ -26,7 +26,7 @@ func (c *count) zero() <-chan struct{} {
 	return none
 }
 
-// done waits until ch is closed, and reports whether that was before ctx was done.
+// done waits until ch is closed or ctx is done, and reports whether ch is closed.
 func done(ctx context.Context, ch <-chan struct{}) bool {
 	select {
 	case <-ch:

@@ -12,8 +12,8 @@ import (
 
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	// Each queue has its limit, all queues have one together, and a waiter that leaves
-	// makes room.
+	// Each queue has a limit, and all queues together have a limit. A waiter that
+	// leaves makes room.
 	sim(t, "limits per queue and total", func(t *testing.T) {
 		_, store := setup(t)
 		l := newLocker(t, store, core.WithMaxWaiting(2, 3))
@@ -22,7 +22,7 @@ func TestMaxWaiting(t *testing.T) {
 			held = append(held, acquire(t, t.Context(), l, key))
 		}
 		var wg sync.WaitGroup
-		var served atomic.Int64 // callers of two keys count at once
+		var served atomic.Int64 // atomic, because callers of two keys are served at the same time
 		wait := func(ctx context.Context, key string) {
 			wg.Go(func() {
 				if err := l.Do(ctx, key, func(context.Context) error { served.Add(1); return nil }); ctx.Err() == nil && err != nil {
@@ -44,10 +44,10 @@ func TestMaxWaiting(t *testing.T) {
 		wait(t.Context(), "order:1") // the first in line
 		wait(leaving, "order:1")
 		wait(t.Context(), "order:1")
-		full("order:1") // of its own
+		full("order:1") // by the limit of its queue
 		wait(t.Context(), "order:2")
 		wait(t.Context(), "order:2")
-		full("order:2") // of all
+		full("order:2") // by the limit of all queues
 		release(t, acquire(t, t.Context(), l, "order:3"))
 		leave()
 		synctest.Wait()
@@ -61,7 +61,7 @@ func TestMaxWaiting(t *testing.T) {
 		if n := served.Load(); n != 5 {
 			t.Errorf("%d were served, want 5", n)
 		}
-		for range 2 { // no waiter counts any more
+		for range 2 { // no earlier waiter counts
 			held = append(held[:0], acquire(t, t.Context(), l, "order:1"))
 			wait(t.Context(), "order:1")
 			wait(t.Context(), "order:1")

@@ -12,11 +12,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestDo is about hazard 50 of PROOF.md.
+// TestDo covers hazard 50 of PROOF.md.
 func TestDo(t *testing.T) {
 	t.Parallel()
 	errFn := errors.New("card refused")
-	// fn runs under the lease, and its error is returned unchanged.
+	// fn runs under the lease, and Do returns its error unchanged.
 	sim(t, "result of fn", func(t *testing.T) {
 		l, store := setup(t)
 		for _, want := range []error{nil, errFn, &core.BusyError{Name: "other"}, core.ErrClosed} {
@@ -40,7 +40,7 @@ func TestDo(t *testing.T) {
 		wantErr(t, l.Do(t.Context(), "order:1", unreached(t), core.Wait(time.Second)), core.ErrBusy)
 		release(t, lease)
 	})
-	// The panic goes on, and the key is free.
+	// The panic continues, and the key is free.
 	sim(t, "fn panics", func(t *testing.T) {
 		l, store := setup(t)
 		func() {
@@ -53,7 +53,7 @@ func TestDo(t *testing.T) {
 		}()
 		wantFree(t, store.inner, "order:1")
 	})
-	// The Goexit goes on, and the key is free.
+	// The Goexit continues, and the key is free.
 	sim(t, "fn calls Goexit", func(t *testing.T) {
 		l, store := setup(t)
 		ended := make(chan bool)
@@ -83,7 +83,7 @@ func TestDo(t *testing.T) {
 			}
 		}
 	})
-	// The error matches ErrLost too.
+	// If only the release finds the loss, the error of Do matches ErrLost too.
 	sim(t, "release finds the loss", func(t *testing.T) {
 		l, store := setup(t)
 		err := l.Do(t.Context(), "order:1", func(context.Context) error {
@@ -91,7 +91,7 @@ func TestDo(t *testing.T) {
 		})
 		wantErr(t, err, core.ErrLost)
 	})
-	// The result of fn stands.
+	// Do returns the result of fn unchanged.
 	sim(t, "release not confirmed", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -104,7 +104,7 @@ func TestDo(t *testing.T) {
 		}
 		store.set(nil, opRelease)
 	})
-	// It does not keep the key.
+	// Do releases the key of a caller whose context is done.
 	sim(t, "caller goes away", func(t *testing.T) {
 		l, store := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +128,8 @@ func TestGuard(t *testing.T) {
 		}
 		return core.Key("order", strconv.Itoa(o.id)), nil
 	}
-	// Guarded calls with one key run one at a time, others side by side.
+	// Guarded calls with one key run one at a time. Calls with different keys run side
+	// by side.
 	sim(t, "one at a time per key", func(t *testing.T) {
 		l, store := setup(t)
 		var mu sync.Mutex
@@ -137,7 +138,7 @@ func TestGuard(t *testing.T) {
 			mu.Lock()
 			n := charged[o.id]
 			mu.Unlock()
-			time.Sleep(10 * time.Millisecond) // a naive read, modify, write
+			time.Sleep(10 * time.Millisecond) // an unguarded read, modify and write would lose updates
 			mu.Lock()
 			charged[o.id] = n + 1
 			mu.Unlock()
@@ -168,8 +169,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got all after %v: keys wait for each other", d)
 		}
 	})
-	// Guard fails with the key's error, the lock's or the function's, and returns the
-	// result.
+	// The guarded function fails with the error of key, of the acquire or of fn, and
+	// returns the result of fn.
 	sim(t, "errors and result", func(t *testing.T) {
 		l, store := setup(t)
 		errFn := errors.New("card refused")
@@ -192,7 +193,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %q and %v", got, err)
 		}
 	})
-	// The error matches ErrLost, and the result is returned.
+	// If the lease is lost while fn runs, the error matches ErrLost, and the guarded
+	// function still returns the result of fn.
 	sim(t, "lost while it ran", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opExtend)

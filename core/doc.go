@@ -1,5 +1,5 @@
-// Package core is a distributed lock: at most one holder of a key at a time, in
-// all processes that use the same store.
+// Package core provides distributed locks. A key has at most one holder at a time,
+// across all processes that use the same store.
 //
 //	locks, err := core.New(store) // a store of core/redisstore, core/memstore, …
 //	err = locks.Do(ctx, core.Key("order", id), func(ctx context.Context) error {
@@ -12,98 +12,104 @@
 // [Locker.Acquire] waits for a lock and returns a [Lease], and [Locker.TryAcquire]
 // makes one attempt. [Key] makes keys. Options such as [TTL], [Wait] and [Shared] apply
 // to one acquire; [WithDefaults] sets them for all. [Locker.Close] shuts everything
-// down. Package once stores the answer of work that must run once. The packages httpmw,
-// grpcmw and taskmw put both in front of handlers.
+// down. Package once runs work at most once for a key and stores its answer. The
+// packages httpmw, grpcmw and taskmw put locks and runs in front of handlers.
 //
 // A Locker turns claims at a store into leases. It queues the callers of its own
-// process, asks the store, waits for wake-ups and extends the holds. It ends a lease's
-// context when the lease cannot be trusted any more. Package store has the contract of
-// a store, for those who write one, and package adapter has what middleware needs of a
-// Locker.
+// process, asks the store, waits for wake-ups and extends the holds. It cancels a
+// lease's context when the lease can no longer be trusted. Package store documents the
+// contract of a store, for authors of stores. Package adapter has the parts of a Locker
+// that middleware needs.
 //
 // # Guarantees of a lease
 //
 // A lease lasts for its TTL by the store's clock, and is extended every third of the
-// TTL. The process trusts it until
+// TTL. The process trusts the lease until
 //
 //	start of the last confirmed attempt + TTL − margin
 //
-// by its own monotonic clock, including time for which the machine was suspended. The
-// attempt began before the store could apply it. So the store's copy expires after the
-// trust ends, if the clocks run at nearly the same rate: the margin is a twentieth of
-// the TTL and 2ms. A lease whose extension is not confirmed in time is lost: Context is
-// done with cause [ErrLost] before the key can expire. Loss is final, whatever the
-// store answers later. A failed attempt to extend loses nothing as long as the trust
-// lasts. A lease is lost only by the store's answer that the hold is gone, or by the
-// end of the trust.
+// by the process's own monotonic clock, including time for which the machine was
+// suspended. The attempt began before the store could apply it. So the hold at the
+// store expires after the trust ends, if the two clocks run at nearly the same rate.
+// The margin is a twentieth of the TTL plus 2 ms. A lease whose extension is not
+// confirmed in time is lost: its Context is done with cause [ErrLost] before the key
+// can expire. A loss is final, whatever the store answers later. A failed attempt to
+// extend loses nothing as long as the trust lasts. A lease is lost only if the store
+// answers that the hold is gone, or if the trust ends.
 //
-// A store may grant a hold to a waiter for less than its TTL: redisstore does so by the
-// message of a release, for about 1.4s. If less than two thirds of the TTL are left
-// then, the hold is extended to its TTL 10ms after the grant.
+// A store may grant a hold to a waiter for less than its TTL. The message of a release
+// in redisstore grants one for about 1.4 s. If less than two thirds of the TTL are left
+// at the grant, the hold is extended to its TTL 10 ms later.
 //
-// No attempt is left behind with an unknown outcome. A claim whose answer did not come
-// is asked again under the same name, which counts once. Otherwise it is released in
-// the background. That release is retried until the store answers, for at least the
-// claim's TTL and at least a minute. If a release overtakes its own acquire, the store
-// refuses the acquire.
+// No attempt is left with an unknown outcome. A claim without an answer is sent again
+// under the same lease ID, and the store counts it once. If the acquire gives up, the
+// claim is released in the background. The release is retried until the store answers,
+// or until the claim's TTL and at least a minute have passed. If a release overtakes
+// its own acquire, the store refuses the acquire.
 //
 // # Guarantees and limits
 //
-// A lock on one server, or on one with asynchronous replicas, has one holder at a time
+// On one server, with or without asynchronous replicas, a lock has one holder at a time
 // unless a failover loses a write. A holder that is cut off learns of the loss before
-// its key can expire. A holder whose whole process was paused learns of it when it next
-// runs and checks its context. Another holder may have been granted the key before
-// that.
+// its key can expire. A holder whose whole process was paused learns of the loss when
+// it next runs and checks its context. By then another holder may have been granted the
+// key.
 //
-// So a lease is not proof. Only the resource itself can refuse what a paused holder
-// does after its last check. Send [Lease.Token] along with every write, and refuse
-// writes with a smaller token than the greatest seen. Tokens of a key grow with each
-// grant, over release, expiry and restart, unless the server's clock is set back while
-// the key is absent.
+// So a lease does not prove that its holder still has the key. Only the resource itself
+// can refuse the writes of a paused holder after its last check. Send [Lease.Token]
+// with every write, and make the resource refuse a token that is smaller than the
+// greatest seen. The tokens of a key grow with each grant, even after a release, an
+// expiry or a restart. They do not if the server's clock is set back while the key is
+// absent.
 //
 // # What it does not promise
 //
-// Each of these has a test that expects it, named in PROOF.md:
+// Each of these limits has a test that expects it, named in PROOF.md:
 //
-//   - A holder that is paused after its last look at its context acts while
-//     another holder has the key.
-//   - Two copies of one machine, of which one was restored from a snapshot or
-//     cloned, hold one lease.
-//   - A failover to a replica that had not seen a grant forgets it, and the key is
-//     granted again.
-//   - A server that restarts without what it had confirmed forgets it, too.
-//   - Within 10 ms of being asked, a server that has forgotten a grant does not keep
-//     the next caller of the holder's process from beginning under it.
-//   - A master that is cut off together with some of its clients goes on granting
-//     to them, while the others choose another master.
+//   - A holder that is paused after the last check of its context acts while another
+//     holder has the key.
+//   - Two copies of one machine, one of them cloned or restored from a snapshot, both
+//     hold one lease.
+//   - A failover to a replica that has not received a grant forgets the grant, and the
+//     key is granted again.
+//   - A server that restarts without its confirmed writes forgets their grants, too.
+//   - If a server forgets a grant within 10 ms of confirming it, the next caller of the
+//     holder's process can still begin under that grant.
+//   - A master that is cut off together with some of its clients continues to grant
+//     keys to them, while the other servers choose another master.
 //   - A server whose clock is set forward, or a replica that is promoted and whose
 //     clock is ahead, ends leases early.
-//   - A quorum ends leases early if the clocks of all servers are set forward that a
-//     holder's majority and another one share. That is a majority of the servers if all
-//     clients reach all of them, and can be one server if each is cut off from some.
-//   - A server whose clock is faster than the holder's by more than the margin
-//     ends leases before their holders know.
+//   - A quorum ends leases early if the clocks of enough servers are set forward: of
+//     all that the holder's majority shares with another majority. If all clients reach
+//     all servers, that takes a majority of the servers. If each client is cut off from
+//     some servers, one server can be enough.
+//   - A server whose clock is faster than the holder's by more than the margin ends
+//     leases before their holders learn of the loss.
 //   - Tokens go back if the server's clock is set back while the key is absent, or
 //     while it has only a tombstone.
-//   - Where another program deletes a key between the SET of its lock and the TIME
-//     that is the token, the lock that is gone has a later token than the next one.
-//   - A plain key of a dead holder stays taken for as long as the server's clock
-//     was set back.
-//   - A Ring that is disguised as another client has two holders when processes
+//   - If another program deletes a key after the SET of a lock and before the TIME that
+//     becomes its token, the deleted lock can have a greater token than the next one.
+//   - If the server's clock is set back, a plain key of a dead holder, or one with
+//     `WithRedisson`, stays taken longer by the same time.
+//   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
+//     holds the key, for at most one TTL.
+//   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by
+//     `RFencedLock.delete()` in Java.
+//   - A key on a Ring that is disguised as another client has two holders if processes
 //     see different servers.
-//   - A run whose process dies after its effect and before its answer was saved is
-//     run again, and what it did is done again.
-//   - A run whose begin got no answer looks like a run that died, from the end of its
-//     lease until the clean-up takes it back.
+//   - A run whose process dies after the effect of the work, and before the answer is
+//     saved, is run again, and the effect happens again.
+//   - A run whose begin got no answer looks like a run that died, from the expiry of
+//     its lease until the clean-up undoes the run.
 //   - A late unlock of another client that does not compare owners (ShedLock without
 //     `safeUpdate`) frees a plain key that the kit holds, and its late extension takes the
 //     key over.
 //
-// In the first nine a resource that compares tokens still rejects writes of a holder
-// once it has seen a newer token. Copies of one holder may not be distinguishable by
-// their token.
+// Under the first nine limits, a resource that compares tokens still rejects a holder's
+// writes once the resource has seen a newer token. Copies of one holder can have the
+// same token.
 //
-// GUARANTEES.md beside this file has each promise with its tests. PROOF.md lists the
+// GUARANTEES.md beside this file lists each promise with its tests. PROOF.md lists the
 // hazards, each with its defence and the test that shows it. DESIGN.md explains why the
 // kit is built this way.
 package core

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// ends counts, by name, how often leases were acquired and how often they were released
-// or lost.
+// ends counts, for each name, the acquired leases, and the leases that were released or
+// lost.
 type ends struct {
 	mu              sync.Mutex
 	acquired, ended map[string]int
@@ -32,8 +32,8 @@ func (e *ends) Observe(_ context.Context, v core.Event) {
 	}
 }
 
-// judge fails the test unless each lease that was acquired was released or lost once,
-// and no other lease was. It returns the number of leases.
+// judge fails the test unless, for each name, as many leases were released or lost as
+// were acquired. It returns the number of leases.
 func (e *ends) judge(t *testing.T) int {
 	t.Helper()
 	e.mu.Lock()
@@ -94,11 +94,11 @@ func TestEachAcquiredHasOneEnd(t *testing.T) {
 			}
 		})
 	}
-	// The lease is then released.
+	// A lease that is lost before its acquire returns has no events of a lease.
 	sim(t, "lost before its acquire returns", func(t *testing.T) {
 		seen := newEnds()
 		l, store := setup(t, core.WithObserver(seen))
-		store.set(slow(0, 25*time.Second), opAcquire) // the second key takes as long as the first lasts
+		store.set(slow(0, 25*time.Second), opAcquire) // the grant of the second key takes longer than the TTL of the first
 		_, err := l.Acquire(t.Context(), "a:1", core.Also("b:1"), core.TTL(20*time.Second), core.NoRenew())
 		if err == nil {
 			t.Fatal("test setup: got a lease, want none")

@@ -8,64 +8,65 @@ import (
 // Kind is the kind of an Event.
 type Kind int
 
-// The kinds of events. Event's documentation draws the life of a lease.
+// The kinds of events. The documentation of Event has a diagram of the life of a lease.
 const (
 	// Acquired means that a lease was granted, after Wait. Exactly one Lost or Released
 	// follows.
 	Acquired Kind = iota + 1
-	// Busy means that an acquire found the key taken: the store answered so, or other
-	// callers of this process are before it. The acquire then waits or gives up. Each
-	// acquire has at most one Busy.
+	// Busy means that an acquire found the key taken: the store answered busy, or other
+	// callers of this process are before it in the queue. The acquire then waits or
+	// gives up. Each acquire reports Busy at most once.
 	Busy
 	// GaveUp means that an acquire failed to get a lease, after Wait, with Err.
 	GaveUp
 	// Extended means that the watchdog extended a lease.
 	Extended
-	// ExtendFailed means that an attempt to extend a lease failed with Err. It is tried
-	// again while the lease lasts.
+	// ExtendFailed means that an attempt to extend a lease failed with Err. The
+	// extension is retried while the lease lasts.
 	ExtendFailed
-	// Lost means that a lease was lost after Held. Its context is done. When the lease
-	// is released later, only CleanedUp of its run can follow.
+	// Lost means that a lease was lost after Held. Its context is done. If the lease of
+	// a run is released later, CleanedUp can follow, and no other event.
 	Lost
 	// Released means that a lease that was not lost was released after Held. Err is set
-	// if the store did not confirm that, or no longer had the lease.
+	// if the store did not confirm the release, or no longer had the lease.
 	Released
 	// PassedOn means that the hold of a lease that is being released went straight to a
 	// waiter of this process.
 	PassedOn
 	// CleanedUp means one of these:
-	//   - A claim of unknown outcome was released. With Err, it could not be released
-	//     for its whole TTL, and for at least a minute.
+	//   - A claim of unknown outcome was released. With Err, every try to release it
+	//     failed, for its whole TTL and for at least a minute.
 	//   - A run was finished or withdrawn after its lease had been released. With Err,
-	//     the store did not confirm that, or another run had begun.
-	//   - The answer of a run whose lease had been lost is not saved, because another
-	//     run had begun. Err is then set.
+	//     the store did not confirm the operation, or another run had begun.
+	//   - The answer of a run whose lease had been lost was not saved, because another
+	//     run had begun. Err is set.
 	CleanedUp
-	// Overrun means that a lease was held for longer than MaxHold. It is not extended
-	// any more.
+	// Overrun means that a lease was held for longer than MaxHold. The lease is no
+	// longer extended.
 	Overrun
-	// Ran means that a call of once was run, as Attempt. It waited for Wait and was
-	// held for Held. With Err, the work failed, or its end could not be saved.
+	// Ran means that a call of once was run, as number Attempt, after Wait. Its lease
+	// was held for Held. With Err, the work failed, or its result could not be saved.
 	Ran
-	// Replayed means that a call of once was answered, after Wait, with the answer of
+	// Replayed means that a call of once returned, after Wait, the stored answer of
 	// Attempt.
 	Replayed
-	// Refused means that a call of once was neither run nor answered, after Wait. Err
-	// is the reason: in progress, mismatch, unreplayable, indeterminate, the store, or
-	// work that was taken back because it had not begun.
+	// Refused means that a call of once returned, after Wait, without a run and without
+	// an answer. Err is the reason: in progress, mismatch, unreplayable, indeterminate,
+	// an error of the store, or a run that was withdrawn because its work had not
+	// begun.
 	Refused
 	// Misused means that an adapter was set up in a way that cannot work. Err is the
 	// reason.
 	Misused
-	// NodeOut means that a node of a store made of several nodes does not count,
-	// because of Err. NodeBack means that it counts again. Name is the node's, "node-0"
-	// for the first.
+	// NodeOut means that a node of a store with several nodes no longer counts, because
+	// of Err. NodeBack means that the node counts again. Name is the node's name,
+	// "node-0" for the first.
 	NodeOut
 	NodeBack
-	// RanUnlocked means that work runs without its lock, because the store could not be
-	// asked and its adapter is set to allow that. Err is the reason.
+	// RanUnlocked means that work runs without its lock, because the store is
+	// unavailable and the adapter allows such work (FailOpen). Err is the reason.
 	RanUnlocked
-	// Revoked means that an operator revoked a hold, by package inspect. With Err, it
+	// Revoked means that an operator revoked a hold with package inspect. With Err, it
 	// is unknown whether the hold was revoked. The process that had the hold reports
 	// Lost later.
 	Revoked
@@ -79,13 +80,13 @@ var kindNames = [...]string{
 	Revoked: "revoked",
 }
 
-// String returns the kind as a label of metrics: "gave_up" for GaveUp, "unlocked" for
-// RanUnlocked. It does not change between versions.
+// String returns the kind as a label for metrics: "gave_up" for GaveUp, "unlocked" for
+// RanUnlocked. The label does not change between versions.
 func (k Kind) String() string {
 	return nameIn(kindNames[:], int(k))
 }
 
-// Mode is the way in which a key is held or asked for.
+// Mode is the way in which a key is claimed and held.
 type Mode uint8
 
 // The modes.
@@ -93,15 +94,15 @@ const (
 	ModeExclusive Mode = iota + 1
 	ModeShared         // Shared
 	ModePermits        // Permits
-	ModeRun            // Begin, and so a call of once
+	ModeRun            // set by Begin, and so by a call of once
 )
 
 var modeNames = [...]string{
 	ModeExclusive: "exclusive", ModeShared: "shared", ModePermits: "permits", ModeRun: "run",
 }
 
-// String returns the mode as a label of metrics, "exclusive" for ModeExclusive. It does
-// not change between versions.
+// String returns the mode as a label for metrics, "exclusive" for ModeExclusive. The
+// label does not change between versions.
 func (m Mode) String() string {
 	return nameIn(modeNames[:], int(m))
 }
@@ -113,8 +114,8 @@ func nameIn(names []string, i int) string {
 	return names[i]
 }
 
-// Event is one thing that happened to a lock. Its fields never contain a key, an owner
-// or a token: Kind, Name, Mode and the two flags can label a metric.
+// Event describes one step in the life of a lock. Its exported fields never contain a
+// key, an owner or a token, so Kind, Name, Mode and the two flags can be metric labels.
 //
 // The life of a lease, as an observer sees it:
 //
@@ -128,35 +129,36 @@ func nameIn(names []string, i int) string {
 //	                   ├──→ Lost
 //	                   └──→ PassedOn, if its hold goes to a waiter ──→ Released
 //
-// Each Acquired is followed by exactly one Lost or Released, which only CleanedUp can
-// follow. An observer that takes long for another event of the lease delays it. So the
-// number of Acquired less the number of Lost and Released is the number of leases that
-// this process has, and never negative. A lease over several keys can be extended
-// before it is Acquired, while it waits for the next key. Claims of unknown outcome are
-// reported by CleanedUp, and belong to no lease any more.
+// Each Acquired is followed by exactly one Lost or Released, after which only CleanedUp
+// can follow. An observer that is still handling another event of the lease delays the
+// Lost or Released. So the number of Acquired less the number of Lost and Released is
+// never negative, and is the number of leases that this process has. A lease over
+// several keys can be extended before it is Acquired, while it waits for the next key.
+// CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
-// A call of once is reported by one of Ran, Replayed and Refused, when it returns,
-// beside the events of the lease of its run.
+// Each call of once reports one of Ran, Replayed and Refused when it returns. The lease
+// of its run reports its own events in addition.
 type Event struct {
 	Kind Kind
 	Name string
-	// Mode is the mode of the lease or of the claim. It is 0 where the event is about
+	// Mode is the mode of the lease or of the claim. It is 0 if the event is about
 	// neither, and for RanUnlocked and Revoked.
 	Mode Mode
 	// Contended is set in Acquired, Busy, GaveUp, Lost, Released and once's events if
-	// the key was not free for the caller: the store answered busy, or the caller stood
-	// in the queue of this process.
+	// the key was not free for the caller: the store answered busy, or the caller
+	// waited in the queue of this process.
 	Contended bool
 	// Reentered is set in Acquired, GaveUp, Lost and Released if the lease joined a
-	// hold that its owner had.
+	// hold of an outer lease or of ContextWithOwner.
 	Reentered bool
 	Attempt   int           // Ran, Replayed, Refused: the number of the run, counted from 1; 0 if unknown
-	Wait      time.Duration // Acquired, GaveUp, Ran, Replayed, Refused: how long the acquire took
-	Held      time.Duration // Lost, Released, Overrun, Ran: since the grant
+	Wait      time.Duration // Acquired, GaveUp, Ran, Replayed, Refused: the duration of the acquire
+	Held      time.Duration // Lost, Released, Overrun, Ran: the time since the grant
 	Err       error
 
-	// of is the subject of the event, nil if the subject has no key. It is an
-	// interface, so that a printer or encoder of an event does not follow it to a key.
+	// of is the subject of the event, or nil if the event is about no lease, claim or
+	// hold. Its type is an interface, so that a printer or encoder of the event does
+	// not reach a key through it.
 	of subject
 }
 
@@ -165,9 +167,10 @@ type subject interface {
 	about() (key, hold string)
 }
 
-// Hold returns the ID of the event's hold, as Lease.ID does. It is the claim's ID where
-// there is no hold yet, and "" where the event is about neither. Use it in logs and
-// traces. Do not use it as a metric label: every hold would create a series.
+// Hold returns the ID of the event's hold, in the form of Lease.ID. It returns the
+// claim's ID if there is no hold yet, and "" if the event is about neither. Use the ID
+// in logs and traces. Do not use it as a metric label, because every hold would create
+// a series.
 func (e Event) Hold() string {
 	if e.of == nil {
 		return ""
@@ -188,7 +191,7 @@ type holdOf string
 func (h holdOf) about() (key, hold string) { return "", string(h) }
 
 // events notifies the observer of a Locker.
-type events struct{ observer Observer } // nil: nothing is notified
+type events struct{ observer Observer } // nil if no observer is notified
 
 // observe notifies the observer of e.
 func (v events) observe(ctx context.Context, e Event) {

@@ -21,7 +21,7 @@ import (
 
 func TestLabels(t *testing.T) {
 	t.Parallel()
-	// Dashboards and alerts are written with these names.
+	// Users have these names in dashboards and alerts, so they must not change.
 	kinds := "acquired busy gave_up extended extend_failed lost released passed_on cleaned_up overrun ran replayed refused misused node_out node_back unlocked revoked"
 	var got []string
 	for k := core.Acquired; k.String() != "unknown"; k++ {
@@ -44,14 +44,14 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// scenes make an event of each kind happen once.
+// scenes has a function for each kind that makes an event of the kind happen once.
 var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
 	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
 	core.Busy: func(t *testing.T, l *core.Locker, store *scripted) {
 		other := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		time.AfterFunc(time.Minute, func() { other.Release(context.Background()) })
-		acquire(t, t.Context(), l, "order:1") // asks often
+		acquire(t, t.Context(), l, "order:1") // asks several times, and reports Busy once
 	},
 	core.GaveUp: func(t *testing.T, l *core.Locker, _ *scripted) {
 		acquire(t, t.Context(), l, "order:1")
@@ -102,15 +102,15 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 			t.Errorf("may not run after %v", err)
 		}
 	},
-	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // adapters notify of it
+	core.Misused: func(t *testing.T, l *core.Locker, _ *scripted) { // only adapters report it
 		adapter.Observe(t.Context(), l, core.Event{Kind: core.Misused, Name: "order", Err: errBroken})
 	},
-	core.NodeOut:  nil, // redlock notifies of it: TestRestartedNodeIsNotBackBeforeItCounts
+	core.NodeOut:  nil, // only redlock reports it: TestRestartedNodeIsNotBackBeforeItCounts
 	core.NodeBack: nil,
-	core.Revoked:  nil, // inspect notifies of it: TestRevokedIsNotified
+	core.Revoked:  nil, // only inspect reports it: TestRevokedIsNotified
 }
 
-// calls makes one call n times.
+// calls makes the same call of once n times.
 func calls(t *testing.T, l *core.Locker, n int) *once.Once {
 	t.Helper()
 	o, err := once.New(l)
@@ -170,7 +170,7 @@ func closeNow(l *core.Locker) {
 
 func TestContended(t *testing.T) {
 	t.Parallel()
-	// Its events are contended, with and without a lease.
+	// The events of waiters are contended, whether they get a lease or not.
 	sim(t, "waiter in the process's queue", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -193,7 +193,8 @@ func TestContended(t *testing.T) {
 		wantContended(t, seen.all(core.Released), 1, 9)
 		wantContended(t, seen.all(core.GaveUp), 0, 1)
 	})
-	// Callers that wait for another process, are refused, or meet no other.
+	// Contended is set for callers that wait for another process or are refused. It is
+	// not set for a caller that finds the key free, or if the store does not answer.
 	sim(t, "other process, refused, or alone", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -229,7 +230,8 @@ func wantContended(t *testing.T, events []core.Event, not, are int) {
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	// An event has the mode of the lease, and whether it re-entered.
+	// An event has the mode of its lease. Reentered reports whether the lease
+	// re-entered.
 	sim(t, "mode and re-entry", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -244,7 +246,7 @@ func TestModes(t *testing.T) {
 		elsewhere := core.ContextWithOwner(t.Context(), outer.Owner())
 		release(t, acquire(t, elsewhere, newLocker(t, store, core.WithObserver(seen)), "order:2"))
 		release(t, outer)
-		release(t, acquire(t, elsewhere, l, "order:2")) // there is nothing left to join
+		release(t, acquire(t, elsewhere, l, "order:2")) // no hold is left to join
 		for _, k := range []core.Kind{core.Acquired, core.Released} {
 			var got []string
 			for _, e := range seen.all(k) {
@@ -261,8 +263,8 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// TestOneEnd has many callers with losses, passes and re-entries, and counts the events
-// of their leases.
+// TestOneEnd checks that each lease of many callers has exactly one Lost or Released,
+// with losses, passed holds and re-entries.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
 	all := map[core.Kind]int{}
@@ -270,7 +272,7 @@ func TestOneEnd(t *testing.T) {
 	vacuous := func() bool {
 		return all[core.Acquired] == 0 || all[core.Lost] == 0 || all[core.PassedOn] == 0 || joined == 0
 	}
-	// A few trials may be without a loss.
+	// A small number of trials may have no loss.
 	for n := 0; n < tally.Trials(40) || n < 40 && vacuous(); n++ {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) {
@@ -311,7 +313,7 @@ func TestOneEnd(t *testing.T) {
 	}
 }
 
-// gauges count the leases by their events, separately for each hold.
+// gauges counts the leases of each hold by their events.
 type gauges struct {
 	t         *testing.T
 	mu        sync.Mutex
@@ -339,8 +341,8 @@ func (g *gauges) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// throng has twenty callers want a few keys in all ways, while calls go wrong and holds
-// vanish. Some leases are still held when it returns.
+// throng makes twenty callers acquire a few keys with different options, while calls
+// fail and holds are deleted. Some leases are still held when it returns.
 func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	var mu sync.Mutex
@@ -389,7 +391,7 @@ func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 					time.Sleep(400 * time.Millisecond)
 				}
 				if cancel(); i > 17 && r(10) == 0 {
-					return // and leaves its lease to Close
+					return // and leaves the lease to Close
 				}
 				lease.Release(ctx)
 			}
@@ -401,8 +403,8 @@ func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 
 func TestLease_EndAfterAcquired(t *testing.T) {
 	t.Parallel()
-	// A lease that Close releases while the observer is notified of Acquired is
-	// Released after that.
+	// If Close releases a lease while the observer is handling Acquired, Released
+	// follows Acquired.
 	sim(t, "released by Close during Acquired", func(t *testing.T) {
 		var l *core.Locker
 		seen := &recorder{}
@@ -419,8 +421,8 @@ func TestLease_EndAfterAcquired(t *testing.T) {
 			t.Errorf("got events %s", got)
 		}
 	})
-	// A lease that is lost while the observer is notified of Acquired is Lost after
-	// that.
+	// If a lease is lost while the observer is handling Acquired, Lost follows
+	// Acquired.
 	sim(t, "lost during Acquired", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(observerFunc(func(ctx context.Context, e core.Event) {
@@ -486,7 +488,7 @@ func TestBusyEvents(t *testing.T) {
 
 func TestHoldID(t *testing.T) {
 	t.Parallel()
-	// The events of a hold have its ID, and no other lease has it.
+	// The events of a hold have the hold's ID. Leases of other holds have other IDs.
 	sim(t, "ID of a hold", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -509,7 +511,8 @@ func TestHoldID(t *testing.T) {
 		for _, e := range seen.events {
 			n[e.Hold()]++
 		}
-		// The fourth caller was busy and acquired it, which its events show now.
+		// The fourth caller waited and was then passed the hold, so its events have the
+		// same ID.
 		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 5 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
 			t.Errorf("holds %v have so many events: %v", ids, n)
 		}
@@ -522,7 +525,7 @@ func TestHoldID(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	// An acquire reports what it notifies, even if it fails.
+	// Report fills an event with the facts of the acquire, even if the acquire fails.
 	sim(t, "reports of an acquire", func(t *testing.T) {
 		l, _ := setup(t)
 		var e core.Event

@@ -10,11 +10,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// slowAt is an observer that takes a second for the first event of a kind.
+// slowAt is an observer that takes a second for the first event of kind.
 type slowAt struct {
 	recorder
 	kind  core.Kind
-	begun chan struct{} // closed when the first such event has come
+	begun chan struct{} // closed at the first event of kind
 }
 
 func (o *slowAt) Observe(ctx context.Context, e core.Event) {
@@ -25,7 +25,7 @@ func (o *slowAt) Observe(ctx context.Context, e core.Event) {
 	o.recorder.Observe(ctx, e)
 }
 
-// TestLease_EndIsItsLastEvent is about hazard 68.
+// TestLease_EndIsItsLastEvent covers hazard 68.
 func TestLease_EndIsItsLastEvent(t *testing.T) {
 	t.Parallel()
 	sim(t, "extension that fails after the release", func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestLease_EndIsItsLastEvent(t *testing.T) {
 		l, store := setup(t, core.WithObserver(seen))
 		lease := acquire(t, t.Context(), l, "order:1")
 		store.set(func(context.Context, int, func() error) error {
-			time.Sleep(time.Minute) // a store that does not heed its context
+			time.Sleep(time.Minute) // a store that ignores its context
 			return errBroken
 		}, opExtend)
 		time.Sleep(2 * time.Minute)

@@ -48,7 +48,8 @@ func ExampleNew() {
 func ExampleLocker_Do() {
 	locks, ctx := newExample(), context.Background()
 	err := locks.Do(ctx, core.Key("order", "42"), func(ctx context.Context) error {
-		// ctx is canceled if the lock is lost: pass it on to whatever does the work.
+		// ctx is canceled if the lock is lost, so pass it on to the functions that do
+		// the work.
 		fmt.Println("charging order 42")
 		return nil
 	})
@@ -65,7 +66,7 @@ func ExampleLocker_Acquire() {
 		fmt.Println("not now:", err)
 		return
 	}
-	defer lease.Release(ctx) // also when ctx is canceled
+	defer lease.Release(ctx) // safe even if ctx is canceled
 
 	fmt.Println("held:", lease.Context().Err() == nil, "token:", lease.Token() > 0)
 	// Output: held: true token: true
@@ -157,7 +158,7 @@ func ExampleAlso() {
 	// <nil>
 }
 
-// A writer becomes a reader, and no other writer gets in between.
+// A writer becomes a reader, and no other writer can acquire the key in between.
 func ExampleShared_downgrade() {
 	ctx := context.Background()
 	locks, err := core.New(memstore.New())
@@ -194,7 +195,7 @@ func ExampleKeepFor() {
 		fmt.Println("writing the nightly report")
 		return nil
 	}
-	for range 3 { // three replicas whose clocks are not quite the same
+	for range 3 { // three replicas whose clocks differ a little
 		err := locks.Do(ctx, "report:nightly", report, core.KeepFor(time.Minute), core.Wait(0))
 		if err != nil {
 			fmt.Println(err)
@@ -221,7 +222,7 @@ func ExampleFair() {
 func ExampleFenced() {
 	locks, ctx := newExample(), context.Background()
 	var newest uint64
-	write := func(token uint64, what string) { // what the resource has to do
+	write := func(token uint64, what string) { // the check that the resource has to make
 		if token < newest {
 			fmt.Println("refused:", what)
 			return
@@ -230,7 +231,7 @@ func ExampleFenced() {
 		fmt.Println("written:", what)
 	}
 	old, _ := locks.Acquire(ctx, "order:42", core.Fenced())
-	old.Release(ctx) // or it was lost while its holder was paused
+	old.Release(ctx) // or the lease is lost while its holder is paused
 	next, _ := locks.Acquire(ctx, "order:42", core.Fenced())
 	defer next.Release(ctx)
 	write(next.Token(), "by the new holder")
@@ -243,7 +244,7 @@ func ExampleFenced() {
 func ExampleMaxHold() {
 	locks, ctx := newExample(), context.Background()
 	lease, _ := locks.Acquire(ctx, "order:42", core.TTL(100*time.Millisecond), core.MaxHold(200*time.Millisecond))
-	<-lease.Context().Done() // a handler that hangs
+	<-lease.Context().Done() // the handler hangs
 	fmt.Println(context.Cause(lease.Context()))
 	fmt.Println(lease.Release(ctx))
 	// Output:
@@ -269,7 +270,7 @@ func ExampleContextWithOwner() {
 	there, _ := core.New(store) // in another process
 
 	lease, _ := here.Acquire(ctx, "order:42")
-	owner := lease.Owner() // travels with the request, like a secret
+	owner := lease.Owner() // sent with the request, and kept secret
 
 	joined, err := there.Acquire(core.ContextWithOwner(ctx, owner), "order:42")
 	fmt.Println(err, joined.Token() == lease.Token())
@@ -307,21 +308,21 @@ func ExampleGuard() {
 	// Output: receipt for 42 <nil>
 }
 
-// counter counts what happens to locks, for a metric.
+// counter counts the events of locks, for a metric.
 type counter map[core.Kind]int
 
 func (c counter) Observe(_ context.Context, e core.Event) { c[e.Kind]++ }
 
 func ExampleObservers() {
 	metric := counter{}
-	log := slog.New(slog.NewTextHandler(os.Stdout, nil)) // losses and failures; all the rest is at debug level
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil)) // writes losses and failures; other events are at debug level
 	locks := newExample(core.WithObserver(core.Observers(metric, core.SlogObserver(log))))
 	locks.Do(context.Background(), "order:42", func(context.Context) error { return nil })
 	fmt.Println(metric[core.Acquired], metric[core.Released], metric[core.Lost])
 	// Output: 1 1 0
 }
 
-// An observer that reports losses, and leaves everything else to others.
+// This observer handles losses and ignores all other events.
 func ExampleObserver() {
 	lost := make(alarm, 1)
 	locks := newExample(core.WithObserver(lost), core.WithDefaults(core.TTL(100*time.Millisecond), core.NoRenew()))
@@ -336,21 +337,21 @@ func ExampleObserver() {
 	// lost a lock of order
 }
 
-// alarm has the names of the locks that were lost.
+// alarm receives the names of lost locks.
 type alarm chan string
 
-// Observe is called on the path of the lock, so it returns quickly.
+// Observe delays the lock until it returns, so it does not block.
 func (a alarm) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Lost {
 		select {
 		case a <- e.Name:
-		default: // there is an alarm already
+		default: // the channel has an alarm already
 		}
 	}
 }
 
-// A service shuts down in the order in which a request passes it: first the server, so
-// that handlers release their locks, then the Locker, then the client of the store.
+// A service first shuts down the server, so that its handlers release their locks. Then
+// it closes the Locker, and then the client of the store.
 func ExampleLocker_Close_server() {
 	locks := newExample()
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -360,8 +361,8 @@ func ExampleLocker_Close_server() {
 	// On SIGTERM:
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	fmt.Println(server.Shutdown(ctx)) // no new requests, and waits for those under way
-	fmt.Println(locks.Close(ctx))     // releases the remaining leases, in the background too
+	fmt.Println(server.Shutdown(ctx)) // accepts no new requests, and waits for requests in flight
+	fmt.Println(locks.Close(ctx))     // waits for the remaining leases and the releases in the background
 	// client.Close() of the store's Redis comes last.
 	// Output:
 	// <nil>
@@ -374,7 +375,7 @@ func ExampleLocker_Close() {
 
 	shutdown, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer cancel()
-	fmt.Println(locks.Close(shutdown)) // a holder does not let go
+	fmt.Println(locks.Close(shutdown)) // a holder does not release its lease in time
 	fmt.Println(context.Cause(lease.Context()))
 	_, err := locks.Acquire(ctx, "order:42")
 	fmt.Println(err)

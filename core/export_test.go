@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// WithAsleep replaces the clock of the machine's suspension; nil stands for a machine
-// without one.
+// WithAsleep replaces the function that returns the total time for which the machine
+// was suspended. nil means a machine that is never suspended.
 func WithAsleep(asleep func() time.Duration) Option {
 	return func(c *config) {
 		if asleep == nil {
@@ -18,14 +18,15 @@ func WithAsleep(asleep func() time.Duration) Option {
 	}
 }
 
-// SetAsleep does the same as WithAsleep for a Locker without a card, before its first
-// use.
+// SetAsleep has the effect of WithAsleep on an existing Locker. The Locker must not
+// have a card, and must not have been used.
 func (l *Locker) SetAsleep(asleep func() time.Duration) {
 	WithAsleep(asleep)(&l.config)
 	l.storeCalls.clock, l.waiters.now = l.config.clock, l.config.clock
 }
 
-// Left returns the remaining work of the Locker, or "".
+// Left returns a description of the remaining work of the Locker, or "" if there is
+// none.
 func (l *Locker) Left() string {
 	r := &l.roster
 	r.mu.Lock()
@@ -42,7 +43,7 @@ func (l *Locker) Left() string {
 	queues := len(l.waiters.of)
 	l.waiters.mu.Unlock()
 	l.watchdog.mu.Lock()
-	// An open Locker leaves its timer to fire once more.
+	// The timer of an open Locker may fire once more.
 	queued, armed := l.watchdog.queue.Len(), closed && l.watchdog.at > 0
 	l.watchdog.mu.Unlock()
 	l.cleanup.mu.Lock()
@@ -55,5 +56,5 @@ func (l *Locker) Left() string {
 		active, leases, listed, names, queues, queued, armed, cleanups, waiting)
 }
 
-// Trust returns the part of a validity on which a holder relies.
+// Trust returns the part of a validity during which a holder relies on its hold.
 func Trust(valid time.Duration) time.Duration { return trust(valid) }

@@ -9,11 +9,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestExtend is about hazard 15 of PROOF.md.
+// TestExtend covers hazard 15 of PROOF.md.
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	// Extend makes a lease last longer than its TTL, and the watchdog goes on as
-	// before.
+	// Extend makes a lease last longer than its TTL, and the watchdog continues to
+	// extend it.
 	sim(t, "beyond the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -48,10 +48,10 @@ func TestExtend(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	// They do not race.
+	// Extend and the watchdog do not race.
 	t.Run("beside the watchdog", func(t *testing.T) {
 		t.Parallel()
-		l := newLocker(t, memStore()) // in real time, where the two meet
+		l := newLocker(t, memStore()) // in real time, so that the two run concurrently
 		start := time.Now()
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(3*time.Second))
 		for time.Since(start) < 1200*time.Millisecond {
@@ -87,7 +87,7 @@ func TestExtend(t *testing.T) {
 		release(t, lease)
 		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrLost)
 	})
-	// A context that is done because another lease was lost does not make this one
+	// If ctx is done because another lease was lost, Extend does not make this lease
 	// lost.
 	sim(t, "context of another lost lease", func(t *testing.T) {
 		l, store := setup(t)
@@ -100,7 +100,7 @@ func TestExtend(t *testing.T) {
 		wantHeldLease(t, lease)
 		release(t, lease)
 	})
-	// It is not a confirmation.
+	// A missing answer does not confirm an extension.
 	sim(t, "missing answer", func(t *testing.T) {
 		store := newScripted(&mute{memStore()})
 		l := newLocker(t, store)
@@ -111,7 +111,7 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// mute forgets to answer extensions.
+// mute is a store that returns no answers to extensions.
 type mute struct{ core.Store }
 
 func (*mute) Extend(context.Context, []store.Claim) []store.Extension { return nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestAcquire_OrderWithoutWatch is about hazard 39.
+// TestAcquire_OrderWithoutWatch covers hazard 39.
 func TestAcquire_OrderWithoutWatch(t *testing.T) {
 	t.Parallel()
 	const waiting = 12

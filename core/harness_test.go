@@ -20,12 +20,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // most tests are about losses
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // most tests lose leases, which would be logged
 	goleak.VerifyTestMain(m)
 }
 
-// sim runs fn as a subtest in virtual time. When fn returns, no goroutine of the engine
-// may be left that does not return by itself.
+// sim runs fn as a subtest in virtual time. After fn has returned, all goroutines of
+// the engine must return without a further call.
 func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -34,9 +34,9 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// newLocker makes a Locker that is closed at the end of the test, and checks that
-// nothing is left of it then. A suspension of the machine that runs the test is no part
-// of virtual time.
+// newLocker returns a Locker that is closed at the end of the test, which then fails if
+// the Locker has work left. The Locker ignores suspensions of the machine that runs the
+// test, because virtual time does not include them.
 func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(store, append([]core.Option{core.WithAsleep(nil)}, opts...)...)
@@ -58,7 +58,7 @@ func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker
 
 func memStore() core.Store { return memstore.New() }
 
-// setup returns a Locker and its store, which does as the test sets it.
+// setup returns a Locker and its store, in which the test can set faults.
 func setup(t *testing.T, opts ...core.Option) (*core.Locker, *scripted) {
 	t.Helper()
 	store := newScripted(memstore.New())
@@ -91,7 +91,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantNot fails the test if err matches one of these.
+// wantNot fails the test if err matches an error of these.
 func wantNot(t *testing.T, err error, these ...error) {
 	t.Helper()
 	for _, e := range these {
@@ -101,8 +101,8 @@ func wantNot(t *testing.T, err error, these ...error) {
 	}
 }
 
-// stranger returns a fair claim of another owner for the whole key. It is refused while
-// the key has a hold or a waiter.
+// stranger returns a fair claim of another owner for the whole key. The claim is
+// refused while the key has a hold or a fair waiter.
 func stranger(key string) store.Claim {
 	id := rand.Text()
 	return store.Claim{
@@ -138,7 +138,7 @@ func wantHeld(t *testing.T, store core.Store, keys ...string) {
 	}
 }
 
-// freeAfter returns how long it takes from now until key is free.
+// freeAfter waits until key is free, and returns the time of the wait.
 func freeAfter(store core.Store, key string) time.Duration {
 	start := time.Now()
 	for !isFree(store, key) {
@@ -147,7 +147,8 @@ func freeAfter(store core.Store, key string) time.Duration {
 	return time.Since(start)
 }
 
-// wantHeldLease fails the test unless the lease is held; wantLost unless it was lost.
+// wantHeldLease fails the test unless the lease is held. wantLost fails it unless the
+// lease was lost.
 func wantHeldLease(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
@@ -169,7 +170,8 @@ func wantLost(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// lossTime waits until the lease's context is done, and returns the time of that.
+// lossTime waits until the lease's context is done, and returns the time then. It fails
+// the test unless the cause is ErrLost.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()
 	select {
@@ -212,7 +214,7 @@ func (r *recorder) forget() {
 	r.events = nil
 }
 
-// kinds returns the kinds of all events in order, comma separated.
+// kinds returns the kinds of all events in order, separated by commas.
 func (r *recorder) kinds() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +225,7 @@ func (r *recorder) kinds() string {
 	return strings.Join(names, ", ")
 }
 
-// raise sets most to n, if n is more.
+// raise sets most to n if n is greater.
 func raise(most *atomic.Int32, n int32) {
 	for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// keeper is the part that the holds of a Locker share.
+// keeper is the part of a Locker that all its holds share.
 type keeper struct {
 	storeCalls
 	events
@@ -20,52 +20,55 @@ type keeper struct {
 	cleanup  cleanup
 }
 
-// notices is the lease that has a hold, as the hold and the watchdog see it. They reach
-// nothing else above them, see layers_test.go.
+// notices is the lease that has a hold, as the hold and the watchdog see it. The hold
+// and the watchdog use nothing else of the layers above them, see layers_test.go.
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
-	// extends reports whether the hold, which is still trusted, is to be extended.
+	// extends reports whether the watchdog has to extend the hold, which is still
+	// trusted.
 	extends(now clock.Moment) bool
-	// extended notifies the lease of the answer to an extension.
+	// extended notifies the lease of the result of an extension: err is nil, or the
+	// error.
 	extended(err error)
 }
 
 // hold is one grant of a key at the store. It is extended, confirmed, passed on from
-// lease to lease of this process, lost and released. DESIGN.md draws its states;
-// mutexes.go has the order of the mutexes.
+// lease to lease of this process, lost and released. DESIGN.md has a diagram of its
+// states; mutexes.go has the order of the mutexes.
 //
-// The trust in a hold is from, valid and retired. grant begins it, only confirm extends
-// it, and retire ends it for good. All other methods only read it.
+// The fields from, valid and retired determine the trust in a hold. grant sets them,
+// only confirm extends the trust, and retire ends the trust for good. All other methods
+// only read these fields.
 //
-// This file is the life of a hold that is never passed on. passing.go has the rest:
-// what the queues of this process ask of a hold, and its own state for that. Here two
-// things follow from it. For a moment no lease has the hold, and leases that have
-// passed it on wait for the answer to its release.
+// This file has the life of a hold that is never passed on. passing.go has the methods
+// for the queues of this process, and the state that passing on adds. Passing on
+// matters here in two places. While a hold goes from one lease to the next, no lease
+// has it. Leases that have passed a hold on wait for the answer to its release.
 type hold struct {
 	keeper        *keeper
-	key           string // the claim as it was granted
+	key           string // this and the next three lines: the claim as it was granted
 	owner, id     string
 	weight, limit int64
 	ttl           time.Duration
-	token         uint64       // of the grant; each lease has this one plus its tokenOffset
+	token         uint64       // the grant's token; a lease's token adds its tokenOffset
 	arrived       clock.Moment // when the grant was received
 
 	mu      order.Mutex[holdRank]
-	lease   notices       // the lease that has it; nil from pass to giveTo, while it goes to the next one
-	from    clock.Moment  // when the last confirmed call began,
-	valid   time.Duration // and how long the hold lasts from then on
-	reach   time.Duration // how long after arrived the store may have it by Lease.Extend; 0 if that was not called
-	retired bool          // it is lost, or about to be released: it is not extended or trusted any more
-	passing passing       // of passing.go
+	lease   notices       // the lease that has the hold; nil from pass to giveTo, between two leases
+	from    clock.Moment  // the beginning of the last confirmed call
+	valid   time.Duration // the time for which the hold lasts, counted from from
+	reach   time.Duration // the store may have the hold until arrived plus reach; 0 without Lease.Extend
+	retired bool          // lost or about to be released: no longer extended or trusted
+	passing passing       // see passing.go
 
-	alarm alarm // of watchdog.go, under the watchdog's mutex
+	alarm alarm // see watchdog.go; guarded by the watchdog's mutex
 }
 
-// grant makes h the hold that the store granted to c for lease, by a call that began at
-// start. It reports whether h is trusted, since the answer can take longer than the
-// trust lasts. No other goroutine knows h yet. The lease then schedules the watchdog's
-// check of h by due.
+// grant initializes h as the hold that the store granted to c for lease, in a call that
+// began at start. It reports whether h is trusted: the answer can come after the end of
+// the trust. No other goroutine knows h yet. The lease then calls due to schedule the
+// watchdog's check of h.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -78,8 +81,8 @@ func (h *hold) claim() store.Claim {
 	return store.Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
-// remaining returns how long this process may rely on the hold from now on, at least 0.
-// It is 0 if the hold was lost or retired.
+// remaining returns the time for which this process may rely on the hold from now on.
+// It returns 0 after the end of the trust, and for a lost or retired hold.
 func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,24 +97,23 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
-// expired reports whether the hold can have expired at the store since it was last
-// confirmed.
+// expired reports whether the validity of the last confirmation has passed, so that the
+// hold can have expired at the store.
 func (h *hold) expired(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return now.Since(h.from) >= h.valid
 }
 
-// leaseNow returns the lease that has the hold, or nil while the hold goes from one
-// lease to the next.
+// leaseNow returns the lease that has the hold, or nil between two leases.
 func (h *hold) leaseNow() notices {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lease
 }
 
-// lose ends the trust in the hold, which is lost, and notifies the lease that has it. A
-// lease that is about to take the hold finds that it is not trusted any more.
+// lose ends the trust in the lost hold, and notifies the lease that has the hold. A
+// lease that is about to take the hold finds that the hold is no longer trusted.
 func (h *hold) lose() {
 	h.retire()
 	if lease := h.leaseNow(); lease != nil {
@@ -119,8 +121,8 @@ func (h *hold) lose() {
 	}
 }
 
-// extendHolds asks the store once, for at most limit, to extend holds and records the
-// confirmed ones. Each is extended for ttl or, if ttl is 0, for its own TTL.
+// extendHolds asks the store once, for at most limit, to extend holds, and records each
+// confirmed extension. Each hold is extended for ttl or, if ttl is 0, for its own TTL.
 func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
@@ -136,9 +138,9 @@ func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, hold
 	return start, answers
 }
 
-// confirm records that the store extended the hold by a call that began at start. It
-// never shortens the trust. An answer that comes after the end of the trust revives
-// nothing.
+// confirm records that the store extended the hold for valid, in a call that began at
+// start. It never shortens the trust. An answer after the end of the trust does not
+// restore the trust.
 func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -149,7 +151,8 @@ func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	}
 }
 
-// retire ends the extensions of the hold, which is lost or about to be released.
+// retire ends the trust in the hold and its extensions, because the hold is lost or
+// about to be released.
 func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,24 +160,24 @@ func (h *hold) retire() {
 	h.keeper.watchdog.remove(h)
 }
 
-// noteExtend records that the store may have the hold until end, because the caller
-// extends it by Lease.Extend.
+// noteExtend records that the store may have the hold until end, because Lease.Extend
+// asks for that.
 func (h *hold) noteExtend(end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reach = max(h.reach, end.Sub(h.arrived.Time()))
 }
 
-// due schedules the watchdog's next check of the hold after the pause counted from now,
-// or at the end of the trust if that is earlier. It returns false if the hold is
-// retired or not trusted any more. A lease that has the hold and has not released it is
-// then lost.
+// due schedules the watchdog's next check of the hold: after the pause counted from
+// now, or at the end of the trust if that is earlier. It returns false if the hold is
+// retired or no longer trusted. The lease that has the hold is then lost, unless it has
+// been released.
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left := h.trustLeft(now)
 	if left == 0 {
-		go h.lose() // in a goroutine, because the observer is notified
+		go h.lose() // in a goroutine, because lose notifies the observer
 		return false
 	}
 	d := pause(now)
@@ -186,17 +189,17 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 	return true
 }
 
-// toExtend returns the pause until the hold is to be extended after a confirmation: a
-// third of its validity, or a little less, so that holds granted at one moment spread.
-// The caller holds the mutex.
+// toExtend returns the pause from now until the next extension. The extension is due a
+// third of the validity after the last confirmation, or a little earlier, so that the
+// extensions of holds granted together spread. The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
-// toLengthen returns the pause until a hold that may have been granted by message is
-// extended. It is short if less than two thirds of the hold's TTL are left: such a
-// grant lasts for a second or two, and the process can be paused for that long. The
-// caller holds the mutex.
+// toLengthen returns the pause before the first extension of a hold that may have been
+// granted by message. The pause is short if less than two thirds of the hold's TTL are
+// left. Such a grant lasts for a second or two, and the process can be paused for that
+// long. The caller holds the mutex.
 func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	d := h.toExtend(now)
 	if h.valid-now.Since(h.from) < h.ttl/3*2 {
@@ -205,9 +208,9 @@ func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	return d
 }
 
-// toRetry returns the pause after a failed extension. It is short, but longer than the
-// slack: otherwise holds that fail together would be tried again without a pause. The
-// caller holds the mutex.
+// toRetry returns the pause after a failed extension. The pause is short, but longer
+// than the slack. Otherwise holds that fail together would be tried again without a
+// pause. The caller holds the mutex.
 func (h *hold) toRetry(clock.Moment) time.Duration {
 	s := slack(h.valid)
 	return 2*s + rand.N(s+1)
@@ -216,14 +219,14 @@ func (h *hold) toRetry(clock.Moment) time.Duration {
 // toEnd returns a pause that is longer than the trust in any hold.
 func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
-// releaseClaim returns the claim that releases the hold. Its TTL is the time for which
-// a late acquire has to be refused. Its Last is the token of the last lease that had
-// the hold.
+// releaseClaim returns the claim that releases the hold. The claim's TTL is the time
+// for which the store has to refuse a late acquire. The claim's Last is the token of
+// the last lease that had the hold.
 func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 { // a hold that joined has the token of another one
+	if h.owner == h.id && h.token > 0 { // a hold that joined has the token of another hold
 		c.Last = h.token + uint64(h.passing.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
@@ -232,12 +235,12 @@ func (h *hold) releaseClaim() store.Claim {
 	return c
 }
 
-// release releases the hold by c. A hold that was trusted until then, and has expired
-// in the meantime, counts as released. If the store has not answered by until, release
-// returns the reason and leaves the hold to the cleanup. If an acquire of the hold had
-// no answer (unsure), the cleanup releases it again in any case, so that a late acquire
-// is refused. Leases that have passed the hold on, and wait to know whether the store
-// had it, get the same answer.
+// release releases the hold with c. A hold that expires during its release counts as
+// released. If the store has not answered by until, release returns the reason and
+// leaves the hold to the cleanup. If an acquire of the hold had no answer (unsure), the
+// cleanup releases the hold again in any case, so that a late acquire is refused.
+// Leases that have passed the hold on, and wait for the store's answer, get the same
+// answer.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
@@ -253,8 +256,8 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	return err
 }
 
-// abandon releases the hold by c in the background. Leases that have passed it on, and
-// wait, get the answer to the first try.
+// abandon releases the hold with c in the background. Leases that have passed the hold
+// on, and wait for the store's answer, get the answer to the first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
 	end := h.beginRelease()

@@ -17,18 +17,18 @@ import (
 
 const modulePath = "github.com/lockkit/lockkit/"
 
-// room is the set of packages that the files of one package may import beside the
-// standard library. Test files may import anything.
+// room is the set of packages that the files of one package may import in addition to
+// the standard library. Test files may import any package.
 type room struct {
 	kit     []string // packages of this module
 	outside []string // modules, with all their packages
-	exactly []string // packages, without those below
-	tests   bool     // the package serves tests only: it may import "testing"
+	exactly []string // packages, without the packages below them
+	tests   bool     // the package is only for tests, and may import "testing"
 	program bool     // the package is a program, and may print
 }
 
-// rooms has every package of the module except the examples, which may import anything.
-// A new package needs a line here, which shows its place.
+// rooms has the room of every package of the module. The examples have none, and may
+// import any package. A new package needs a line here.
 var rooms = map[string]room{
 	"retry": {outside: []string{"github.com/cenkalti/backoff/v4"}},
 	"core":  {kit: []string{"core/internal/clock", "core/internal/due", "core/internal/fifo", "core/internal/hooks", "core/internal/leaseid", "core/internal/order", "core/internal/outage", "core/store", "retry"}},
@@ -47,8 +47,8 @@ var rooms = map[string]room{
 	"core/leader": {kit: []string{"core", "core/adapter", "core/internal/keyed", "retry"}},
 	"core/named":  {kit: []string{"core", "core/adapter", "core/internal/keyed"}},
 
-	// OpenTelemetry's API: these modules by name, because the SDK and the exporters
-	// begin the same.
+	// The modules of OpenTelemetry's API are listed by name, because the names of the
+	// SDK and the exporters have the same beginning.
 	"core/otellock": {kit: []string{"core", "core/once"}, outside: []string{
 		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
 	}, exactly: []string{"go.opentelemetry.io/otel"}},
@@ -127,8 +127,9 @@ var rooms = map[string]room{
 	"taskmw":                 {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
-// talk has the names that a library must not use: its user decides what is printed and
-// logged, through an Observer. No names stands for all names of the package.
+// talk has the names that a library must not use, by package. The user of the library
+// decides, through an Observer, which events are printed or logged. nil means all names
+// of the package.
 var talk = map[string][]string{
 	"log": nil,
 	"fmt": {"Print", "Printf", "Println"},
@@ -139,8 +140,8 @@ var talk = map[string][]string{
 	},
 }
 
-// importCases are files of one rule each. want is a part of the complaint, or empty
-// where there must be none.
+// importCases has a file for each rule. want is a part of the expected complaint, or
+// empty if no complaint is expected.
 var importCases = []struct{ name, file, source, want string }{
 	{"a package without a room is refused", "core/extra/extra.go", `package extra`, "no room"},
 	{"a file beside go.mod is refused", "lockkit.go", `package lockkit`, "no room"},
@@ -173,7 +174,8 @@ var importCases = []struct{ name, file, source, want string }{
 		`package core; import _ "github.com/redis/go-redis/v9"`, "go-redis",
 	},
 	{
-		// A module is not mistaken for one whose name begins the same.
+		// A module is not mistaken for another module whose name has the same
+		// beginning.
 		"module with the same beginning", "httpmw/lock.go",
 		`package httpmw; import _ "github.com/gin-gonic/gin-other"`, "gin-other",
 	},
@@ -210,7 +212,7 @@ var importCases = []struct{ name, file, source, want string }{
 func TestImports(t *testing.T) {
 	t.Parallel()
 
-	// Every package imports only what its room allows, and does not print or log.
+	// Every package imports only the packages of its room, and does not print or log.
 	t.Run("every package", func(t *testing.T) {
 		t.Parallel()
 		complaints, files, err := inspectTree(os.DirFS(".."))
@@ -239,7 +241,7 @@ func TestImports(t *testing.T) {
 		})
 	}
 
-	// A module inside the module is not part of it.
+	// A nested module is not part of the module.
 	t.Run("module inside", func(t *testing.T) {
 		t.Parallel()
 		complaints, files, err := inspectTree(fstest.MapFS{
@@ -253,8 +255,8 @@ func TestImports(t *testing.T) {
 	})
 }
 
-// inspectTree reads every source file of the module in tree, for all platforms. It
-// returns the broken rules and the number of files.
+// inspectTree checks every source file of the module in tree, for all platforms. It
+// returns a complaint for each broken rule, and the number of files.
 func inspectTree(tree fs.FS) (complaints []string, files int, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -298,7 +300,7 @@ func inspectFile(name string, file *ast.File) []string {
 		return []string{fmt.Sprintf("%s: package %q has no room: add it to rooms in core/imports_test.go with what it may import", name, pkg)}
 	}
 	var complaints []string
-	local := map[string]string{} // name in this file → import path
+	local := map[string]string{} // the import path of each name in this file
 	for _, spec := range file.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		if spec.Name != nil {
@@ -338,7 +340,7 @@ func (r room) String() string {
 	return strings.Join(list, ", ")
 }
 
-// talks returns the name of talk that the node uses, or "".
+// talks returns the name of talk that the node n uses, or "".
 func talks(n ast.Node, local map[string]string) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

@@ -12,10 +12,10 @@ const maxKey = 512 // bytes
 
 // Key joins a static name and its variable parts into a key: "order" and "42" give
 // "order:42". In the parts, ':', '%', braces, control characters and bytes that are not
-// UTF-8 are percent-escaped. So no two lists of parts give the same key, and every
-// string can be a part. A key that Key returns is refused only if it is too long. All
-// adapters build their keys with Key, so code that calls a Locker directly can lock the
-// same keys as a middleware.
+// UTF-8 are percent-escaped. So under one name, no two lists of parts give the same
+// key, and every string can be a part. If name is a valid key, the result is refused
+// only if it is too long. All adapters build their keys with Key, so code that calls a
+// Locker directly can lock the same keys as a middleware.
 func Key(name string, parts ...string) string {
 	n := len(name)
 	for _, p := range parts {
@@ -47,8 +47,8 @@ func writePart(b *strings.Builder, p string) {
 	}
 }
 
-// checkKey refuses a key that is not allowed in every store. Braces choose the slot in
-// a Redis Cluster: they are for a store that does not add its own.
+// checkKey returns an error for a key that some store does not allow. Braces choose the
+// slot in a Redis Cluster. They are allowed only for a store that does not add its own.
 func checkKey(key string, braces bool) error {
 	switch {
 	case key == "":

@@ -52,7 +52,7 @@ func FuzzKey(f *testing.F) {
 		f.Add(s, strings.ReplaceAll(s, "|", ":"))
 	}
 	f.Fuzz(func(t *testing.T, x, y string) {
-		// Each string stands for a list of parts, with bars in between.
+		// Each string is a list of parts, separated by bars.
 		a, b := strings.Split(x, "|"), strings.Split(y, "|")
 		ka, kb := core.Key("order", a...), core.Key("order", b...)
 		if ka == kb && !slices.Equal(a, b) {
@@ -69,7 +69,7 @@ func FuzzKey(f *testing.F) {
 
 func TestBusyError(t *testing.T) {
 	t.Parallel()
-	// The text has the name, never the key.
+	// The text of the error has the name, and never the key.
 	t.Run("matches ErrBusy without the key", func(t *testing.T) {
 		t.Parallel()
 		err := error(&core.BusyError{Key: "order:secret", Name: "order", RetryAfter: 1})
@@ -96,7 +96,7 @@ func TestBusyError(t *testing.T) {
 	})
 	for key, name := range map[string]string{
 		"order:42":                     "order",
-		"nightly-report.v_2":           "lock", // it may be data
+		"nightly-report.v_2":           "lock", // a key without ':' may be data
 		"DE89370400440532013000":       "lock",
 		"nightly-report.v_2:":          "nightly-report.v_2",
 		strings.Repeat("n", 64) + ":1": strings.Repeat("n", 64),
@@ -119,7 +119,7 @@ func TestBusyError(t *testing.T) {
 	}
 }
 
-// braced is a store that takes keys with braces, or does not.
+// braced is a store that accepts keys with braces if takes is set.
 type braced struct {
 	core.Store
 	takes bool
@@ -158,7 +158,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
-	// A key that is all data, and far too long.
+	// A key that consists of data only, and is far too long.
 	_, err := l.Acquire(t.Context(), strings.Repeat("4242", 4000))
 	wantErr(t, err, core.ErrInvalid)
 	if text := err.Error(); len(text) > 200 || strings.Contains(text, "42424242") {

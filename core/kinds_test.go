@@ -17,7 +17,7 @@ import (
 
 func TestShared(t *testing.T) {
 	t.Parallel()
-	// Readers are in together, writers alone, and all are served.
+	// Readers hold the key together, each writer holds it alone, and all are served.
 	sim(t, "readers and writers", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
@@ -53,7 +53,7 @@ func TestShared(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// A writer gets in when the last reader leaves, and a reader has no token.
+	// A writer gets the key when the last reader releases it. A reader has no token.
 	sim(t, "writer after the last reader", func(t *testing.T) {
 		l, store := setup(t)
 		a := acquire(t, t.Context(), l, "order:1", core.Shared())
@@ -70,7 +70,7 @@ func TestShared(t *testing.T) {
 		}
 		release(t, writer)
 	})
-	// It is not starved by readers that keep coming.
+	// Readers that keep coming do not starve a fair writer.
 	sim(t, "fair writer among readers", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -103,7 +103,7 @@ func TestShared(t *testing.T) {
 
 func TestPermits(t *testing.T) {
 	t.Parallel()
-	// No more permits are out than there are, and all of them are used.
+	// The permits in use never exceed the limit, and reach it.
 	sim(t, "permits in use", func(t *testing.T) {
 		const of = 5
 		l, store := setup(t)
@@ -146,7 +146,7 @@ func TestFair(t *testing.T) {
 		" with short leases": {100 * time.Millisecond, func(s core.Store) core.Store { return s }},
 		" without wake-ups":  {3 * time.Second, func(s core.Store) core.Store { return blind{s} }},
 	} {
-		// They are served in order of arrival.
+		// The heads of many processes are served in order of arrival.
 		sim(t, "heads of many processes"+name, func(t *testing.T) {
 			const processes = 20
 			_, store := setup(t)
@@ -183,7 +183,8 @@ func TestFair(t *testing.T) {
 
 func TestKeepFor(t *testing.T) {
 	t.Parallel()
-	// The key stays taken until its time, counted from the grant.
+	// A key with KeepFor stays taken until its time, counted from the grant, has
+	// passed.
 	sim(t, "released early", func(t *testing.T) {
 		for _, delay := range []time.Duration{0, time.Second} {
 			l, store := setup(t)
@@ -206,7 +207,7 @@ func TestKeepFor(t *testing.T) {
 			release(t, next)
 		}
 	})
-	// The key is free at once.
+	// A lease that is released after the time of KeepFor leaves the key free at once.
 	sim(t, "released late", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "job", core.KeepFor(time.Minute), core.Also("other"))
@@ -214,7 +215,7 @@ func TestKeepFor(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "job", "other")
 	})
-	// It keeps nothing.
+	// An acquire that fails keeps no key.
 	sim(t, "failed acquire", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), l, "b")
@@ -223,8 +224,8 @@ func TestKeepFor(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	// All keys of a lease are kept, and only once although the reply to the release is
-	// lost.
+	// All keys of a lease are kept. A lost reply to the release does not make the time
+	// longer.
 	sim(t, "all keys, reply lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b"), core.KeepFor(time.Minute))
@@ -246,7 +247,7 @@ func TestKeepFor(t *testing.T) {
 		for i := range 10 {
 			l := newLocker(t, store.inner)
 			wg.Go(func() {
-				time.Sleep(time.Duration(i) * time.Second) // their clocks differ
+				time.Sleep(time.Duration(i) * time.Second) // the replicas' clocks differ
 				err := l.Do(t.Context(), "job", func(context.Context) error {
 					ran.Add(1)
 					return nil
@@ -278,8 +279,7 @@ func (s unfenced) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 
 func TestFenced(t *testing.T) {
 	t.Parallel()
-	// Where the store cannot fence, Fenced is refused, and nothing is held or cleaned
-	// up.
+	// If the store cannot fence, Fenced is refused, and nothing is held or cleaned up.
 	sim(t, "refused without tokens", func(t *testing.T) {
 		store := newScripted(unfenced{memStore()})
 		l := newLocker(t, store)
@@ -295,7 +295,7 @@ func TestFenced(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Tokens grow with each grant, over release, expiry and loss.
+	// Tokens grow with each grant, even after a release, an expiry or a loss.
 	sim(t, "growing tokens", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner)}

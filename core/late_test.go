@@ -9,12 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestLateAnswer is about runs that go on after their lease was released or lost
+// TestLateAnswer checks runs that continue after their lease was released or lost
 // (hazard 58).
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	away := func(context.Context, int, func() error) error { return errBroken }
-	// evicted begins a run, and closes its Locker while it goes on.
+	// evicted begins a run, and closes its Locker during the run.
 	evicted := func(t *testing.T) (*core.Lease, *scripted, *recorder) {
 		t.Helper()
 		seen := &recorder{}
@@ -24,7 +24,7 @@ func TestLateAnswer(t *testing.T) {
 		wantErr(t, context.Cause(lease.Context()), core.ErrClosed)
 		return lease, store, seen
 	}
-	// A run that goes on after its Locker was closed saves its answer.
+	// A run that continues after its Locker was closed saves its answer.
 	sim(t, "answer after Close", func(t *testing.T) {
 		lease, store, seen := evicted(t)
 		before := seen.kinds()
@@ -36,8 +36,8 @@ func TestLateAnswer(t *testing.T) {
 			t.Errorf("the events are %q, were %q before Finish", now, before)
 		}
 	})
-	// The first Finish saves the answer of a run that was released, and the second
-	// returns the result of the first.
+	// After a release, the first Finish saves the answer, and the second returns the
+	// result of the first.
 	sim(t, "two answers after a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1)
@@ -53,7 +53,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// A run that was closed saves nothing once another has begun.
+	// A run whose Locker was closed saves nothing after another run has begun.
 	sim(t, "another run after Close", func(t *testing.T) {
 		lease, store, _ := evicted(t)
 		l := newLocker(t, store.inner)
@@ -65,7 +65,8 @@ func TestLateAnswer(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	// The observer is notified of it, and nothing is left in the background.
+	// The observer is notified of an answer that was not saved after Close, and no work
+	// is left in the background.
 	sim(t, "unsaved answer after Close", func(t *testing.T) {
 		for _, f := range []fault{away, hang, loseReply} {
 			lease, store, seen := evicted(t)
@@ -83,7 +84,7 @@ func TestLateAnswer(t *testing.T) {
 			}
 		}
 	})
-	// A run that was closed and has not begun its work can be withdrawn.
+	// A run whose Locker was closed, and whose work has not begun, can be withdrawn.
 	sim(t, "withdrawn after Close", func(t *testing.T) {
 		lease, store, _ := evicted(t)
 		if err := lease.Withdraw(t.Context()); err != nil {
@@ -92,7 +93,7 @@ func TestLateAnswer(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("late", 1)), core.ErrLost)
 		begin(t, newLocker(t, store.inner), "pay:1", 1).Release(t.Context())
 	})
-	// A run that was finished or withdrawn is not settled again.
+	// A finished or withdrawn run is not settled again.
 	sim(t, "settled twice", func(t *testing.T) {
 		l, store := setup(t)
 		done := begin(t, l, "pay:1", 1)
@@ -112,7 +113,7 @@ func TestLateAnswer(t *testing.T) {
 		wantAnswer(t, l, "pay:1", "receipt")
 		begin(t, l, "pay:2", 1).Release(t.Context())
 	})
-	// The answer is saved afterwards.
+	// The answer is saved after an outage that was longer than the TTL.
 	sim(t, "outage longer than the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))
@@ -125,7 +126,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		wantAnswer(t, newLocker(t, store.inner), "pay:1", "receipt")
 	})
-	// The observer is notified of it once another run has begun.
+	// If another run has begun after the loss, the observer is notified that the answer
+	// is not saved.
 	sim(t, "unsaved answer after a loss", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -141,7 +143,8 @@ func TestLateAnswer(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// An answer is saved in the background for ten minutes, however short the TTL.
+	// The save of an answer is retried in the background for ten minutes, even if the
+	// TTL is shorter.
 	sim(t, "saved for ten minutes", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Second))

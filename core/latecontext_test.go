@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestLateContext shows that the context of a lease that was released or lost has the
-// cause, however late it is first read.
+// TestLateContext checks that the context of a released or lost lease has the right
+// cause, even if the context is first read much later.
 func TestLateContext(t *testing.T) {
 	t.Parallel()
 	errGone := errors.New("the caller has gone")
@@ -23,7 +23,8 @@ func TestLateContext(t *testing.T) {
 		time.Sleep(time.Minute)
 	}
 	for name, c := range map[string]struct {
-		// end ends the lease, and may cancel the context of its acquire.
+		// end makes the lease lost or releases it, and may cancel the context of its
+		// acquire.
 		end        func(t *testing.T, l *core.Locker, store *scripted, lease *core.Lease, cancel context.CancelCauseFunc)
 		err, cause error
 	}{
@@ -90,7 +91,7 @@ func TestLateContext(t *testing.T) {
 			})
 		}
 	}
-	// The context is done with the loss.
+	// A context that was read before the loss is done with the loss.
 	sim(t, "read before the loss", func(t *testing.T) {
 		l, store := setup(t)
 		defer store.setAll(nil)
@@ -104,8 +105,8 @@ func TestLateContext(t *testing.T) {
 	})
 }
 
-// TestContextIsUsedAgain is about contexts that their owner uses again, as a request of
-// gin is.
+// TestContextIsUsedAgain checks leases under contexts that their owner reuses, like the
+// request contexts of gin.
 func TestContextIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, store *scripted, lease *core.Lease){
@@ -136,7 +137,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 			_ = lease.Release(t.Context())
 		})
 	}
-	// A lease is not done when the next request is.
+	// The end of the next request does not end the lease's context.
 	sim(t, "next request", func(t *testing.T) {
 		l, _ := setup(t)
 		request := &pooled{}
@@ -154,7 +155,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 	})
 }
 
-// pooled is a context that its owner uses again.
+// pooled is a context that its owner reuses.
 type pooled struct {
 	of atomic.Pointer[context.Context]
 }
@@ -166,7 +167,8 @@ func (p *pooled) Err() error                  { return (*p.of.Load()).Err() }
 func (p *pooled) Value(key any) any           { return (*p.of.Load()).Value(key) }
 func (p *pooled) Deadline() (time.Time, bool) { return (*p.of.Load()).Deadline() }
 
-// TestDeadlineIsNotLate shows that a delay does not make Deadline later.
+// TestDeadlineIsNotLate checks that a pause inside Deadline does not make the result
+// later.
 func TestDeadlineIsNotLate(t *testing.T) {
 	t.Parallel()
 	sim(t, "pause while it is computed", func(t *testing.T) {
@@ -189,11 +191,12 @@ func TestDeadlineIsNotLate(t *testing.T) {
 	})
 }
 
-// TestLease_LossBesideAnother is about holds that have no timer before they are due for
-// the first time, and are not in the queue any more then.
+// TestLease_LossBesideAnother checks that the loss of one hold does not delay the loss
+// of another, in particular of holds that are due for the first time.
 func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
-	// An observer that blocks on one loss does not keep it from others.
+	// An observer that blocks during one loss does not delay the losses of other
+	// leases.
 	sim(t, "observer that blocks", func(t *testing.T) {
 		until := make(chan struct{})
 		store := newScripted(brief{memStore()})
@@ -202,7 +205,7 @@ func TestLease_LossBesideAnother(t *testing.T) {
 		last := acquire(t, t.Context(), l, "order:1", core.TTL(100*time.Millisecond))
 		time.Sleep(25 * time.Millisecond)
 		leases := []*core.Lease{last}
-		for i := range 10 { // one expires just before the other is due
+		for i := range 10 { // one of them expires just before the last lease is due
 			leases = append(leases, acquire(t, t.Context(), l, fmt.Sprintf("brief:%d", i)))
 			time.Sleep(time.Millisecond)
 		}
@@ -220,7 +223,7 @@ func TestLease_LossBesideAnother(t *testing.T) {
 	})
 }
 
-// brief is a store whose grants of some keys last for hardly longer than the margin.
+// brief is a store whose grants of some keys last only a little longer than the margin.
 type brief struct{ core.Store }
 
 func (s brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -231,7 +234,7 @@ func (s brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// stuck is an observer that blocks when it is notified of a lost brief lease.
+// stuck is an observer that blocks when it is notified of a lost lease named brief.
 type stuck struct{ until chan struct{} }
 
 func (s stuck) Observe(_ context.Context, e core.Event) {

@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// engine is the part that the leases of a Locker share.
+// engine is the part of a Locker that all its leases share.
 type engine struct {
 	keeper
 	waiters waiters
 	roster  roster
-	process string // the first letters of the IDs of its leases
+	process string // the first letters of the lease IDs of the Locker
 }
 
 // terms are the options of an acquire that its lease needs afterwards.
@@ -35,40 +35,40 @@ type terms struct {
 
 // Lease is a lock that is held until it is released or lost. Its methods are safe for
 // concurrent use.
-type Lease struct { // TestMemory logs its size: it fills a size class of the allocator
+type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	engine *engine
 	key    string
 	name   string
 	opts   terms
 	outer  *Lease       // the innermost lease in the context of the acquire
-	since  clock.Moment // of the first grant
-	run    *run         // of a lease of Begin
+	since  clock.Moment // the time of the first grant
+	run    *run         // set for a lease of Begin
 
-	listing listing // of roster.go, under the roster's mutex
+	listing listing // see roster.go; guarded by the roster's mutex
 
 	// Written by the acquire, before the lease is handed to its caller.
 	unsure map[string]bool // keys with an attempt of unknown outcome
 
-	released sync.WaitGroup // done when Release has its answer
-	err      error          // the answer of Release, read after released
+	released sync.WaitGroup // done when Release has its result
+	err      error          // the result of Release, read after released is done
 
 	ctx        leaseContext
-	endContext context.CancelCauseFunc // cancels ctx; nil stands for context.Canceled, and the first cause counts
+	endContext context.CancelCauseFunc // cancels ctx; nil means context.Canceled, and the first cause counts
 
 	mu          order.Mutex[leaseRank]
 	state       state
 	begun       bool // start has succeeded and the run was not withdrawn: the work may have begun
 	overrun     bool
 	releasing   bool
-	notifying   uint8 // notifications of its events in flight; until it is announced, the acquire is one
-	contended   bool  // see Event; this and reentered do not change after the acquire
+	notifying   uint8 // notifications of events in flight; the acquire counts as one until announce
+	contended   bool  // see Event; contended and reentered do not change after the acquire
 	reentered   bool
-	tokenOffset uint8  // the lease's token is the grant's plus this
-	unsaidEnd   func() // notifies the observer of the lease's end, when the notifications in flight are done
+	tokenOffset uint8  // the lease's token is the grant's token plus tokenOffset
+	unsaidEnd   func() // notifies the observer of the lease's end after the notifications in flight
 	holds       []*hold
 
-	// The hold of a lease with one key, and the slice for holds, without allocations of
-	// their own.
+	// Part of the Lease, so that a lease with one key needs no further allocation: its
+	// hold, and the array of the slice holds.
 	first hold
 	one   [1]*hold
 }
@@ -90,10 +90,11 @@ func newLease(e *engine, ctx context.Context, key, name string, t terms) *Lease 
 	return lease
 }
 
-// Key returns the key of the acquire, without those of Also.
+// Key returns the key of the acquire, without the keys of Also.
 func (l *Lease) Key() string { return l.key }
 
-// tokenAt returns the lease's token of its hold h, or 0 if h is nil.
+// tokenAt returns the lease's token for its hold h. It returns 0 if h is nil or has no
+// token.
 func (l *Lease) tokenAt(h *hold) uint64 {
 	if h == nil || h.token == 0 {
 		return 0
@@ -101,21 +102,21 @@ func (l *Lease) tokenAt(h *hold) uint64 {
 	return h.token + uint64(l.tokenOffset)
 }
 
-// Token returns the fencing token of Key. It is greater than that of every earlier
-// holder, and the same for leases that re-entered. Send it with every write, to a
-// resource that refuses older ones. It is 0 for shared leases and permits, and where
-// the store cannot fence.
+// Token returns the fencing token of Key. The token is greater than the token of every
+// earlier holder. A lease that re-entered has the token of its outer lease. Send the
+// token with every write to a resource that refuses older tokens. The token is 0 for
+// shared leases and permits, and if the store cannot fence.
 func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 
-// TokenOf returns the fencing token of one of the lease's keys, and 0 for any other
-// key.
+// TokenOf returns the fencing token of key. It returns 0 if key is not a key of the
+// lease.
 func (l *Lease) TokenOf(key string) uint64 { return l.tokenAt(l.hold(key)) }
 
-// Deadline returns the time until which this process may rely on the lease if the store
-// is not heard from again. It moves with each extension. It is in the past when the
-// lease is released or lost.
+// Deadline returns the time until which this process may rely on the lease without
+// another answer of the store. Each extension moves the deadline. The deadline of a
+// released or lost lease is in the past.
 func (l *Lease) Deadline() time.Time {
-	wall := time.Now() // read first: the time that passes from here on makes the deadline earlier
+	wall := time.Now() // read first: a pause after this line makes the deadline earlier
 	now := l.engine.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,11 +131,11 @@ func (l *Lease) Deadline() time.Time {
 }
 
 // Extend makes the lease last for ttl from now, from 100ms to 24 days. It does not
-// shorten a lease that already lasts longer. The watchdog goes on as before.
+// shorten a lease that already lasts longer. The watchdog continues as before.
 //
 // It fails with ErrLost if this process no longer holds the lease, and with ErrInvalid
 // if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the store did
-// not confirm; the lease is then as good as before.
+// not confirm the extension. The lease is then trusted as long as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
 		return fmt.Errorf("extend %s: TTL is %v, %v to 24 days is allowed: %w", l.name, ttl, minTTL, ErrInvalid)
@@ -163,11 +164,11 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store has the hold until then
+	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the hold until end
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
-		return ErrLost // the hold may be another lease's by now
+		return ErrLost // the hold may already belong to another lease
 	}
 	for _, h := range l.holds {
 		h.noteExtend(end)
@@ -189,8 +190,9 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	return err
 }
 
-// notify notifies the observer of e, an event of the lease while it was held. It does
-// nothing when the lease is lost or is being released: its end is its last event.
+// notify notifies the observer of e, an event of a lease that is held. It does nothing
+// if the lease is lost or is being released, because the end of the lease must be its
+// last event.
 func (l *Lease) notify(e Event) {
 	if !l.engine.listens(e.Kind) {
 		return
@@ -207,8 +209,8 @@ func (l *Lease) notify(e Event) {
 	}
 }
 
-// notified counts a notification out. It notifies the observer of the lease's end if
-// that has waited for this notification.
+// notified counts a notification out. If no other notification is in flight, it
+// notifies the observer of a lease's end that was postponed.
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--
@@ -229,9 +231,9 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// grant adds to the lease the hold that the store granted to c by a call that began at
-// start, and has the watchdog extend it. Only the acquire of the lease calls it. An
-// earlier hold of the lease may be lost by now: start reports that.
+// grant adds to the lease the hold that the store granted to c, in a call that began at
+// start, and schedules the hold's extension. Only the acquire of the lease calls grant.
+// An earlier hold of the lease may be lost already; Lease.start then fails.
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
 	if len(l.holds) > 0 {
@@ -257,8 +259,8 @@ func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	return nil
 }
 
-// take takes h, a hold that was passed on to the acquire of the lease. It returns false
-// if the hold is lost or no longer trusted.
+// take makes h, which was passed on to the acquire of the lease, the hold of the lease.
+// It returns false if h is lost or no longer trusted.
 func (l *Lease) take(h *hold) bool {
 	now := l.engine.now()
 	l.mu.Lock()
@@ -277,7 +279,8 @@ func (l *Lease) noteContended() { l.contended = true }
 // noteRun records the store's record of the lease's run.
 func (l *Lease) noteRun(found store.Record) { l.run = &run{found: found} }
 
-// markUnsure records that an attempt on key may have been granted, or may yet be.
+// markUnsure records that an attempt on key may have been granted, or may still be
+// granted.
 func (l *Lease) markUnsure(key string) {
 	if l.unsure == nil {
 		l.unsure = make(map[string]bool)
@@ -285,8 +288,8 @@ func (l *Lease) markUnsure(key string) {
 	l.unsure[key] = true
 }
 
-// start marks the lease as held by the caller. It fails if a key that was taken before
-// the last one is lost by now, or if the Locker is closed.
+// start marks the lease as held by the caller. It fails if one of several keys is
+// already lost, or if the Locker is closed.
 func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
 		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
@@ -299,8 +302,8 @@ func (l *Lease) start(now clock.Moment) error {
 	return nil
 }
 
-// trusted reports whether this process may still rely on the lease. It reads the clock,
-// and ends the lease as lost if it may not.
+// trusted reports whether this process may still rely on the lease. It reads the clock.
+// After the end of the trust it makes the lease lost.
 func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
@@ -317,8 +320,9 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 	return trusted
 }
 
-// lose ends the lease as lost, whatever the store may answer later. Its holds are not
-// extended any more. A lease whose run may be committed is not lost; Finish finds out.
+// lose ends the lease as lost, whatever the store may answer later. The lease's holds
+// are no longer extended. A lease whose run may be committed is not marked as lost;
+// Finish asks the store.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
@@ -333,8 +337,8 @@ func (l *Lease) lose() {
 		}
 	}
 	l.mu.Unlock()
-	// Another goroutine may have changed the state and not canceled the context yet.
-	// The caller is about to rely on the context.
+	// Another goroutine may have changed the state and not yet canceled the context.
+	// The caller of lose relies on the context next.
 	if before == gone {
 		l.endContext(nil)
 	} else {
@@ -349,7 +353,7 @@ func (l *Lease) lose() {
 	l.tellEnd(context.WithoutCancel(l.ctx.Context), Lost, l.engine.now().Since(l.since), ErrLost)
 }
 
-// stop ends a lease that is held, and returns the state before.
+// stop marks a held lease as released, and returns the state before.
 func (l *Lease) stop() (before state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -360,8 +364,8 @@ func (l *Lease) stop() (before state) {
 	return before
 }
 
-// announce notifies the observer that the lease was acquired, and of its end if the
-// lease is lost or released already.
+// announce notifies the observer that the lease was acquired. If the lease is already
+// lost or released, announce then notifies the observer of that end.
 func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	if l.engine.listens(Acquired) {
 		e := l.outcome(Acquired)
@@ -371,8 +375,8 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	l.notified()
 }
 
-// tellEnd lists the lease as lost if it is, and notifies the observer of its end. If
-// notifications are in flight, it leaves both to the last of them.
+// tellEnd notifies the observer of the lease's end, of kind k. It first lists a lost
+// lease as lost. If notifications are in flight, the last of them does both.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	last := l.notifying == 0
@@ -393,12 +397,13 @@ func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err err
 	}
 }
 
-// tooOld reports whether the lease was held for longer than its MaxHold.
+// tooOld reports whether the lease has been held for its MaxHold.
 func (l *Lease) tooOld(now clock.Moment) bool {
 	return l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
 }
 
-// overruns reports whether the lease must not be extended any more.
+// overruns reports whether the lease must no longer be extended. The first time that
+// MaxHold is the reason, it notifies the observer.
 func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
@@ -418,17 +423,17 @@ func (l *Lease) overruns(now clock.Moment) bool {
 	return true
 }
 
-// extends reports whether h, a hold of the lease, is to be extended.
+// extends reports whether the watchdog has to extend the lease's holds.
 func (l *Lease) extends(now clock.Moment) bool {
 	if !l.trustedAt(now) {
-		// The lease is not held any more. A release in flight may pass the hold on to
-		// the next lease, so the hold must not expire until that is decided.
+		// The lease is no longer held. A release in flight may pass the hold on to the
+		// next lease, so the hold must not expire before the release decides.
 		return l.isReleased()
 	}
 	return !l.overruns(now)
 }
 
-// extended notifies the observer of the answer to an extension.
+// extended notifies the observer of the result of an extension.
 func (l *Lease) extended(err error) {
 	e := l.event(Extended)
 	if err != nil {
@@ -448,7 +453,8 @@ func (l *Lease) event(k Kind) Event {
 	return Event{Kind: k, Name: l.name, Mode: l.opts.mode, of: l}
 }
 
-// outcome returns an event of the lease's acquire, or of one that comes after it.
+// outcome returns an event of the lease's acquire or of the lease's end, with Contended
+// and Reentered.
 func (l *Lease) outcome(k Kind) Event {
 	e := l.event(k)
 	e.Contended, e.Reentered = l.contended, l.reentered
@@ -457,15 +463,15 @@ func (l *Lease) outcome(k Kind) Event {
 
 func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
-// ID returns the name of the lease's hold for logs and operators. It reveals neither
-// the key, the owner nor the token. A hold that is passed on keeps its ID, so leases
-// that have it one after the other have the same ID. All holds of a lease over several
-// keys have the same ID.
+// ID returns the name of the lease's hold for logs and operators. The ID does not
+// reveal the key, the owner or the token. A hold that is passed on keeps its ID, so the
+// leases that have the hold one after the other have the same ID. All holds of a lease
+// over several keys have the same ID.
 //
-// It is store.HoldID of the lease ID at the store. Lease IDs have one form: 8 letters
-// of the process, which each New makes anew, and 26 random ones. The 8 letters are no
-// secret, and store.ProcessOf returns them. The whole lease ID is a secret, because it
-// usually equals the Owner.
+// The ID is store.HoldID of the lease ID that the store has. A lease ID consists of 8
+// letters of the process, which each New chooses at random, and 26 random letters. The
+// 8 letters are not a secret, and store.ProcessOf returns them. The whole lease ID is a
+// secret, because it usually is the owner at the store.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStatedLimits keeps the limits in doc.go, those in PROOF.md and the tests that
-// expect them together.
+// TestStatedLimits checks that doc.go and PROOF.md state the same limits, and that the
+// tests that PROOF.md names for them exist.
 func TestStatedLimits(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -22,7 +22,7 @@ func TestStatedLimits(t *testing.T) {
 	if !ok || len(rows) < 8 {
 		t.Fatalf("PROOF.md has %d limits, want 8 at least", len(rows))
 	}
-	tests, _ := readTests(t)
+	tests, _ := readTests()
 	expected := make(map[string]bool)
 	for _, row := range rows {
 		expected[row[1]] = true
@@ -60,18 +60,19 @@ func TestStatedLimits(t *testing.T) {
 	}
 }
 
-// TestGuarantees keeps GUARANTEES.md to tests that exist: each row of it names some.
+// TestGuarantees checks that each row of GUARANTEES.md names tests, and that these
+// exist.
 func TestGuarantees(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("GUARANTEES.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, _ := readTests(t)
+	tests, _ := readTests()
 	rows, head := 0, true
 	for line := range strings.SplitSeq(string(page), "\n") {
 		if !strings.HasPrefix(line, "| ") {
-			head = !strings.HasPrefix(line, "|-") // the next rows are no head
+			head = !strings.HasPrefix(line, "|-") // the next rows are not the head of a table
 			continue
 		}
 		if head {

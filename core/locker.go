@@ -12,24 +12,24 @@ import (
 
 // Locker turns claims at a store into leases. One Locker serves a whole process and is
 // safe for concurrent use. Callers of the same key queue inside the Locker, and only
-// the first in line talks to the store. Readers and permits behind it are an exception:
-// they ask too while the store grants them.
+// the first in line asks the store. Readers and permits are an exception: callers
+// behind the first ask too, as long as the store grants their claims.
 type Locker struct {
 	engine
 	config config
 	writer *cardWriter // nil without WithCard
 }
 
-// New makes a Locker on store. It starts nothing that must be stopped, unless WithCard
-// is given: a Locker without leases has no goroutines.
+// New returns a Locker for store s. A Locker without leases has no goroutines, so it
+// need not be closed, except with WithCard.
 //
-// Without WithObserver the Locker logs the loss of a lease to slog.Default, at level
-// error, and nothing else. Such work went on without its lock, and that must not go
-// unnoticed.
+// Without WithObserver the Locker logs each loss of a lease to slog.Default, at level
+// error, and no other event. Losses are logged because work may have continued without
+// its lock.
 //
-// New fails with ErrInvalid if store or an option is nil or a default is not allowed,
-// with ErrUnsupported if the store does not serve the defaults, and as WithCard
-// describes.
+// New fails with ErrInvalid if s or an option is nil, or if an option or a default is
+// not allowed. It fails with ErrUnsupported if the store does not serve the defaults.
+// WithCard adds further errors.
 func New(s Store, opts ...Option) (*Locker, error) {
 	if isNil(s) {
 		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
@@ -61,10 +61,11 @@ func New(s Store, opts ...Option) (*Locker, error) {
 
 // Do runs fn under a lease of key, with the lease's context, and releases the lease
 // when fn returns or panics. It returns the error of fn. If the lease was lost while fn
-// ran, the error also matches ErrLost, even if fn returned nil. A release that the
-// store did not confirm does not change the result of fn: the Released event has the
-// error of the release, which is retried in the background. If Do fails to acquire the
-// lease, it returns the error of Acquire, and fn did not run.
+// ran, the error also matches ErrLost; it does so even if fn returned nil. A release
+// that the store did not confirm does not change the result. The Released event then
+// has the error, and the release is retried in the background. If Do fails to acquire
+// the lease, it returns the error of Acquire and does not run fn. Do fails with
+// ErrInvalid if fn is nil.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
 		return fmt.Errorf("do: fn is nil: %w", ErrInvalid)
@@ -74,8 +75,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		return err
 	}
 	defer func() {
-		// Whatever else a release can fail with, the work was done under the lock. The
-		// observer is notified and the clean-up goes on.
+		// After any error except ErrLost, the work was done under the lock. The
+		// observer gets the error, and the release is retried in the background.
 		switch released := lease.Release(ctx); {
 		case !errors.Is(released, ErrLost), errors.Is(err, ErrLost):
 		case err == nil:
@@ -87,10 +88,11 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return fn(lease.Context())
 }
 
-// Guard decorates fn: calls with the same key run one at a time, everywhere. The
-// decorated function fails with key's error or with an error of Acquire, and fn did not
-// run then. Otherwise it returns the result of fn, with ErrLost added as Do does. Guard
-// panics if an option is not allowed, or if the store of l does not serve it.
+// Guard wraps fn so that calls with the same key run one at a time, across all
+// processes. If key or the acquire fails, the returned function returns that error and
+// does not run fn. Otherwise it returns the result of fn. If the lease was lost, the
+// error also matches ErrLost, as with Do. Guard panics if an option is not allowed, or
+// if the store of l does not serve it.
 func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
@@ -111,15 +113,15 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	}
 }
 
-// Close shuts down as http.Server.Shutdown does. From now on every acquire fails with
-// ErrClosed, including those that wait. Close waits until all leases are released, and
-// then until the releases in the background are done.
+// Close shuts down as http.Server.Shutdown does. From then on every acquire fails with
+// ErrClosed, including the acquires that are waiting. Close waits until all leases are
+// released, and then until the releases in the background are done.
 //
-// When ctx is done first, Close cancels the contexts of the remaining leases with cause
-// ErrClosed and releases the leases at the store. It then returns ctx's cause, at most
-// about 8 seconds later. A later call does the same for the remaining leases. A run of
-// Begin that was released in this way can still save its answer with Finish. Close
-// fails with ErrInvalid, and closes nothing, if ctx is nil.
+// If ctx is done first, Close cancels the contexts of the remaining leases with cause
+// ErrClosed and releases the leases at the store. It then returns an error that matches
+// ctx's cause, at most about 8 seconds after ctx was done. A later call does the same
+// for the leases that remain. A run of Begin that Close has released can still save its
+// answer with Finish. If ctx is nil, Close fails with ErrInvalid and closes nothing.
 //
 // Call Close after the servers whose handlers hold leases have shut down, and before
 // the client of the store is closed.
@@ -132,7 +134,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		l.releaseAll()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		done(last, idle) // acquires that were in flight
+		done(last, idle) // wait for acquires that were in flight
 		l.settle(last)
 		return fmt.Errorf("close: %w", context.Cause(ctx))
 	}
@@ -142,15 +144,15 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// settle waits for the background work that has no lease, and then ends the card. It
-// reports whether that was done before ctx was done.
+// settle ends the watchdog's calls, waits for the cleanup, and then stops the card
+// writer. It reports whether all three were done before ctx was done.
 func (l *Locker) settle(ctx context.Context) bool {
 	settled := l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
 	return l.writer.stop(ctx) && settled
 }
 
-// releaseAll releases all leases side by side, after canceling their contexts. Each
-// release is bounded, so the whole is.
+// releaseAll cancels the contexts of all leases and releases the leases side by side.
+// Each release has a time limit, so releaseAll has one too.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
 	for _, lease := range l.roster.heldLeases() {

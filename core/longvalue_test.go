@@ -13,7 +13,8 @@ import (
 func TestFinishLong(t *testing.T) {
 	t.Parallel()
 	const long = 3 << 20
-	// refusing returns a fault that a value longer than limit meets.
+	// refusing returns a fault that applies f to releases with a value longer than
+	// limit.
 	refusing := func(limit int, store *scripted, f fault) fault {
 		return func(ctx context.Context, n int, do func() error) error {
 			calls := store.sent(opRelease)
@@ -35,7 +36,7 @@ func TestFinishLong(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		f      fault
-		values int // at most
+		values int // the maximum number of times that the value is sent
 	}{
 		{"connection closed", loseRequest, 1},
 		{"no answer", hang, 1},
@@ -62,7 +63,7 @@ func TestFinishLong(t *testing.T) {
 		store.set(first(1, loseReply), opRelease)
 		value := strings.Repeat("x", long)
 		wantErr(t, lease.FinishLong(t.Context(), finished(value, 1), finished("too long", 1)), core.ErrUnavailable)
-		wantAnswer(t, l, "pay:1", value) // was stored, and stays
+		wantAnswer(t, l, "pay:1", value) // the value was stored, and stays
 	})
 	sim(t, "stored", func(t *testing.T) {
 		l, _ := setup(t)

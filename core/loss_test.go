@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cutOff holds a lease for a while and then cuts the store off as f does. It returns
-// when the last confirmed attempt was sent, and when the lease was lost.
+// cutOff holds a lease for a while and then cuts the store off with f. It returns the
+// time at which the last confirmed attempt was sent, and the time of the loss.
 func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	t.Helper()
 	l, store := setup(t)
@@ -30,22 +30,22 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	wantHeldLease(t, lease)
 	store.setAll(f)
 	defer store.setAll(nil)
-	if rand.N(2) == 0 { // half check, half wait
+	if rand.N(2) == 0 { // half of the rounds check the context, the others wait
 		for lease.Context().Err() == nil {
 			time.Sleep(ttl / 100)
 		}
 	}
 	lost = lossTime(t, lease)
 	wantLost(t, lease)
-	wantHeld(t, store.inner, "order:1") // at the very moment of the loss
+	wantHeld(t, store.inner, "order:1") // still held at the store at the moment of the loss
 	time.Sleep(ttl / 50)
-	wantHeld(t, store.inner, "order:1") // and there was a margin
+	wantHeld(t, store.inner, "order:1") // and during the margin after it
 	store.setAll(nil)
 	wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	return *confirmed.Load(), lost
 }
 
-// TestCutOff is about hazards 10 and 46 of PROOF.md.
+// TestCutOff covers hazards 10 and 46 of PROOF.md.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
@@ -68,7 +68,7 @@ func TestCutOff(t *testing.T) {
 			}
 		})
 	}
-	// It is not asked in a hot loop.
+	// A failing store is asked several times before the loss, but not in a hot loop.
 	sim(t, "failing store is asked again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, time.Hour} {
 			l, store := setup(t)
@@ -97,7 +97,7 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// They do not lose the lease.
+	// Transient errors do not lose the lease.
 	sim(t, "errors that pass", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)
@@ -123,14 +123,14 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestLossIsFinal is about hazard 16 of PROOF.md.
+// TestLossIsFinal covers hazard 16 of PROOF.md.
 func TestLossIsFinal(t *testing.T) {
 	t.Parallel()
-	// It revives nothing.
+	// A success after the loss does not restore the lease.
 	sim(t, "success after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
-		store.set(func(_ context.Context, _ int, do func() error) error { // a client that knows no contexts
+		store.set(func(_ context.Context, _ int, do func() error) error { // a client that ignores its context
 			do()
 			time.Sleep(10 * time.Second)
 			do()
@@ -147,7 +147,7 @@ func TestLossIsFinal(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A lease that one answer of the store reports as lost is lost for good.
+	// A single answer "lost" of the store makes a lease lost for good.
 	sim(t, "lost by one answer", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -168,7 +168,8 @@ func TestLossIsFinal(t *testing.T) {
 			t.Errorf("got %d losses, want one", len(lost))
 		}
 	})
-	// The release of a lost lease notifies nobody, even if the store still has it.
+	// The release of a lost lease reports no event, even if the store still has the
+	// hold.
 	sim(t, "quiet release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -202,10 +203,11 @@ func TestLossIsFinal(t *testing.T) {
 	})
 }
 
-// TestTrust is about hazard 44 of PROOF.md.
+// TestTrust covers hazard 44 of PROOF.md.
 func TestTrust(t *testing.T) {
 	t.Parallel()
-	// A lease is trusted from when its attempt was sent, not from when the answer came.
+	// The trust in a lease counts from the time at which the attempt was sent, and not
+	// from the answer.
 	sim(t, "trust counts from the request", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, 1500*time.Millisecond), opAcquire, opExtend)
@@ -221,13 +223,14 @@ func TestTrust(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A grant whose answer took longer than the lease is not handed out.
+	// Acquire does not return a lease for a grant whose answer took longer than the
+	// TTL.
 	sim(t, "grant after its expiry", func(t *testing.T) {
 		for _, d := range []time.Duration{10 * time.Second, time.Minute} {
 			l, store := setup(t)
 			store.set(first(1, func(_ context.Context, _ int, do func() error) error {
 				err := do()
-				time.Sleep(d) // a client that knows no contexts
+				time.Sleep(d) // a client that ignores its context
 				return err
 			}), opAcquire)
 			lease := acquire(t, t.Context(), l, "order:1", core.TTL(10*time.Second))
@@ -243,7 +246,7 @@ func TestTrust(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// Nothing is acquired, and nothing stays.
+	// If every answer comes too late, Acquire fails and no hold is left.
 	sim(t, "every answer too late", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(_ context.Context, _ int, do func() error) error {

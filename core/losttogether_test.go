@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-// TestLoss_FoundTogether has several goroutines and the watchdog find the end of the
-// trust at one moment. Hazard 1.
+// TestLoss_FoundTogether checks that several goroutines and the watchdog all find the
+// end of the trust at one moment. Hazard 1 of PROOF.md needs that.
 func TestLoss_FoundTogether(t *testing.T) {
 	t.Parallel()
 	sim(t, "every check fails", func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// granting is a store that admits everything and stores nothing. It counts the
+// granting is a store that admits every claim and stores nothing. It counts the
 // extensions.
 type granting struct{ extended *atomic.Int64 }
 
@@ -28,7 +28,8 @@ func (s granting) Extend(_ context.Context, claims []store.Claim) []store.Extens
 
 func (granting) Release(context.Context, store.Claim) error { return nil }
 
-// TestMemory runs before the parallel tests go on, so that their memory does not count.
+// TestMemory is not parallel, so it runs before the parallel tests continue, and their
+// memory does not count.
 func TestMemory(t *testing.T) {
 	t.Run("held lease below one KiB", func(t *testing.T) {
 		var extended atomic.Int64
@@ -40,7 +41,7 @@ func TestMemory(t *testing.T) {
 			leases[i] = acquire(t, t.Context(), l, fmt.Sprintf("held:%d", i), core.TTL(6*time.Second))
 			leases[i].Context()
 		}
-		// The memory from its first extension on counts too.
+		// The memory that an extension needs counts too.
 		for end := time.Now().Add(time.Minute); extended.Load() < 2*n; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("got no extensions")
@@ -60,7 +61,7 @@ func TestMemory(t *testing.T) {
 // heap returns the memory in use.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // releases what finalizers and pools hold
+	runtime.GC() // frees memory that finalizers and pools hold
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

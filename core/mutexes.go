@@ -1,8 +1,8 @@
 package core
 
-// The ranks of the engine's mutexes: a mutex is taken before those of a greater rank.
-// No mutex is taken under the last two. None is held while the store, an observer or a
-// function of the caller is called.
+// The ranks of the engine's mutexes. A goroutine that holds a mutex takes only mutexes
+// of a greater rank. So it takes no mutex under one of the last two. No mutex is held
+// during a call of the store, of an observer or of a function of the caller.
 type (
 	waitersRank  struct{}
 	leaseRank    struct{}

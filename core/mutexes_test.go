@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// mutexes records the ranks of the mutexes that each goroutine holds, and reports those
-// taken out of order. No other test may run meanwhile: it orders the goroutines, and so
-// hides races.
+// mutexes records the ranks of the mutexes that each goroutine holds, and reports
+// mutexes that are taken out of order. Its own mutex orders the goroutines, which hides
+// races. So no other test may run at the same time.
 type mutexes struct {
 	report func(text string)
 
@@ -50,14 +50,15 @@ func (m *mutexes) seen(rank int, locks bool) {
 	m.held[id] = append(m.held[id], rank)
 }
 
-// goroutine returns the number of the calling goroutine, as its stack begins with it.
+// goroutine returns the first line of the calling goroutine's stack, which has the
+// goroutine's number.
 func goroutine() string {
 	var b [32]byte
 	return string(b[:runtime.Stack(b[:], false)])
 }
 
-// noMutex panics if the caller is called under a mutex of the engine, while they are
-// watched.
+// noMutex panics if the calling goroutine holds a mutex of the engine. It does nothing
+// unless mutexes are watched.
 func noMutex() {
 	if watched == nil {
 		return
@@ -69,8 +70,8 @@ func noMutex() {
 	}
 }
 
-// TestMutexesAreTakenInOrder runs tests of each part of the engine while the mutexes
-// are watched.
+// TestMutexesAreTakenInOrder runs tests of each part of the engine, and watches the
+// mutexes.
 func TestMutexesAreTakenInOrder(t *testing.T) {
 	t.Cleanup(watchMutexes(func(text string) { t.Error(text) }))
 	for name, test := range map[string]func(t *testing.T){
@@ -94,7 +95,7 @@ func TestMutexesOutOfOrderAreReported(t *testing.T) {
 	defer watchMutexes(func(text string) { texts = append(texts, text) })()
 	var a, b order.Mutex[one]
 	var c order.Mutex[two]
-	var nest func(m ...sync.Locker) // takes each under those before it
+	var nest func(m ...sync.Locker) // takes each mutex under the ones before it
 	nest = func(m ...sync.Locker) {
 		if len(m) > 0 {
 			m[0].Lock()

@@ -15,12 +15,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxNames bounds the names that core may export: a user of locks has to find his in
-// them.
+// maxNames is the maximum number of names that core may export, so that users can find
+// the names that they need.
 const maxNames = 110
 
-// TestExportedNames counts functions, types, methods, constants, variables, fields and
-// methods of interfaces. An alias counts once.
+// TestExportedNames limits the number of exported names. Functions, types, methods,
+// constants, variables, fields and methods of interfaces count. An alias counts once,
+// without its fields and methods.
 func TestExportedNames(t *testing.T) {
 	t.Parallel()
 	names := exportedNames(t, ".")
@@ -107,7 +108,7 @@ func members(of ast.Expr) []*ast.Field {
 	return nil
 }
 
-// TestErrorsOfBothPackages checks that the errors are the same under both names.
+// TestErrorsOfBothPackages checks that core and store have the same error values.
 func TestErrorsOfBothPackages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ ours, theirs error }{

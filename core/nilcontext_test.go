@@ -12,7 +12,7 @@ import (
 func TestNilContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
-	// It is invalid, and leaves nothing behind.
+	// An acquire without a context is invalid, and sends nothing.
 	sim(t, "acquire without a context", func(t *testing.T) {
 		l, s := setup(t)
 		_, err := l.Acquire(none, "order:1")
@@ -25,14 +25,14 @@ func TestNilContext(t *testing.T) {
 			t.Errorf("%d calls were sent, want none", n)
 		}
 	})
-	// It leaves nothing behind.
+	// An acquire that panics leaves nothing behind.
 	sim(t, "acquire under a panicking context", func(t *testing.T) {
 		l, _ := setup(t)
 		if !recovered(func() { _, _ = l.Acquire(&panicking{Context: t.Context()}, "order:1") }) {
 			t.Error("test setup: got no panic")
 		}
 	})
-	// Without a context they are invalid, and change nothing.
+	// Extend and Close without a context are invalid, and change nothing.
 	sim(t, "Extend and Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -46,7 +46,7 @@ func TestNilContext(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It works without a context.
+	// Release, Withdraw and Finish work without a context.
 	sim(t, "Release", func(t *testing.T) {
 		l, s := setup(t, core.WithObserver(looking{}))
 		wantErr(t, acquire(t, t.Context(), l, "order:1").Release(none), nil)
@@ -61,7 +61,7 @@ func TestNilContext(t *testing.T) {
 	})
 }
 
-// panicking is a context whose values cannot be read.
+// panicking is a context whose Value panics.
 type panicking struct{ context.Context }
 
 func (*panicking) Value(any) any { panic("no values") }

@@ -13,15 +13,15 @@ import (
 // Observer receives the events of locks, for metrics, logs and traces.
 //
 // Observe is called on the path of the lock, by several goroutines at once, and never
-// under a mutex of the Locker. It must return quickly. Its ctx is that of the acquire
-// or of the release, and may be done. A panic in Observe changes nothing for the lock:
-// it is logged to slog.Default as an error.
+// under a mutex of the Locker. It must return quickly. ctx is the context of the
+// acquire or of the release, and may be done. A panic in Observe does not affect the
+// lock, and is logged to slog.Default as an error.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that notifies each of o in order, even if one before it
-// panics. It ignores nil observers.
+// Observers returns an Observer that notifies each of o in order. If one of them
+// panics, the others are still notified. Nil observers are ignored.
 func Observers(o ...Observer) Observer {
 	return fanOut(slices.DeleteFunc(slices.Clone(o), func(x Observer) bool { return x == nil }))
 }
@@ -34,8 +34,8 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 	}
 }
 
-// notify notifies o of e. It contains a panic of o, which would end the program on a
-// goroutine of the kit, and would leave a lock behind on a goroutine of a caller.
+// notify notifies o of e. It recovers a panic of o. On a goroutine of the kit such a
+// panic would end the program, and on a caller's goroutine it would leave a lock held.
 func notify(ctx context.Context, o Observer, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -53,9 +53,9 @@ type lossLog struct{ Observer }
 type SlogOption func(*slogObserver)
 
 // LogKeys adds the key to each line that is about a lock. By default no line has a key,
-// and "hold" finds the lines of one hold. Mind that keys are often customers' data: an
-// order, an account, a person. With LogKeys they are in the log, for as long as the log
-// is stored and for all its readers.
+// and the attribute "hold" identifies the lines of one hold. Keys are often customers'
+// data: an order, an account, a person. With LogKeys this data stays in the log as long
+// as the log is stored, and all readers of the log see it.
 func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 
 // SlogObserver returns an Observer that writes to log, or to slog.Default if log is
@@ -66,8 +66,8 @@ func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 //   - a node that is back as information,
 //   - everything else at debug level.
 //
-// A line has the lock's name as "lock" and the hold's ID as "hold", see Event.Hold.
-// SlogObserver panics if an option is nil.
+// Each line has the lock's name as "lock". If the event has a hold, the line has the
+// hold's ID as "hold", see Event.Hold. SlogObserver panics if an option is nil.
 func SlogObserver(log *slog.Logger, opts ...SlogOption) Observer {
 	s := slogObserver{log: log}
 	for _, o := range opts {
@@ -131,7 +131,7 @@ func (e Event) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// message returns the event in words.
+// message returns the event's message in a log.
 func (e Event) message() string {
 	switch {
 	case e.Err == nil:

@@ -18,8 +18,9 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// everything makes each kind of event happen, with waits and holds of at least a
-// second. It returns the owners and tokens of these events.
+// everything makes the events of a lease happen, each kind at least once, with waits
+// and holds of at least a second. It returns the keys' secret part, and the owners and
+// tokens of the leases.
 func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
 	t.Helper()
 	const key = "order:secret"
@@ -56,7 +57,7 @@ func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	// The observer is notified of each event once, with its figures.
+	// The observer is notified of each event once, with its Wait, Held and Err.
 	sim(t, "each event once", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -102,7 +103,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("overrun: %+v", e)
 		}
 	})
-	// The observer is not notified.
+	// The observer is not notified of an acquire that is refused before it begins.
 	sim(t, "refused before it began", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -131,7 +132,7 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	})
-	// It may use the leases too.
+	// An observer may use the Locker and its leases.
 	sim(t, "observer uses the Locker", func(t *testing.T) {
 		var l *core.Locker
 		var mu sync.Mutex
@@ -173,7 +174,7 @@ func (f observerFunc) Observe(ctx context.Context, e core.Event) { f(ctx, e) }
 
 func TestObservers(t *testing.T) {
 	t.Parallel()
-	// Each is notified in order, and nil observers are ignored.
+	// The observers are notified in order, and nil observers are ignored.
 	t.Run("order and nil observers", func(t *testing.T) {
 		t.Parallel()
 		var order []string
@@ -193,8 +194,8 @@ func TestObservers(t *testing.T) {
 
 func TestSlogObserver(t *testing.T) {
 	t.Parallel()
-	// A loss is an error, failures are warnings, the rest is at debug level, and no
-	// secret is written.
+	// A loss is logged as an error, failures as warnings, and all other events at debug
+	// level. No secret is written.
 	sim(t, "levels and secrets", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer
@@ -237,7 +238,8 @@ func TestSlogObserver(t *testing.T) {
 			}
 		}
 	})
-	// It adds the key of each lock, even of a claim that is cleaned up.
+	// LogKeys adds the key to the lines of each lock, even to lines about a claim that
+	// is cleaned up.
 	sim(t, "LogKeys", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer
@@ -263,7 +265,7 @@ func TestSlogObserver(t *testing.T) {
 		}()
 		core.SlogObserver(nil, nil)
 	})
-	// The default is slog.Default.
+	// Without a logger, SlogObserver uses slog.Default.
 	t.Run("no logger", func(t *testing.T) {
 		var out bytes.Buffer
 		before := slog.Default()
@@ -276,7 +278,7 @@ func TestSlogObserver(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	// It is a warning.
+	// An unfinished clean-up is logged as a warning.
 	t.Run("unfinished clean-up", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
@@ -296,7 +298,8 @@ func (p *panicky) Observe(context.Context, core.Event) {
 	panic("broken metrics")
 }
 
-// TestObserver_Panics is alone, because the default logger is that of all.
+// TestObserver_Panics is not parallel, because it changes the default logger of the
+// program.
 func TestObserver_Panics(t *testing.T) {
 	var mu sync.Mutex
 	var out bytes.Buffer
@@ -349,7 +352,8 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	return w.w.Write(p)
 }
 
-// TestLossesAreLogged is alone, because the default logger is that of all.
+// TestLossesAreLogged is not parallel, because it changes the default logger of the
+// program.
 func TestLossesAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []core.Option
@@ -368,7 +372,7 @@ func TestLossesAreLogged(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewTextHandler(lockedWriter{&mu, &out}, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			synctest.Test(t, func(t *testing.T) {
 				l, store := setup(t, c.opts...)
-				everything(t, l, store) // with two losses
+				everything(t, l, store) // two leases are lost
 				time.Sleep(time.Second)
 			})
 			mu.Lock()

@@ -23,51 +23,51 @@ const (
 // Option is a setting of a Locker, given to New.
 type Option func(*config)
 
-// config is the sum of the options of one Locker.
+// config has the settings of one Locker, as its options set them.
 type config struct {
 	defaults      []AcquireOption
 	events        events
-	perKey, total int   // bounds of the callers behind the first of a queue; 0: none
+	perKey, total int   // limits of the callers behind the first of a queue; 0: no limit
 	card          *Card // nil without WithCard
 	clock         clock.Clock
 }
 
-// WithDefaults sets the options that every acquire of this Locker starts from. Options
-// of a call are applied after them, and take precedence.
+// WithDefaults sets default options for every acquire of this Locker. The options of a
+// call are applied after the defaults, and take precedence.
 func WithDefaults(opts ...AcquireOption) Option {
 	return func(c *config) { c.defaults = append(c.defaults, opts...) }
 }
 
 // WithObserver sets the observer of all events. By default the Locker logs losses, as
-// New describes; an observer replaces that log. With nil there is no observer, and
-// nothing is logged. Use Observers for several. New fails with ErrInvalid if the
+// New describes. An observer replaces this log. If o is nil, the Locker has no observer
+// and logs no losses. Use Observers for several. New fails with ErrInvalid if the
 // Observer is a nil pointer.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.events = events{o} }
 }
 
-// WithMaxWaiting limits how many callers of this Locker wait in a queue behind the
-// first: perKey for one key, total for all keys together. The defaults are 16,384 and
-// 65,536, so that callers that ask faster than their keys come free do not use up the
-// memory. 0 means no limit. A caller that finds its queue full fails with ErrBusy at
-// once. Readers and permits that the store refused when they asked side by side wait in
-// the queue too, up to 31 of a key beyond the limits. With a negative limit New fails
-// with ErrInvalid.
+// WithMaxWaiting limits the number of callers of this Locker that wait behind the first
+// of their queue: perKey for one key, total for all keys together. The defaults are
+// 16,384 and 65,536. They bound the memory when callers arrive faster than their keys
+// become free. 0 means no limit. A caller that finds its queue full fails with ErrBusy
+// at once. Readers and permits that asked the store side by side and were refused wait
+// in the queue too, up to 31 for each key beyond the limits. With a negative limit New
+// fails with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
-// WithCard makes the Locker write a card of its process at the store. It shows
-// operators the process of a hold, and the keys that the process has held or waited for
-// longer than 5 s. Of c only Service, Version and Trace may be set; the Locker adds the
-// rest.
+// WithCard makes the Locker write a card of its process to the store. By default there
+// is no card. The card shows operators the process of a hold, and the keys that the
+// process has held or waited for longer than 5 s. Of c only Service, Version and Trace
+// may be set; the Locker adds the rest.
 //
-// The card is written when the Locker is made and every 10 s after that, for 30 s each.
-// A goroutine of its own writes it, and nothing on the path of a lock waits for it. A
-// write takes at most 3 s. A failed write is not reported: the next one follows after
-// 10 s, and the card expires 30 s after the last write that arrived. Close stops the
-// goroutine and removes the card. The card of a killed process expires within 30 s. A
-// Locker with a card must be closed.
+// The card is written when New returns and every 10 s after that, each time for 30 s. A
+// separate goroutine writes the card, and no lock waits for a write. A write takes at
+// most 3 s. A failed write is not reported: the next write follows after 10 s, and the
+// card expires 30 s after the last successful write. Close stops the goroutine and
+// removes the card. The card of a killed process expires within 30 s. A Locker with a
+// card must be closed.
 //
 // New fails with ErrUnsupported if the store has no cards (see store.Cards). It fails
 // with ErrInvalid if another field of c is set, or if Service or Version is not
@@ -76,8 +76,8 @@ func WithCard(c Card) Option {
 	return func(cfg *config) { cfg.card = &c }
 }
 
-// configure applies the options of a Locker and checks them. The defaults of acquires
-// are checked later: the store decides which are allowed.
+// configure applies the options of a Locker and checks them. New checks the defaults of
+// acquires later, because the store decides which are allowed.
 func configure(opts []Option) (config, error) {
 	c := config{events: events{lossLog{SlogObserver(nil)}}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
 	for _, o := range opts {
@@ -104,39 +104,39 @@ func isNil(v any) bool {
 // ErrInvalid before anything is sent.
 type AcquireOption func(*request)
 
-// request is the sum of the options of one acquire.
+// request has the settings of one acquire, as its options set them.
 type request struct {
 	terms
 	key    string
-	keys   []string // key and also, sorted, each once
+	keys   []string // key and also, sorted and without duplicates
 	one    [1]string
 	also   []string
 	name   string
 	ttl    time.Duration
-	wait   time.Duration // for a busy key; 0: not at all, negative: until ctx is done
+	wait   time.Duration // for a busy key; 0: no wait, negative: until ctx is done
 	pace   retry.Policy
 	weight int64
 	limit  int64
 	fair   bool
 	fenced bool
 	bad    error  // the first error of an option
-	report *Event // of Report
-	waiter waiter // kept here because a request is reused: the acquire needs one at a time
+	report *Event // set by adapter.Report
+	waiter waiter // reused with the request: an acquire needs one waiter at a time
 }
 
-// TTL sets the length of the lease, from 100ms to 24 days. The default is 30s. The key
-// is free at most this long after its holder died. The watchdog extends the lease every
-// third of the TTL. A call to the store may take a sixth of it, at least 20 ms and at
-// most 2 seconds.
+// TTL sets the length of the lease, from 100ms to 24 days. The default is 30s. After
+// the death of its holder, the key is free within the TTL. The watchdog extends the
+// lease every third of the TTL. A call to the store may take a sixth of the TTL, at
+// least 20 ms and at most 2 seconds.
 func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
 
-// NoRenew makes a fixed lease without a watchdog. The lease expires TTL after Acquire
-// unless Extend is called.
+// NoRenew makes a fixed lease, which the watchdog does not extend. The lease expires
+// its TTL after the grant unless Extend is called.
 func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
 
-// MaxHold stops extending the lease after d, counted from the grant, so that a hung
-// handler does not block its key for ever. The default is no limit. After d the lease
-// expires within a TTL, and its context is done with ErrLost.
+// MaxHold stops the extensions of the lease after d, counted from the grant. So a hung
+// handler does not block its key forever. The default is no limit. After d the lease
+// expires within its TTL, and its context is done with cause ErrLost.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.maxHold = d
@@ -146,9 +146,9 @@ func MaxHold(d time.Duration) AcquireOption {
 	}
 }
 
-// Wait limits how long Acquire waits for a busy key, apart from the lease and from ctx.
-// The default is to wait until ctx is done; 0 means a single attempt. An attempt in
-// flight when d has passed is still completed.
+// Wait limits how long Acquire waits for a busy key, in addition to ctx. The default is
+// to wait until ctx is done; 0 means a single attempt. A request that is in flight when
+// d has passed is still completed.
 func Wait(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.wait = d
@@ -158,28 +158,29 @@ func Wait(d time.Duration) AcquireOption {
 	}
 }
 
-// Retry sets the pace of the attempts while no wake-up can be relied on. The default is
+// Retry sets the pace of the attempts while wake-ups are unavailable. The default is
 // retry.LockWait. If a policy has no limit of attempts, its pauses do not grow while
-// the key changes hands all the time. When the policy's attempts are used up, the
+// the key changes hands continuously. When the policy's attempts are used up, the
 // acquire gives up with ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
-// Shared makes a reader: readers of a key hold it together, and keep exclusive claims
-// out. A reader gets no fencing token. Readers of one process ask the store side by
-// side while it grants them. None overtakes a writer of its process that came before
-// it.
+// Shared makes the lease a reader's. Readers of a key hold it together, and exclude
+// writers, the exclusive claims. A reader gets no fencing token. Readers of one process
+// ask the store side by side as long as it grants their claims. No reader overtakes a
+// writer that arrived before it in the same process.
 //
-// A reader under a writer's context re-enters the writer's hold, and its own context is
-// done when the writer is released. To go on as a reader, downgrade: acquire the reader
-// under ContextWithOwner with the writer's Owner, and then release the writer.
+// A reader that is acquired under a writer's context re-enters the writer's hold, and
+// the reader's context is done when the writer is released. To downgrade from writer to
+// reader, acquire the reader under ContextWithOwner with the writer's Owner, and then
+// release the writer.
 func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n of a semaphore's permits, 1 <= n <= of < All. All claims of one
-// semaphore must name the same of. Permits never re-enter, and get no fencing token.
-// Callers of one process ask side by side while the store grants them, and one at a
-// time with Fair.
+// Permits takes n of the permits of a semaphore that has of permits, with 1 <= n <= of
+// < store.All. All claims of one semaphore must have the same value of of. Permits
+// never re-enter, and get no fencing token. Callers of one process ask the store side
+// by side as long as it grants their claims. With Fair they ask one at a time.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -196,23 +197,23 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 	r.mode, r.weight, r.limit = m, weight, limit
 }
 
-// Fair serves claims in order of arrival. The callers of one process are always served
-// in that order; with Fair so are the first in line of each process. The order holds
-// among the fair claims of a key: an unfair claim can overtake them.
+// Fair serves claims in order of arrival. Even without Fair, the callers of one process
+// are served in that order. With Fair, the first callers of all processes are too. The
+// order covers only the fair claims of a key: an unfair claim can overtake them.
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
-// Also adds more keys to the lease, all or nothing. Keys are taken in sorted order,
-// whatever the given order, so that leases over several keys do not deadlock each
-// other. Kind, TTL and the other options of the lease apply to them too.
+// Also adds keys to the lease, which takes either all of its keys or none. The lease
+// takes its keys in sorted order, whatever the given order, so that leases over several
+// keys do not deadlock each other. The mode, the TTL and the other options of the lease
+// apply to all its keys.
 func Also(keys ...string) AcquireOption {
 	return func(r *request) { r.also = append(r.also, keys...) }
 }
 
 // KeepFor keeps the key taken for at least d after the grant, even if the lease is
 // released earlier. So a scheduled job that several replicas start runs once. KeepFor
-// does not make the lease itself last longer. A lease that is lost keeps nothing; nor
-// does one that, before d has passed and before it is released, expires by NoRenew or
-// MaxHold.
+// does not make the lease itself last longer. It has no effect if the lease is lost
+// before its release, or expires before its release by NoRenew or MaxHold.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
@@ -222,17 +223,17 @@ func KeepFor(d time.Duration) AcquireOption {
 	}
 }
 
-// Fenced requires a fencing token. The acquire fails with ErrUnsupported where the
-// store cannot give one. Fenced applies to exclusive leases only.
+// Fenced requires a fencing token. The acquire fails with ErrUnsupported if the store
+// cannot provide one. Fenced applies to exclusive leases only.
 func Fenced() AcquireOption { return func(r *request) { r.fenced = true } }
 
 // maxName is the length of the longest Name, in bytes.
 const maxName = 64
 
 // Name sets the lock's static label in messages and events: 1 to 64 letters, digits,
-// '.', '_' and '-'. The default is the key's part before the first ':'. It is "lock" if
-// the key has no ':', because such a key may be all data, or if that part is no such
-// label.
+// '.', '_' and '-'. The default is the part of the key before the first ':'. The
+// default is "lock" if the key has no ':', because such a key may consist of data only.
+// It is also "lock" if the part before the ':' is not a valid label.
 func Name(name string) AcquireOption {
 	return func(r *request) {
 		r.name = name
@@ -251,21 +252,21 @@ func (r *request) refuse(format string, args ...any) {
 	}
 }
 
-// free lets another acquire use r.
+// free clears r and returns it to the pool.
 func (r *request) free() {
 	*r = request{}
 	requests.Put(r)
 }
 
-// tryOnce bounds the acquire to one attempt.
+// tryOnce limits the acquire to one attempt.
 func (r *request) tryOnce() { r.wait = 0 }
 
 // newWaiter returns the waiter of a caller that wants c. It reuses the waiter of the
-// key before.
+// acquire's previous key.
 func (r *request) newWaiter(c *store.Claim) *waiter {
 	weight := c.Weight
 	if c.Fair && r.mode == ModePermits {
-		weight = c.Limit // asks alone: requests can arrive in another order
+		weight = c.Limit // asks alone: requests side by side can arrive in another order
 	}
 	r.waiter = waiter{
 		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
@@ -312,8 +313,8 @@ func (l *Locker) serves(r *request) error {
 	return nil
 }
 
-// requests are reused after their acquire has returned. No other part holds on to a
-// request then, nor to the waiter in it after the waiter has left its queue.
+// requests are reused after their acquire has returned. By then no other part refers to
+// the request, and no queue refers to the request's waiter.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
 // request applies the options and checks them.
@@ -372,7 +373,8 @@ func (r *request) check(braces bool) error {
 	return nil
 }
 
-// isLabel reports whether s is of the form [A-Za-z0-9._-]+, and not too long.
+// isLabel reports whether s is of the form [A-Za-z0-9._-]+, and has at most maxName
+// bytes.
 func isLabel(s string) bool {
 	return s != "" && len(s) <= maxName && !strings.ContainsFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')

@@ -17,7 +17,7 @@ import (
 
 func opts(o ...core.AcquireOption) []core.AcquireOption { return o }
 
-// refused lists acquires that are not allowed. say is a part of the error.
+// refused has acquires that are not allowed. say is a part of the expected error.
 var refused = []struct {
 	name, key string
 	opts      []core.AcquireOption
@@ -156,7 +156,7 @@ func TestDefaults(t *testing.T) {
 		release(t, a)
 		release(t, b)
 	})
-	// A lease is exclusive, unfair and lasts 30 seconds.
+	// Without options a lease is exclusive, not fair, and has a TTL of 30 seconds.
 	sim(t, "no options", func(t *testing.T) {
 		l, s := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -199,7 +199,7 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-// wantName fails the test unless err is busy under this name.
+// wantName fails the test unless err is a *BusyError with this name.
 func wantName(t *testing.T, err error, name string) {
 	t.Helper()
 	var busy *core.BusyError

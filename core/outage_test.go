@@ -19,17 +19,17 @@ func (knownDown) Error() string { return "connection refused" }
 
 func (knownDown) Down() bool { return true }
 
-// refuseAtOnce is a fault: the request was not sent, because the server is known to be
-// down.
+// refuseAtOnce is the fault of a request that was not sent, because the server is known
+// to be down.
 func refuseAtOnce(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: %w", core.ErrUnavailable, knownDown{})
 }
 
-// TestKnownOutage is about hazard 23.
+// TestKnownOutage covers hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
-	// A store whose server is known to be down is asked once, and its error is passed
-	// on.
+	// A store whose server is known to be down is asked once, and Acquire returns its
+	// error.
 	sim(t, "asked once", func(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Minute} {
 			l, store := setup(t)
@@ -42,7 +42,7 @@ func TestKnownOutage(t *testing.T) {
 			}
 		}
 	})
-	// All callers queued behind such an answer get it at once.
+	// In a known outage, all callers behind the one that asked get its error at once.
 	sim(t, "queued callers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, n int, do func() error) error {
@@ -62,7 +62,7 @@ func TestKnownOutage(t *testing.T) {
 			t.Errorf("asked %d times in %v", n, took)
 		}
 	})
-	// It gets the error of the store too.
+	// The error of a caller that timed out has the text of the store's error too.
 	sim(t, "caller that timed out", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, _ int, _ func() error) error {
@@ -77,7 +77,7 @@ func TestKnownOutage(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	// Held leases are released and extended all the same.
+	// In a known outage, held leases are still released and extended.
 	sim(t, "release and extension", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

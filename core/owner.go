@@ -8,10 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/leaseid"
 )
 
-// ownerText is the text by which others join the holds of an owner. It is the owner,
-// the owner's token of each key, and a check of both, joined by dots. The token of a
-// key is followed by the key's digest, unless it is the only key. Without a fencing
-// token the text has no token.
+// ownerText builds the text by which other callers join the holds of an owner. The text
+// has the owner, the owner's token of each key, and a check of both, joined by dots. If
+// the lease has several keys, each token is followed by the digest of its key. A key
+// without a fencing token has no entry.
 type ownerText struct{ strings.Builder }
 
 func (t *ownerText) add(key string, token uint64) {
@@ -27,9 +27,9 @@ func (t *ownerText) add(key string, token uint64) {
 func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
-// if the text has none. It returns no owner for a text that ownerText has not made: the
-// check finds what was cut, changed or added on the way. The check is no secret, so
-// admit compares the token with the grant's.
+// if the text has no token of key. It returns "" for a text that ownerText has not
+// made: the check finds cut, changed or added letters. Anyone can compute the check, so
+// admit compares the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {
@@ -50,17 +50,17 @@ func splitOwner(text, key string) (owner string, token uint64) {
 	return owner, 0
 }
 
-// digest returns a short text that differs for nearly all pairs of texts.
+// digest returns a short hash of text. The hash is not cryptographic.
 func digest(text string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// Owner returns an opaque and unguessable text. A caller that knows it can join this
-// hold by ContextWithOwner, so it is a secret. It carries the lease's token of each
-// key, which a lease that joins then has too. An Owner that is first asked for after
-// the lease is released or lost may join nothing.
+// Owner returns an opaque and unguessable text. A caller that knows the text can join
+// this hold by ContextWithOwner, so the text is a secret. The text carries the lease's
+// token of each key, and a lease that joins gets the same tokens. If Owner is first
+// called after the lease is released or lost, the text may join no hold.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)
@@ -75,12 +75,12 @@ func (l *Lease) Owner() string {
 	return t.text()
 }
 
-// show returns the owner of the lease's hold of key, and the lease's token. From now on
-// other callers may join the hold.
+// show returns the owner of the lease's hold of key, and the lease's token. After show,
+// other callers may join the hold, so it is no longer passed on.
 func (l *Lease) show(key string) (owner string, token uint64) {
 	h := l.hold(key)
 	if !h.show(l) {
-		return leaseid.New(l.engine.process), 0 // the hold may be another lease's by now
+		return leaseid.New(l.engine.process), 0 // joins nothing: the hold may belong to another lease
 	}
 	return h.owner, l.tokenAt(h)
 }

@@ -18,7 +18,7 @@ import (
 
 func TestContextWithOwner(t *testing.T) {
 	t.Parallel()
-	// The key is free when both have released it.
+	// The key is free when both processes have released it.
 	sim(t, "joined from another process", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
@@ -58,10 +58,10 @@ func TestContextWithOwner(t *testing.T) {
 			release(t, one)
 			release(t, joined)
 			release(t, outer)
-			release(t, acquire(t, t.Context(), l, "order:2")) // the tokens of the keys differ from now on
+			release(t, acquire(t, t.Context(), l, "order:2")) // makes the tokens of the two keys differ
 		}
 	})
-	// It can be joined again.
+	// The owner of a joined hold can be joined again.
 	sim(t, "owner of a joined hold", func(t *testing.T) {
 		l, store := setup(t)
 		ctx := t.Context()
@@ -78,7 +78,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// It is ignored.
+	// An owner that does not hold the key is ignored.
 	sim(t, "owner without the key", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -97,7 +97,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, elsewhere)
 	})
-	// It does not overtake the waiters.
+	// A caller with an owner that does not hold the key waits like any other caller.
 	sim(t, "owner without the key waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -109,7 +109,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// They may wait for the caller that joins.
+	// A caller that joins does not wait behind callers of its process, which may wait
+	// for the same holder.
 	sim(t, "join before local waiters", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)
@@ -151,7 +152,8 @@ func TestContextWithOwner(t *testing.T) {
 		wantErr(t, err, core.ErrBusy)
 		release(t, outer)
 	})
-	// Its hold is joined if both have one store, and ignored otherwise.
+	// The hold of another Locker's lease is joined if both Lockers have the same store,
+	// and is ignored otherwise.
 	sim(t, "lease of another Locker", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -169,7 +171,7 @@ func TestContextWithOwner(t *testing.T) {
 	})
 }
 
-// checked appends the check of an owner's text.
+// checked returns text followed by the check that an owner's text has.
 func checked(text string) string {
 	h := fnv.New64a()
 	h.Write([]byte(text))
@@ -249,7 +251,8 @@ func FuzzContextWithOwner(f *testing.F) {
 
 func TestLeaseFromContext(t *testing.T) {
 	t.Parallel()
-	// A context has its innermost lease, and the innermost of each key.
+	// LeaseFromContext returns the innermost lease, and LeaseOf the innermost lease of
+	// a key.
 	sim(t, "innermost leases", func(t *testing.T) {
 		l, _ := setup(t)
 		type name struct{}
@@ -290,7 +293,7 @@ func TestLeaseFromContext(t *testing.T) {
 		release(t, b)
 		release(t, a)
 	})
-	// They are done with the lease's context, and with its cause.
+	// Derived contexts are done with the lease's context, and with its cause.
 	sim(t, "derived contexts", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

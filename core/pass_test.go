@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// trip is the time of a call in these tests.
+// trip is the time of one call to the store in these tests.
 const trip = 100 * time.Microsecond
 
-// waiting are callers of one process that wait for a key behind a lease of that
-// process, and get its hold one after the other.
+// waiting has callers that wait for a key behind a lease of their process, and get its
+// hold one after the other.
 type waiting struct {
 	t     *testing.T
 	l     *core.Locker
@@ -36,7 +36,7 @@ func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.Acquire
 	}, o...)
 }
 
-// rowBefore starts a lease, and behind it the callers that come adds.
+// rowBefore starts a lease, and calls come to add callers that wait behind it.
 func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiting), o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	store.setAll(nil)
@@ -62,8 +62,8 @@ func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	synctest.Wait()
 }
 
-// take returns the lease of the nth caller. If another lease has passed its hold on,
-// the store is being asked.
+// take waits for the lease of the nth caller and returns it. The confirmation of the
+// passed hold may still be in flight.
 func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]
@@ -74,7 +74,7 @@ func (x *waiting) take(n int) *core.Lease {
 	return lease
 }
 
-// has reports whether the nth got its lease by now.
+// has reports whether the nth caller has its lease.
 func (x *waiting) has(n int) bool {
 	synctest.Wait()
 	return len(x.got[n]) > 0
@@ -87,7 +87,7 @@ func let(lease *core.Lease) <-chan error {
 	return done
 }
 
-// deleteHold makes the store forget the hold, as an operator or a failover might.
+// deleteHold deletes the hold at the store, as an operator or a failover can.
 func (x *waiting) deleteHold() {
 	x.t.Helper()
 	hold := x.store.sent(opAcquire)[0].claims[0]
@@ -98,8 +98,8 @@ func (x *waiting) deleteHold() {
 
 func TestPassingOn(t *testing.T) {
 	t.Parallel()
-	// The next lease begins when the one before it is released, and no call is made
-	// between.
+	// The next lease begins when the lease before it is released, without a call to the
+	// store in between.
 	sim(t, "next without a call", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 5)
@@ -133,7 +133,7 @@ func TestPassingOn(t *testing.T) {
 		}
 		release(t, after)
 	})
-	// Leases that are released while the store is asked share the next answer.
+	// Leases that are released while a confirmation is in flight share the next answer.
 	sim(t, "shared answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 9)
@@ -151,7 +151,8 @@ func TestPassingOn(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A hold has as many leases as tokens, and then the store is asked.
+	// A hold is passed on to as many leases as it has tokens. After that the store is
+	// asked.
 	sim(t, "as many leases as tokens", func(t *testing.T) {
 		l, s := setup(t)
 		const waiters = 3*store.TokenStep - 1
@@ -171,7 +172,7 @@ func TestPassingOn(t *testing.T) {
 			t.Errorf("%d releases at the store for %d leases, want 3", n, waiters+1)
 		}
 	})
-	// It is extended for as long as it is held.
+	// A lease with a passed hold is extended as long as it is held.
 	sim(t, "each lease is extended", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second))
@@ -183,7 +184,7 @@ func TestPassingOn(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// MaxHold counts from the lease, not from the hold.
+	// MaxHold counts from the beginning of the lease, and not of the hold.
 	sim(t, "MaxHold of the lease", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second), core.MaxHold(time.Second))
@@ -248,7 +249,8 @@ func TestPassingOn(t *testing.T) {
 			release(t, next)
 		})
 	}
-	// The hold of a lease with an attempt that was not answered is not passed on.
+	// If an attempt of a lease's acquire had no answer, the lease's hold is not passed
+	// on.
 	sim(t, "not passed on: unanswered attempt", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, loseReply), opAcquire)
@@ -258,13 +260,13 @@ func TestPassingOn(t *testing.T) {
 		done := let(lease)
 		next := x.take(1)
 		time.Sleep(time.Second)
-		if store.count(opRelease) < 2 { // the second one plants a tombstone
+		if store.count(opRelease) < 2 { // the second release leaves a tombstone
 			t.Errorf("%d releases", store.count(opRelease))
 		}
 		wantErr(t, <-done, nil)
 		release(t, next)
 	})
-	// A hold that joined another is not passed on.
+	// A hold that joined another hold is not passed on.
 	sim(t, "not passed on: joined hold", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -280,7 +282,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, outer)
 		release(t, x.take(1))
 	})
-	// The store is asked if it was not asked for a while.
+	// A hold whose last confirmation is too old is not passed on before the store is
+	// asked.
 	sim(t, "old confirmation", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
 			l, store := setup(t)
@@ -304,12 +307,12 @@ func TestPassingOn(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// A hold is not passed on to a caller that has asked the store, which may remember
-	// it.
+	// A hold is not passed on to a caller that has asked the store, because the store
+	// may remember that caller's claim.
 	sim(t, "waiter that asked the store", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 0)
-		time.Sleep(20 * time.Millisecond) // it is not passed on any more
+		time.Sleep(20 * time.Millisecond) // the hold is no longer passed on
 		asked := store.count(opAcquire)
 		x.wait(t.Context())
 		time.Sleep(10 * trip)
@@ -325,7 +328,7 @@ func TestPassingOn(t *testing.T) {
 		release(t, next)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It is served soon.
+	// A waiter of another process is served soon.
 	sim(t, "waiter elsewhere", func(t *testing.T) {
 		l, s := setup(t)
 		other := newLocker(t, s.inner)

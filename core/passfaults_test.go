@@ -46,7 +46,8 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A caller that wants a token gets no lease without one, and others still follow.
+	// A caller with Fenced gets no lease without a token, and the callers behind it
+	// still get theirs.
 	sim(t, "Fenced gets no lease", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
@@ -63,15 +64,14 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		wantErr(t, <-fenced, core.ErrUnsupported)
 		release(t, x.take(1))
 		store.forget()
-		lease, _ := row(t, l, store, 0) // by a trip
+		lease, _ := row(t, l, store, 0) // without waiters; each call takes a trip
 		release(t, lease)
 	})
 }
 
 func TestPassingOnUnderFaults(t *testing.T) {
 	t.Parallel()
-	// An Extend of a lease that was released does not make the next lease's hold
-	// longer.
+	// A late Extend of a released lease does not extend the hold of the next lease.
 	sim(t, "late Extend", func(t *testing.T) {
 		store := newScripted(memstore.New())
 		l, err := core.New(store)
@@ -88,7 +88,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 			return 0
 		})
 		first, x := row(t, l, store, 1)
-		looks.Store(2) // it is paused after it was seen to hold
+		looks.Store(2) // pauses Extend after it has checked that the lease is held
 		extended := make(chan error, 1)
 		go func() { extended <- first.Extend(t.Context(), time.Hour) }()
 		<-stopped
@@ -105,7 +105,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrLost)
 		wantErr(t, l.Close(t.Context()), nil)
 	})
-	// A hold that was extended far is released, however late the store answers.
+	// A hold with a long Extend is released, even if the store answers late.
 	sim(t, "late answer to a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, _ := row(t, l, store, 0, core.TTL(3*time.Second))
@@ -123,20 +123,20 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It leaves no other release waiting.
+	// A panic in one release does not leave other releases waiting.
 	sim(t, "panic in one release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
 		store.set(func(_ context.Context, _ int, do func() error) error {
-			time.Sleep(5 * time.Millisecond) // the confirmation is overtaken by the release
+			time.Sleep(5 * time.Millisecond) // the release overtakes the confirmation
 			return do()
 		}, opExtend)
 		asks := let(lease)
 		lease = x.take(1)
-		waits := let(lease) // for the next confirmation, which is the release
+		waits := let(lease) // waits for the next confirmation, which is the release
 		next := x.take(2)
 		synctest.Wait()
-		next.Owner() // it is not passed on
+		next.Owner() // so the hold is not passed on
 		store.set(first(1, func(context.Context, int, func() error) error { panic("store") }), opRelease)
 		var recovered any
 		func() {
@@ -151,14 +151,14 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
 		release(t, x.take(3))
 	})
-	// A release that learned of the loss reports it, even if the first try of the next
-	// release has no answer.
+	// A release whose confirmation found the loss reports it, even if the first try of
+	// the next release has no answer.
 	sim(t, "loss before an unanswered release", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 2)
 			store.set(func(_ context.Context, _ int, do func() error) error {
-				err := do() // lost, and the answer takes its time
+				err := do() // finds the loss, and the answer comes later
 				time.Sleep(5 * time.Millisecond)
 				return err
 			}, opExtend)
@@ -174,7 +174,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 			_ = x.take(2).Release(t.Context())
 		}
 	})
-	// It does not include the wait for the answer.
+	// Held does not include the wait for the answer of the release.
 	sim(t, "time held", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))

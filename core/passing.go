@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Passing on: a lease that is released while others of its process wait passes its hold
-// to the first of them, and sends nothing before that. DESIGN.md gives the reasons, and
-// what is preserved.
+// Passing on: if a lease is released while callers of its process wait for its key, the
+// lease passes its hold on to the first of them without asking the store first.
+// DESIGN.md gives the reasons, and the properties that passing on preserves.
 //
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
@@ -21,22 +21,23 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The queue's part of the state is parked, timed, hold and the last fields of waiter,
-// under the mutex of waiters. The hold's part is passing, under the mutex of the hold.
+// The state has two parts. The fields parked, timed and hold of queue, and the last
+// fields of waiter, are guarded by the mutex of waiters. The field passing of hold is
+// guarded by the mutex of the hold.
 
 // passing is the state of a hold that is passed on. The mutex of the hold guards it.
 type passing struct {
-	barred    bool  // it is not passed on any more
-	shown     bool  // the owner of the lease that has it was shown
-	releasing bool  // its release has begun, and answers next
-	passes    uint8 // the number of leases that had it before this one
+	barred    bool  // the hold is no longer passed on
+	shown     bool  // the hold's owner was shown, so other callers may join
+	releasing bool  // the release has begun, and its answer is the answer of next
+	passes    uint8 // the number of times that the hold was passed on
 
-	asked *confirmation // the last confirmation for which the store was asked
-	next  *confirmation // the confirmation for callers that came after that
+	asked *confirmation // the last confirmation whose request was begun
+	next  *confirmation // the confirmation for callers that came after asked
 }
 
-// confirmation is one call that asks whether the store has the hold, with the callers
-// that wait for its answer. One call is in flight at a time:
+// confirmation is one call that asks the store whether it has the hold, with the
+// callers that wait for the answer. One call is in flight at a time:
 //
 //	a caller           waits for the next call: passing.next
 //	the first of them  makes it, when the one before it (passing.asked) is answered
@@ -47,13 +48,14 @@ type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
 
-	// assumed is set for a release that was sent twice: the first had no answer, and
-	// the second found nothing. Then err is nil, because the first probably ended the
-	// hold. This is a guess: the hold may have been lost before.
+	// assumed is set if err is nil only by a guess: the store no longer had the hold,
+	// and probably the release itself ended it. Either an earlier attempt of the
+	// release had no answer, or the hold could have expired. The hold may nevertheless
+	// have been lost before.
 	assumed bool
 }
 
-// answer sends err to the waiting callers. A nil confirmation has no callers.
+// answer sends err to the waiting callers. A nil confirmation has no callers to answer.
 func (c *confirmation) answer(err error, assumed bool) {
 	if c != nil {
 		c.err, c.assumed = err, assumed
@@ -66,11 +68,12 @@ func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
 
-// park parks the head to wait for the hold of this process instead of asking the store,
-// and reports whether it does. Where waiters can be woken, the head is parked only for
-// a hold that fits, and only as long as that hold may be passed on. Then the head asks
-// the store for a place in its list. Where waiters cannot be woken there is no such
-// list: the head is parked in any case, until the hold is passed on or released.
+// park parks the head of q if possible, and reports whether the head is parked. A
+// parked head waits for the hold of this process instead of asking the store. If
+// waiters can be woken, the head is parked only for a hold that fits, and only while
+// that hold may be passed on. After that time the head asks the store for a place in
+// its list. If waiters cannot be woken, the store has no such list, and a head without
+// tryOnly is parked for any hold, until the hold is passed on or released.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -86,8 +89,9 @@ func (ws *waiters) park(q *queue) bool {
 	return true
 }
 
-// awaitPass reports whether the head can be parked for h, the hold of q, because h may
-// still be passed on. A timer unparks the head when the time for that has passed.
+// awaitPass reports whether h, the hold of q, may still be passed on, so that the head
+// can be parked for h. It starts a timer that unparks the head when h may no longer be
+// passed on.
 func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	left := h.passTimeLeft()
 	if left > 0 && !q.timed {
@@ -97,8 +101,8 @@ func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	return left > 0
 }
 
-// unpark makes the head that is parked for h ask the store, because h is not passed on
-// any more. Where waiters cannot be woken, the head stays parked until the key is
+// unpark makes the head that is parked for h ask the store, because h is no longer
+// passed on. If waiters cannot be woken, the head stays parked until the key is
 // released.
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
@@ -108,11 +112,11 @@ func (ws *waiters) unpark(h *hold) {
 	}
 }
 
-// passOn passes h, the hold of a released lease, on to the parked head, if the lease is
-// willing. Otherwise the key is about to be released, and the head first asks the store
-// for a place in its list, if it has none yet: placed is closed when the store has
-// answered. Where waiters cannot be woken the head stays parked (parked): the caller
-// then calls holdEnded after the hold is released.
+// passOn passes h, the hold of a released lease, on to the parked head if willing is
+// true, h fits and h may be passed on. Otherwise the caller releases h. Before that a
+// parked head asks the store for a place in its list, and placed is closed when the
+// store has answered. If waiters cannot be woken, the head stays parked and passOn
+// returns parked. The caller then calls holdEnded after it has released h.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -141,7 +145,7 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 	return false, placed, false
 }
 
-// holdEnded records that h no longer has its key: a parked head then asks the store.
+// holdEnded records that h no longer has its key. A parked head then asks the store.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -152,15 +156,15 @@ func (ws *waiters) holdEnded(h *hold) {
 	}
 	q.hold = nil
 	if q.parked {
-		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // other processes get half of the time that this one had
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // half of this process's time is for others
 		q.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
 }
 
-// passable returns the lease's hold if it can be passed on. For that the lease has
-// usual terms and a single hold, and joined no other. No attempt of its acquire may be
-// without an answer.
+// passable returns the lease's hold if the hold can be passed on, or nil. A hold can be
+// passed on if the lease has usual terms, is not of a run, and has a single hold that
+// has joined no other hold. Every attempt of the lease's acquire must have an answer.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -184,11 +188,11 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 		return h.confirmed(until)
 	}
 	if parked {
-		defer ws.holdEnded(h) // deferred: the head is to ask when the key is free
+		defer ws.holdEnded(h) // deferred, so that the head asks when the key is free
 	}
 	if placed != nil {
-		// The waiter's place keeps the order among processes. The hold is not extended
-		// any more, and must last until it is released.
+		// The waiter's place keeps the order among processes. The hold is no longer
+		// extended from here on, and must last until it is released.
 		rest := h.remaining(l.engine.now())
 		h.retire()
 		select {
@@ -199,8 +203,8 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	return l.releaseHolds(r, until)
 }
 
-// passTimeLeft returns how long the hold may still be passed on, or 0. pass decides
-// whether it is.
+// passTimeLeft returns the time for which the hold may still be passed on, or 0. pass
+// makes the final decision.
 func (h *hold) passTimeLeft() time.Duration {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -211,11 +215,12 @@ func (h *hold) passTimeLeft() time.Duration {
 	return passTime - now.Since(h.arrived)
 }
 
-// pass takes the hold from its lease, which is released, for the next lease, and
-// reports whether that is allowed. It is not allowed
-//   - after the owner was shown: a caller may join it,
-//   - after the lease was extended by its caller,
-//   - after passTime, store.TokenStep leases, a loss or an unanswered confirmation,
+// pass takes the hold from its released lease for the next lease, and reports whether
+// that is allowed. It is not allowed
+//   - after the owner was shown, because a caller may join the hold,
+//   - after a call of Lease.Extend,
+//   - after passTime, after store.TokenStep leases, after a loss or after a
+//     confirmation without an answer,
 //   - without a recent confirmation by the store.
 //
 // The caller holds the waiters' mutex.
@@ -231,8 +236,8 @@ func (h *hold) pass() bool {
 	return true
 }
 
-// show records that l has shown the owner of the hold, so that a caller may join it. It
-// returns false if l has passed the hold on.
+// show records that l has shown the owner of the hold, so that a caller may join the
+// hold. It returns false if l has passed the hold on.
 func (h *hold) show(l notices) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,9 +248,9 @@ func (h *hold) show(l notices) bool {
 	return true
 }
 
-// giveTo makes l the lease of the hold that was passed on to it, and returns the number
-// of leases that had the hold before. If the hold is lost or no longer trusted, l does
-// not get it.
+// giveTo makes l the lease of the hold that was passed on to l, and returns the number
+// of times that the hold was passed on. If the hold is lost or no longer trusted,
+// giveTo changes nothing and returns false.
 func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -256,9 +261,9 @@ func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) 
 	return h.passing.passes, true
 }
 
-// mayMoveOn reports whether the hold may go to another waiter if the one to which it
-// was passed on leaves without it. No lease has had the hold since pass, so the
-// conditions of pass on the lease and the tokens still hold.
+// mayMoveOn reports whether the hold may go to another waiter after its first receiver
+// has left without taking it. No lease has had the hold since pass, so the conditions
+// of pass for the lease and the tokens are still met.
 func (h *hold) mayMoveOn() bool {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -266,8 +271,8 @@ func (h *hold) mayMoveOn() bool {
 	return !h.passExpired(now) && !h.unconfirmed(now)
 }
 
-// passExpired reports whether the time for passing the hold on has passed, or the hold
-// is not trusted any more or barred. The caller holds the mutex.
+// passExpired reports whether the hold is older than passTime, no longer trusted or
+// barred. The caller holds the mutex.
 func (h *hold) passExpired(now clock.Moment) bool {
 	return h.passing.barred || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
@@ -282,9 +287,9 @@ func (h *hold) unconfirmed(now clock.Moment) bool {
 }
 
 // confirmed asks the store whether it has the hold, for a lease that has passed the
-// hold on. Callers that come while the store is being asked share the next call, or the
-// release of the hold. It returns nil, ErrLost, or the reason for a missing answer.
-// After an error the hold is not passed on any more.
+// hold on. Callers that come while a call is in flight share the next call, or the
+// release of the hold. confirmed returns nil, ErrLost, or the reason for a missing
+// answer. After an error the hold is no longer passed on.
 func (h *hold) confirmed(until time.Time) (err error) {
 	c, asks := h.confirmation()
 	if !asks {
@@ -299,8 +304,8 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	})
 }
 
-// confirmation returns the confirmation that a caller shares, and whether the caller
-// has to ask the store for it.
+// confirmation returns the confirmation that the caller shares. asks reports whether
+// the caller has to make the call to the store.
 func (h *hold) confirmation() (c *confirmation, asks bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,37 +316,37 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	before := h.passing.asked
 	h.passing.next = c
 	h.mu.Unlock()
-	runtime.Gosched() // leases about to pass it on share the call, or release it
+	runtime.Gosched() // leases that are about to pass the hold on share the call, or release the hold
 	if before != nil {
 		select {
 		case <-before.done:
-		case <-c.done: // the release was faster
+		case <-c.done: // the release or a loss answered c
 		}
 	}
 	h.mu.Lock()
 	if h.passing.next != c || h.passing.releasing {
-		return c, false // a loss or the release answers it
+		return c, false // a loss or the release answers c
 	}
 	h.passing.asked, h.passing.next = c, nil
 	return c, true
 }
 
-// confirmAnswered passes the store's answer to the callers of c. After a loss the
-// callers that came later get the same answer: the next call could only say the same,
-// or have no answer. It returns the answer for the caller that has asked.
+// confirmAnswered sends the store's answer to the callers of c, and returns it for the
+// caller that has asked. After a loss, the callers that came later get the same answer,
+// because another call could only repeat it or stay without an answer.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release in flight can be the reason
+	final := lost && !ending // no release in flight can be the reason of the loss
 	if final {
 		h.passing.next = nil
 	}
 	h.passing.barred = h.passing.barred || err != nil
 	h.mu.Unlock()
 	if lost && ending {
-		// The hold's release was in flight and perhaps came first. A release waits for
-		// no confirmation, so this wait ends.
+		// The hold's release was in flight and may have reached the store first. A
+		// release does not wait for a confirmation, so this wait ends.
 		if <-next.done; !next.assumed {
 			err = next.err
 		}
@@ -354,14 +359,15 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	return err
 }
 
-// beginRelease records that the hold is about to be released, and returns the
-// confirmation for the release's answer: all callers that wait for one get it. It
-// returns nil if the hold was never passed on, so that no caller waits.
+// beginRelease records that the hold is about to be released. It returns the
+// confirmation that gets the release's answer, and all waiting callers get that answer.
+// It returns nil if no caller can wait: the hold was never passed on, or an earlier
+// release has answered.
 func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.passing.barred = true
-	if h.passing.passes == 0 || h.passing.releasing { // a release that has panicked was answered
+	if h.passing.passes == 0 || h.passing.releasing { // a release that panicked was answered
 		return nil
 	}
 	h.passing.releasing = true

@@ -13,8 +13,8 @@ import (
 
 func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
-	// show makes the owner known; joined is what another caller does with it.
-	// The hold of a lease whose owner may be known is not passed on.
+	// The hold of a lease whose owner may be known is not passed on. Each function
+	// makes the owner known, and returns a function that ends the use of it.
 	sim(t, "owner may be known", func(t *testing.T) {
 		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
 			"Owner": func(_ *core.Locker, lease *core.Lease) func() {
@@ -54,7 +54,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// It does not join the next lease.
+	// The owner of a released lease does not join the next lease.
 	sim(t, "owner of a released lease", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -71,7 +71,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A join has the token of the lease, wherever it is made.
+	// A join has the token of the lease, in this process and in others.
 	sim(t, "token of a join", func(t *testing.T) {
 		l, store := setup(t)
 		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
@@ -104,7 +104,7 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, last)
 	})
-	// It lets no caller join.
+	// An Owner that is read during a release lets no caller join.
 	sim(t, "Owner during a release", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)

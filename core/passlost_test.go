@@ -18,7 +18,8 @@ import (
 
 func TestPassedOnAndLost(t *testing.T) {
 	t.Parallel()
-	// A release reports that the hold was lost, and so does the next lease.
+	// A release reports that the hold was lost, and so does the release of the next
+	// lease.
 	sim(t, "release after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1)
@@ -46,7 +47,8 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		wantErr(t, <-let(lease), core.ErrLost)
 		next := x.take(1)
-		// The limit of hazard 62: the lease began, and the resource refuses its token.
+		// This is the limit in hazard 62: the lease began, and only the resource
+		// refuses its token.
 		if next.Token() >= g.Token {
 			t.Errorf("token %d, want less than %d, that of the holder", next.Token(), g.Token)
 		}
@@ -63,7 +65,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		release(t, x.take(2))
 		release(t, x.take(3))
 	})
-	// Releases that wait behind the answer lost get that answer.
+	// Releases that wait while the answer "lost" is in flight get that answer.
 	sim(t, "releases behind a lost answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
@@ -73,7 +75,7 @@ func TestPassedOnAndLost(t *testing.T) {
 				return hang(ctx, n, do)
 			}
 			err := do()
-			time.Sleep(5 * time.Millisecond) // the others are released meanwhile
+			time.Sleep(5 * time.Millisecond) // the other leases are released in the meantime
 			return err
 		}, opExtend)
 		x.deleteHold()
@@ -92,7 +94,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			t.Errorf("asked %d times, want once", asked)
 		}
 	})
-	// No lease begins with it.
+	// No lease begins with a hold that the process knows to be lost.
 	sim(t, "hold known to be lost", func(t *testing.T) {
 		l, store := setup(t)
 		again := 0
@@ -100,7 +102,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			store.forget()
 			lease, x := row(t, l, store, 1)
 			x.deleteHold()
-			store.setAll(nil) // so that the answer may be there before the next one begins
+			store.setAll(nil) // so that the answer can come before the next lease begins
 			err := lease.Release(t.Context())
 			next := x.take(1)
 			synctest.Wait()
@@ -122,15 +124,15 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		fmt.Fprintln(t.Output(), again, "asked again")
 	})
-	// A release that comes after the loss and before the release of another lease
+	// A release that comes after the loss, and before the release of another lease,
 	// reports the loss.
 	sim(t, "release between loss and end", func(t *testing.T) {
-		// The question is in flight when the hold is released for good: its answer is
-		// that of the release.
+		// The confirmation is in flight when the hold is released at the store. It gets
+		// the answer of that release.
 		for _, deleted := range []bool{false, true} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1)
-			// An extension that is overtaken by the release.
+			// The release overtakes this extension.
 			store.set(func(ctx context.Context, n int, do func() error) error {
 				time.Sleep(5 * time.Millisecond)
 				return do()
@@ -171,7 +173,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			if took := time.Since(start); took > 3500*time.Millisecond {
 				t.Errorf("the release took %v", took)
 			}
-			// Nobody follows without being asked for.
+			// The hold is no longer passed on. The next caller acquires its own.
 			store.set(nil, opExtend)
 			done = let(next)
 			last := x.take(2)
@@ -194,10 +196,10 @@ func TestPassedOnAndLost(t *testing.T) {
 			wantHeldLease(t, next)
 			release(t, next)
 			wantFree(t, store.inner, "order:1")
-			time.Sleep(5 * time.Second) // what is late comes
+			time.Sleep(5 * time.Second) // the late calls arrive
 		})
 	}
-	// A waiter that leaves at the moment when the hold is passed on to it leaves
+	// A waiter that gives up at the moment at which the hold is passed on to it leaves
 	// nothing behind.
 	sim(t, "waiter leaves at the pass", func(t *testing.T) {
 		l, store := setup(t)
@@ -266,7 +268,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		defer goOn()
 		closed := make(chan error, 1)
 		go func() { closed <- l.Close(t.Context()) }()
-		synctest.Wait() // the caller has its error, and is still in the queue
+		synctest.Wait() // the caller has got its error, and is still in the queue
 		if x.has(1) {
 			t.Fatal("test setup: got a caller that left the queue")
 		}
@@ -296,7 +298,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			slow.waits.Store(true)
 			next.waits.Store(true)
 			cancel()
-			synctest.Wait() // the first one was woken, and is still in the queue
+			synctest.Wait() // the first waiter was woken, and is still in the queue
 			release(t, lease)
 			if store.count(opRelease) != 0 {
 				t.Fatal("test setup: got no hold passed on")
@@ -322,7 +324,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			}
 		})
 	}
-	// The hold is not passed on after it.
+	// After a confirmation that panicked, the hold is not passed on.
 	sim(t, "confirmation that panicked", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 2)
@@ -344,11 +346,11 @@ func TestPassedOnAndLost(t *testing.T) {
 	})
 }
 
-// slowContext is a context whose Err can be made to wait.
+// slowContext is a context whose Err blocks if waits is set.
 type slowContext struct {
 	context.Context
 	waits atomic.Bool
-	goOn  chan struct{} // ends the wait
+	goOn  chan struct{} // closed to end the wait
 }
 
 func (c *slowContext) Err() error {

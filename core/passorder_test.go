@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// cycles has n goroutines take key k times each, for d. It logs the calls and fails as
-// fn does.
+// cycles makes n goroutines hold order:1 k times each, for d. It fails the test if a
+// lease is lost or an acquire fails.
 func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.AcquireOption) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -34,7 +34,7 @@ func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.A
 	wg.Wait()
 }
 
-// next starts a holder, and a waiter for it in the same process.
+// next starts a holder, and a waiter behind it in the same process.
 func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.Lease, got <-chan *core.Lease) {
 	t.Helper()
 	holder = acquire(t, t.Context(), l, "order:1", o...)
@@ -52,7 +52,8 @@ func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.L
 
 func TestPassingOnKeepsOrder(t *testing.T) {
 	t.Parallel()
-	// Goroutines of one process share a key with few calls, however long they hold it.
+	// Goroutines of one process share a key with few calls, for short and for long
+	// holds.
 	sim(t, "few calls for many cycles", func(t *testing.T) {
 		for hold, most := range map[time.Duration]float64{0: 0.3, 100 * time.Microsecond: 1.1, time.Millisecond: 1.5, 100 * time.Millisecond: 4.1} {
 			const goroutines, rounds = 64, 20
@@ -87,7 +88,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// Another process has its turn soon, however many of this one want the key.
+	// Another process soon has its turn, even if many callers of this process want the
+	// key.
 	sim(t, "turn of another process", func(t *testing.T) {
 		for _, hold := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond, 50 * time.Millisecond} {
 			l, store := setup(t)
@@ -129,7 +131,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 				l, store := setup(t)
 				store.set(first(1, f), opRelease)
 				holder, got := next(t, l)
-				time.Sleep(20 * time.Millisecond) // it is not passed on any more
+				time.Sleep(20 * time.Millisecond) // the hold is no longer passed on
 				start := time.Now()
 				if err := holder.Release(t.Context()); err != nil {
 					t.Errorf("Release: %v", err)
@@ -176,7 +178,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		})
 	}
-	// A hold that was lost is not passed on, and the next one asks.
+	// A lost hold is not passed on, and the next waiter asks the store.
 	sim(t, "lost hold", func(t *testing.T) {
 		l, store := setup(t)
 		holder, got := next(t, l, core.TTL(3*time.Second), core.NoRenew())
@@ -187,7 +189,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	// It has the key when the lease expires.
+	// A waiter behind a lost lease has the key when the lease expires at the store.
 	sim(t, "waiter behind a lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opExtend)
@@ -218,7 +220,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		}
 	})
-	// It does not pass on the outer lease's key.
+	// The release of a nested lease does not pass on the hold of the outer lease.
 	sim(t, "nested lease", func(t *testing.T) {
 		l, store := setup(t)
 		outer, got := next(t, l)
@@ -241,7 +243,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, <-got)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It leaves nothing.
+	// A Close during passes leaves nothing behind.
 	sim(t, "Close during passes", func(t *testing.T) {
 		for range 200 {
 			l, store := setup(t)
@@ -272,7 +274,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		}
 	})
-	// The waiter behind it has the key soon.
+	// If a waiter leaves while the hold is passed on to it, the waiter behind it soon
+	// has the key.
 	sim(t, "waiter leaves during hand-off", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))

@@ -8,15 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// recovered runs fn, and reports whether it has panicked.
+// recovered runs fn, and reports whether fn has panicked.
 func recovered(fn func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	fn()
 	return false
 }
 
-// TestAcquireThatPanics: a server goes on after a panic of one request, and nothing may
-// be left of that.
+// TestAcquireThatPanics checks that an acquire that panics leaves nothing behind,
+// because a server continues after a panic of one request.
 func TestAcquireThatPanics(t *testing.T) {
 	t.Parallel()
 	sim(t, "in the store", func(t *testing.T) {

@@ -18,13 +18,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stay is a lease of a caller that relies on it.
+// stay is a lease on which a caller currently relies.
 type stay struct {
 	lease *core.Lease
-	dead  bool // its hold was deleted meanwhile
+	dead  bool // the lease's hold was deleted
 }
 
-// watching is a store that records the claim that holds.
+// watching is a store that records the last granted claim of order:1.
 type watching struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -41,8 +41,8 @@ func (s *watching) Acquire(ctx context.Context, c store.Claim) (store.Grant, err
 	return g, err
 }
 
-// underMutex reports whether the caller's caller holds a mutex, for which virtual time
-// does not wait.
+// underMutex reports whether the caller may hold the mutex of waiters, because a method
+// of waiters is on its stack. A pause under a mutex would stop virtual time.
 func underMutex() bool {
 	var pcs [12]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -58,10 +58,11 @@ func underMutex() bool {
 	}
 }
 
-// stress makes 16 goroutines of two processes want one key for three seconds. It judges
-// the result: holders at the same time, tokens, and errors of releases. Goroutines are
-// paused whenever they read a clock, calls go wrong, holds are deleted and joined. It
-// returns the number of leases, and the number of calls that get one.
+// stress makes 16 goroutines of two processes acquire one key again and again for three
+// seconds. It checks that there is one holder at a time, that tokens grow, and that
+// releases return the right errors. As the flags say, goroutines pause when they read a
+// clock, calls fail, and holds are deleted and joined. stress returns the number of
+// leases, and the number of Acquire calls that the store got.
 func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (total, trips int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex
@@ -237,7 +238,7 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 					t.Errorf("seed %d: release took %v", seed, took)
 				}
 				switch {
-				case dead && err == nil && (!pauses || time.Now().Before(trusted)): // a pause lets a hold expire on the way
+				case dead && err == nil && (!pauses || time.Now().Before(trusted)): // during a pause the hold can expire before its release
 					t.Errorf("seed %d: hold deleted, release says nil", seed)
 				case !dead && !deletes && !faulty && !pauses && !joins && err != nil && !(ends && errors.Is(err, core.ErrLost)):
 					t.Errorf("seed %d: release: %v", seed, err)
@@ -302,7 +303,7 @@ func TestPassingOnStress(t *testing.T) {
 			t.Parallel()
 			leases, calls, rounds := 0, 0, 0
 			vacuous := func() bool {
-				// A pause or a fault can take most of a round.
+				// A single pause or fault can take most of a round.
 				return leases < 10*rounds || name == "nothing" && (leases < 80*rounds || 2*leases < 3*calls)
 			}
 			for ; rounds < tally.Trials(120) || rounds < 120 && vacuous(); rounds++ {

@@ -15,7 +15,7 @@ import (
 
 func TestShortGrant(t *testing.T) {
 	t.Parallel()
-	// A lease of a fixed time whose second call is not answered leaves nothing behind.
+	// A NoRenew lease whose second call has no answer leaves nothing behind.
 	sim(t, "unanswered second call", func(t *testing.T) {
 		l, store := setup(t)
 		short := &shortly{Store: store.inner}
@@ -84,7 +84,8 @@ func TestLease_GrantedByMessage(t *testing.T) {
 			t.Errorf("got %d extensions, want none", n)
 		}
 	})
-	// It is released before its extension, beside a lease that is extended often.
+	// A lease that is released before its first extension is not extended, even if
+	// another lease is extended often.
 	sim(t, "released beside an extended lease", func(t *testing.T) {
 		for range 50 {
 			l, s := setup(t)
@@ -109,8 +110,8 @@ func TestLease_GrantedByMessage(t *testing.T) {
 	})
 }
 
-// pushing is a store that admits claims with Push for a moment, as a store that grants
-// by message does.
+// pushing is a store that grants claims with Push for a short time, like a store that
+// grants by message.
 type pushing struct{ *memstore.Store }
 
 const pushedFor = time.Second
@@ -125,8 +126,8 @@ func (s *pushing) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 	return g, err
 }
 
-// TestPassingOnWithoutWatches: where waiters cannot be woken, the store has no list of
-// them.
+// TestPassingOnWithoutWatches checks stores that cannot wake waiters, and have no list
+// of them.
 func TestPassingOnWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
@@ -160,7 +161,7 @@ func TestPassingOnWithoutWatches(t *testing.T) {
 	}
 }
 
-// shortly is a store whose grants last for a moment, by its own answer.
+// shortly is a store whose grants report a validity of one second.
 type shortly struct{ core.Store }
 
 func (s *shortly) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -9,11 +9,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestRelease_WaitsWithinItsHold: a release waits for the next waiter of
-// its process to have its place at the store. The hold is not extended meanwhile.
+// TestRelease_WaitsWithinItsHold checks a release that waits until the next waiter of
+// its process has a place at the store. The hold is not extended during that wait.
 func TestRelease_WaitsWithinItsHold(t *testing.T) {
 	t.Parallel()
-	// Its hold is still there when it is released.
+	// The hold of a short lease still exists when it is released.
 	sim(t, "short lease", func(t *testing.T) {
 		for at := 10 * time.Millisecond; at < 90*time.Millisecond; at += 5 * time.Millisecond {
 			l, store := setup(t)
@@ -35,7 +35,7 @@ func TestRelease_WaitsWithinItsHold(t *testing.T) {
 			behind(t.Context(), core.TTL(10*time.Second))
 			time.Sleep(at)
 			store.set(first(1, hang), opAcquire)
-			leave() // so that the other one asks
+			leave() // so that the other waiter asks
 			synctest.Wait()
 			if err := lease.Context().Err(); err != nil {
 				t.Fatalf("test setup: after %v: got %v", at, err)

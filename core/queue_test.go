@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestQueue is about hazard 41 of PROOF.md.
+// TestQueue covers hazard 41 of PROOF.md.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	// 64 goroutines of a process are served in order of arrival, one at a time.
@@ -38,7 +38,7 @@ func TestQueue(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			synctest.Wait() // it stands in line before the next one comes
+			synctest.Wait() // this caller is in the queue before the next one comes
 		}
 		start := time.Now()
 		release(t, holder)
@@ -50,7 +50,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("64 holds of 10ms took %v", took)
 		}
 	})
-	// A releaser that wants the key again goes to the tail.
+	// A caller that releases the key and wants it again goes to the end of the queue.
 	sim(t, "releaser goes to the tail", func(t *testing.T) {
 		const callers, rounds = 64, 20
 		l, _ := setup(t)
@@ -82,7 +82,8 @@ func TestQueue(t *testing.T) {
 			}
 		}
 	})
-	// On a held key they cost less than one question a second, and all are served.
+	// Thousands of waiters for a held key send less than one request a second, and all
+	// of them are served.
 	sim(t, "thousands of waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -116,7 +117,8 @@ func TestQueue(t *testing.T) {
 			t.Errorf("got all after %v, want no waiting in between", took)
 		}
 	})
-	// The release wakes it, not a poll.
+	// The release wakes a waiter of another process; the waiter does not depend on a
+	// poll.
 	sim(t, "waiter of another process", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -142,7 +144,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// crowdOf runs n attempts at once and returns their results.
+// crowdOf runs n attempts at once. It returns the numbers of granted and busy attempts,
+// and the other errors.
 func crowdOf(n int, try func() error) (granted, busy int, other []error) {
 	errs := make(chan error, n)
 	for range n {
@@ -163,7 +166,7 @@ func crowdOf(n int, try func() error) (granted, busy int, other []error) {
 
 func TestTryAcquireInLine(t *testing.T) {
 	t.Parallel()
-	// TryAcquire is refused at once, without a question.
+	// While others wait, TryAcquire is refused at once, without a request.
 	sim(t, "refused among waiters", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -226,7 +229,8 @@ func TestTryAcquireInLine(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// Callers that try while the first one asks get its answer, not a round trip each.
+	// Callers that try while the first one asks share its answer, without a round trip
+	// for each.
 	sim(t, "shared answer", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -262,7 +266,7 @@ func TestTryAcquireInLine(t *testing.T) {
 			for _, err := range failed {
 				wantErr(t, err, core.ErrUnavailable)
 			}
-			if took > 7*time.Second { // three attempts of two seconds
+			if took > 7*time.Second { // three attempts of two seconds each, and pauses
 				t.Errorf("got all after %v", took)
 			}
 		})

@@ -2,6 +2,6 @@
 
 package core_test
 
-// crowd is the number of goroutines that may wait at once: the race detector dies of
-// more than 8128.
+// crowd is the number of goroutines that wait at once. The race detector supports at
+// most 8128 goroutines.
 const crowd = 4000

@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// vanish deletes the hold of a lease at the store, as an operator would.
+// vanish deletes the hold of a lease at the store, as an operator can.
 func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 	t.Helper()
 	for _, c := range store.sent(opAcquire) {
-		owner, _, _ := strings.Cut(lease.Owner(), ".") // the token follows it
+		owner, _, _ := strings.Cut(lease.Owner(), ".") // the text also has the token
 		if c.claims[0].Owner == owner && c.claims[0].Key == lease.Key() {
 			if err := store.inner.Release(t.Context(), c.claims[0]); err != nil {
 				t.Fatal(err)
@@ -28,11 +28,11 @@ func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 	t.Fatal("no such hold")
 }
 
-// TestReentry is about hazard 12 of PROOF.md.
+// TestReentry covers hazard 12 of PROOF.md.
 func TestReentry(t *testing.T) {
 	t.Parallel()
-	// Under a lease the same key is acquired again at once, and is free when both are
-	// released.
+	// Under a lease the same key is acquired again at once. The key is free when both
+	// leases are released.
 	sim(t, "acquired again", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
@@ -77,7 +77,8 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// Re-entry overtakes the waiters of this process, and fair ones of others.
+	// Re-entry overtakes the waiters of this process, and fair waiters of other
+	// processes.
 	sim(t, "overtakes waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -102,7 +103,8 @@ func TestReentry(t *testing.T) {
 		release(t, outer)
 		wg.Wait()
 	})
-	// They share its key and exclude each other from another.
+	// Two goroutines under one lease share the lease's key, and exclude each other from
+	// another key.
 	sim(t, "two goroutines under one lease", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -133,7 +135,7 @@ func TestReentry(t *testing.T) {
 		}
 		release(t, outer)
 	})
-	// Under a lease it has an owner of its own.
+	// Another key that is acquired under a lease has a different owner.
 	sim(t, "another key", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -144,7 +146,7 @@ func TestReentry(t *testing.T) {
 		release(t, other)
 		release(t, outer)
 	})
-	// It is refused, and nothing changes.
+	// A claim that is heavier than the outer lease is refused, and nothing changes.
 	sim(t, "heavier claim", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1", core.Shared())
@@ -155,7 +157,7 @@ func TestReentry(t *testing.T) {
 		release(t, outer)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It has no token, and leaves the lease exclusive.
+	// A reader inside an exclusive lease has no token, and the key stays exclusive.
 	sim(t, "reader inside an exclusive lease", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -182,10 +184,11 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-// TestReentryAfterLoss is about hazard 16 of PROOF.md.
+// TestReentryAfterLoss covers hazard 16 of PROOF.md.
 func TestReentryAfterLoss(t *testing.T) {
 	t.Parallel()
-	// A nested acquire is refused, and nothing is sent.
+	// If the loss is known in this process, a nested acquire is refused, and nothing is
+	// sent.
 	sim(t, "loss known here", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -233,7 +236,7 @@ func TestReentryAfterLoss(t *testing.T) {
 			wantErr(t, err, context.Canceled)
 			wantHeldLease(t, outer)
 
-			store.set(hangAfter, opAcquire) // and one that is done on the way
+			store.set(hangAfter, opAcquire) // and a context that becomes done during the call
 			ctx, cancel = context.WithCancelCause(outer.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			_, err = l.Acquire(ctx, "order:1")
@@ -259,7 +262,7 @@ func TestReentryAfterLoss(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, store.inner, "order:1")
 	})
-	// Under it the key is acquired like any other.
+	// Under a released lease, its key is acquired like any other key.
 	sim(t, "released lease", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -273,7 +276,8 @@ func TestReentryAfterLoss(t *testing.T) {
 		wantErr(t, err, core.ErrBusy)
 		release(t, again)
 	})
-	// A lease under a released one finds the outermost that still holds the key.
+	// An acquire under a released inner lease joins the outer lease, which still holds
+	// the key.
 	sim(t, "outermost holder", func(t *testing.T) {
 		l, _ := setup(t)
 		a := acquire(t, t.Context(), l, "order:1")
@@ -287,7 +291,7 @@ func TestReentryAfterLoss(t *testing.T) {
 		release(t, c)
 		release(t, a)
 	})
-	// Re-entry keeps its key.
+	// The key stays held while hundreds of nested leases come and go.
 	sim(t, "hundreds come and go", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(time.Millisecond))

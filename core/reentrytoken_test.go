@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// shifting is a store that reports another token of a grant to a claim that joins it.
-// So does a quorum whose servers receive the first hold at different times, or a server
-// that knows the time of the grant only roughly.
+// shifting is a store that reports another token of the grant to a claim that joins. A
+// quorum does so if its servers receive the first hold at different times. So does a
+// server that knows the time of the grant only roughly.
 type shifting struct {
 	core.Store
 	store.Watcher
@@ -46,7 +46,7 @@ func TestReentryToken(t *testing.T) {
 			release(t, outer)
 		})
 	}
-	// It has no token.
+	// A nested reader has no token.
 	sim(t, "nested reader", func(t *testing.T) {
 		l, outer := setup(t, 1<<14)
 		inner := acquire(t, outer.Context(), l, "order:1", core.Shared())

@@ -12,20 +12,20 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release releases the lease, all its keys together. It is safe to call with a canceled or
-// nil ctx. If the store is unresponsive, Release returns an error matching ErrUnavailable
-// after about 3 seconds (6 if another lease of this process is releasing the same hold); the
-// release is then retried in the background. If the lease was lost, the error matches
-// ErrLost. A hold that expires while its release is under way was not lost. Later calls
-// return the result of the first.
+// Release releases the lease with all its keys. It is safe to call with a canceled or
+// nil ctx. If the store does not answer, Release returns an error matching
+// ErrUnavailable after about 3 seconds, or 6 if another lease of this process is
+// releasing the same hold. The release is then retried in the background. If the lease
+// was lost, the error matches ErrLost. A hold that expires during its release counts as
+// released. Later calls return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
 }
 
-// finish ends the lease for Release, for Finish if there is a record to save, and for
-// Withdraw. It sets first for the call that ended the lease; later calls return the
-// answer of that call.
+// finish ends the lease for Release, Finish and Withdraw. r is the record to save, or
+// nil. The first call ends the lease and returns first as true. Later calls return its
+// result.
 func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
@@ -43,7 +43,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
-	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the observer was notified of the lost lease, not of its answer
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the event Lost did not include the failed save
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)
@@ -51,9 +51,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	return true, l.err
 }
 
-// conclude ends the lease in this process and at the store. It lets all calls of finish
-// return, even if a call panics. It returns how long the lease was held, and whether it
-// had been lost.
+// conclude ends the lease in this process and at the store. Even if the store panics,
+// it lets the waiting calls of finish return. It returns the time for which the lease
+// was held, and whether the lease had been lost.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
@@ -70,7 +70,8 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	l.endContext(nil)
 	held = now.Since(l.since)
 	if wasLost && r == nil {
-		// The store may still have part of it, but no caller has to wait for that.
+		// The store may still have some of the lease's holds, but no caller has to wait
+		// for their release.
 		l.abandon()
 		err = ErrLost
 	} else {
@@ -79,8 +80,8 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	return held, wasLost
 }
 
-// endError returns the error for the caller of op, which ended the lease at the store
-// with err.
+// endError returns the caller's error for operation op, which ended the lease at the
+// store with error err.
 func (l *Lease) endError(op string, err error) error {
 	switch {
 	case err == nil:
@@ -93,9 +94,9 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// releaseHolds releases the holds of the lease at the store, side by side, and saves r,
-// the record of a run, unless r is nil. A store sends calls that are made together in
-// few round trips.
+// releaseHolds releases the holds of the lease at the store and saves r, the record of
+// a run, unless r is nil. It releases the holds side by side, because a store combines
+// concurrent calls into few round trips.
 func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()
@@ -135,7 +136,7 @@ func (l *Lease) releaseHold(h *hold, r *store.Record, until time.Time) error {
 	return h.release(l.releaseClaim(h, r), l.unsure[h.key], until)
 }
 
-// abandon releases the holds in the background.
+// abandon ends the lease and releases its holds in the background.
 func (l *Lease) abandon() {
 	l.stop()
 	l.endContext(nil)
@@ -144,15 +145,15 @@ func (l *Lease) abandon() {
 	}
 }
 
-// abandonHold releases h in the background: a hold of the lease, or one that was passed
-// on to it and not taken.
+// abandonHold releases h in the background. h is a hold of the lease, or a hold that
+// was passed on to the lease and not taken.
 func (l *Lease) abandonHold(h *hold) {
 	l.engine.waiters.holdEnded(h)
 	h.abandon(l.releaseClaim(h, nil), l.unsure[h.key])
 }
 
-// releaseClaim returns the claim that releases h, and saves r unless r is nil. A run
-// that has not begun is undone.
+// releaseClaim returns the claim that releases h, and saves r unless r is nil. If the
+// lease is of a run whose work has not begun, the claim undoes the run.
 func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
 	c := releasing{Claim: h.releaseClaim(), name: l.name, mode: l.opts.mode}
 	if r != nil {

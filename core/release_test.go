@@ -14,8 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestRelease_ManyKeys is about hazard 11. The number is 61 because some hundred timers
-// of one moment of virtual time crash the race detector (https://go.dev/issue/78156).
+// TestRelease_ManyKeys covers hazard 11. The number of keys is only 61, because several
+// hundred timers at one moment of virtual time crash the race detector
+// (https://go.dev/issue/78156).
 func TestRelease_ManyKeys(t *testing.T) {
 	t.Parallel()
 	keys := func(n int) (names []string) {
@@ -29,7 +30,7 @@ func TestRelease_ManyKeys(t *testing.T) {
 			l, store := setup(t)
 			lease := acquire(t, t.Context(), l, "order", core.Also(keys(60)...), core.TTL(time.Second))
 			store.set(slow(trip, 0), opRelease)
-			time.Sleep(time.Second / 2) // extended some time ago
+			time.Sleep(time.Second / 2) // so that the last extension was some time ago
 			start := time.Now()
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("got %v, want nil", err)
@@ -84,7 +85,7 @@ func TestRelease_ManyKeys(t *testing.T) {
 	})
 }
 
-// TestRelease is about hazards 11, 47 and 50 of PROOF.md.
+// TestRelease covers hazards 11, 47 and 50 of PROOF.md.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	// A release frees the key and cancels the context.
@@ -101,7 +102,7 @@ func TestRelease(t *testing.T) {
 			t.Error("the deadline of a released lease is still to come")
 		}
 	})
-	// They return the result of the first.
+	// Second and concurrent releases return the result of the first.
 	sim(t, "second and concurrent releases", func(t *testing.T) {
 		for name, f := range map[string]fault{"": slow(time.Second, 0), "refused": refuse, "lost": func(context.Context, int, func() error) error {
 			return core.ErrLost
@@ -157,7 +158,8 @@ func TestRelease(t *testing.T) {
 			}
 		})
 	}
-	// A release that the store refused in passing and then does not know is a loss.
+	// If the store first refuses a release as unavailable and then answers "lost", the
+	// lease was lost.
 	sim(t, "refused, then unknown", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -169,7 +171,7 @@ func TestRelease(t *testing.T) {
 		}, opRelease)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// A release of a hold that the store no longer has is a loss.
+	// If the store no longer has the hold, the release reports a loss.
 	sim(t, "forgotten by the store", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -181,8 +183,8 @@ func TestRelease(t *testing.T) {
 		wantErr(t, err, core.ErrLost)
 		wantNot(t, err, core.ErrUnavailable)
 	})
-	// A release while the store hangs is bounded, releases the lease in this process,
-	// and is completed in the background.
+	// A release during a hang of the store returns within its time limit. The lease is
+	// released in this process at once, and at the store in the background.
 	sim(t, "hung store", func(t *testing.T) {
 		for _, keys := range [][]string{nil, {"order:2", "order:3", "order:4", "order:5"}} {
 			seen := &recorder{}
@@ -214,8 +216,7 @@ func TestRelease(t *testing.T) {
 			}
 		}
 	})
-	// A lease that Extend made long is released even if the store is away for longer
-	// than its TTL.
+	// A lease with a long Extend is released even if an outage is longer than its TTL.
 	sim(t, "long Extend in an outage", func(t *testing.T) {
 		for _, f := range []fault{nil, loseReply} {
 			l, store := setup(t)
@@ -234,7 +235,7 @@ func TestRelease(t *testing.T) {
 			wantFree(t, store.inner, "order:1", "order:2")
 		}
 	})
-	// A waiter of this process can go on although the release hangs.
+	// A waiter of this process gets the key although the reply to the release hangs.
 	sim(t, "waiter behind a hung release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -257,7 +258,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("the waiter was served after %v", d)
 		}
 	})
-	// A release does not touch it.
+	// The release of a lost lease does not affect the next lease of the key.
 	sim(t, "next lease of the key", func(t *testing.T) {
 		l, store := setup(t)
 		old := acquire(t, t.Context(), l, "order:1", core.NoRenew(), core.TTL(time.Second))
@@ -274,7 +275,7 @@ func TestRelease(t *testing.T) {
 
 func TestErrorText(t *testing.T) {
 	t.Parallel()
-	// Errors name the operation and the lock, and say unavailable once.
+	// Errors name the operation and the lock, and contain "unavailable" only once.
 	sim(t, "operation, lock and cause", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:secret", core.Name("pay"))

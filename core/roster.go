@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/internal/order"
 )
 
-// roster lists the acquires of a Locker in flight and the leases that are not yet
-// released, until it is closed.
+// roster lists a Locker's acquires in flight, and its leases that are not yet released.
+// After close it admits no more.
 type roster struct {
 	mu         order.Mutex[rosterRank]
 	closing    context.Context // done when Close begins
 	beginClose context.CancelFunc
-	active     count   // the number of these acquires and leases
-	tallies    tallies // the same ones, by name
+	active     count   // the number of listed acquires and leases
+	tallies    tallies // the listed acquires and leases, by name and mode
 }
 
 func (r *roster) init() {
@@ -27,7 +27,7 @@ func (r *roster) init() {
 }
 
 // close stops the roster from admitting acquires. It returns a channel that is closed
-// when nothing is listed.
+// when the roster is empty.
 func (r *roster) close() (idle <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *roster) close() (idle <-chan struct{}) {
 	return r.active.zero()
 }
 
-// countIn counts an acquire in, unless the Locker is closed.
+// countIn adds an acquire to the roster. It returns false if the Locker is closed.
 func (r *roster) countIn(l *Lease, at clock.Moment) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *roster) countIn(l *Lease, at clock.Moment) bool {
 	return true
 }
 
-// countOut counts an acquire, or the lease that it made, out.
+// countOut removes an acquire, or its lease, from the roster.
 func (r *roster) countOut(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,8 @@ func (r *roster) countOut(l *Lease) {
 	}
 }
 
-// countHeld lists a lease that was acquired, unless the Locker was closed in the meantime.
+// countHeld lists a lease as held. It returns false if the Locker was closed during the
+// acquire.
 func (r *roster) countHeld(l *Lease, at clock.Moment) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *roster) countHeld(l *Lease, at clock.Moment) bool {
 	return true
 }
 
-// countLost lists a lease as lost, if it was acquired and not released.
+// countLost lists a lease as lost, if it is listed as held.
 func (r *roster) countLost(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +92,7 @@ func (r *roster) countLost(l *Lease) {
 	}
 }
 
-// heldLeases returns the leases that were not released.
+// heldLeases returns the leases that are not yet released, lost ones included.
 func (r *roster) heldLeases() (all []*Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,29 +106,31 @@ func (r *roster) heldLeases() (all []*Lease) {
 	return all
 }
 
-// each visits all tallies. visit returns the number of entries that it visited.
+// each calls visit for all tallies. visit returns the number of entries that it
+// visited.
 func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	visited := 0
 	for of, t := range r.tallies {
 		if visited += visit(of, t); visited >= snapshotStep {
-			r.mu.Unlock() // so that no caller waits for all of them
+			r.mu.Unlock() // so that no other caller waits for the whole iteration
 			r.mu.Lock()
 			visited = 0
 		}
 	}
 }
 
-// snapshotStep is the number of entries that are visited while the roster is locked.
+// snapshotStep is the number of entries after which each unlocks the roster for a
+// moment.
 const snapshotStep = 256
 
-// spareTallies is the number of empty tallies that are kept for reuse, so that the
-// usual names need not be made anew each time.
+// spareTallies is the number of tallies up to which empty tallies are not deleted. So
+// names in regular use need no allocation.
 const spareTallies = 256
 
 // tallies are the leases of a Locker, and its acquires in flight, by name and mode. The
-// mutex of the roster guards all of it.
+// mutex of the roster guards the tallies and their entries.
 type tallies map[tallyOf]*tally
 
 type tallyOf struct {
@@ -135,17 +138,17 @@ type tallyOf struct {
 	mode Mode
 }
 
-// tally is the leases of one name and mode by stage, in the order in which they reached
-// the stage.
+// tally has a queue of leases for each stage, for one name and mode. A queue has the
+// order in which the leases reached its stage.
 type tally [stages]fifo.Queue[Lease]
 
 // stage is the progress of a lease.
 type stage uint8
 
 const (
-	acquiring  stage = iota // it is being acquired
-	holding                 // its caller holds it
-	unreleased              // it was lost, and not yet released
+	acquiring  stage = iota // the acquire is in flight
+	holding                 // the caller holds the lease
+	unreleased              // the lease was lost, and not yet released
 	stages
 )
 
@@ -155,30 +158,30 @@ func (t *tally) empty() bool {
 
 // listing is a lease's part of the roster.
 type listing struct {
-	in    *tally // nil before and after it is listed
+	in    *tally // nil before and after the lease is listed
 	node  fifo.Node[Lease]
-	since clock.Moment // when it reached its stage
+	since clock.Moment // when the lease reached its stage
 	stage stage
 }
 
-// move lists l, the lease of this listing, in a later stage, which it reached at this
-// moment.
+// move lists l, the lease of this listing, in stage to, which l reached at the moment
+// at.
 func (g *listing) move(l *Lease, to stage, at clock.Moment) {
 	g.in[g.stage].Remove(&g.node)
 	g.stage, g.since = to, at
 	g.in[to].Push(&g.node, l)
 }
 
-// standing is a lease that is held or waited for, with the time since then.
+// standing is a lease that is held or waited for, and the age of that state.
 type standing struct {
 	lease   *Lease
 	waiting bool
 	age     time.Duration
 }
 
-// longest returns the leases that have been held or waited for since at least from,
-// oldest first and no more of them than most. It holds a mutex only for a short part of
-// the work at a time.
+// longest returns the leases that have been held or waited for during at least from: at
+// most most leases, oldest first. It releases the roster's mutex between short parts of
+// the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
 	r.each(func(_ tallyOf, t *tally) (visited int) {
@@ -187,7 +190,7 @@ func (r *roster) longest(from time.Duration, most int, now clock.Moment) []stand
 			for lease := t[s].First(); lease != nil && n < most; lease = lease.listing.node.Next() {
 				age := now.Since(lease.listing.since)
 				if age < from {
-					break // those behind it came later
+					break // the leases behind it are younger
 				}
 				all = append(all, standing{lease, s == acquiring, age})
 				n++

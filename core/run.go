@@ -12,35 +12,36 @@ import (
 
 // run is the part of a lease that only leases of Begin have.
 type run struct {
-	found     store.Record  // the store's record of the run
-	settling  sync.Once     // by the first Finish or Withdraw
-	withdrawn bool          // by Withdraw
-	instead   *store.Record // of FinishLong, for its release
-	err       error         // the answer of that call
-	committed bool          // Commit may have saved; under the mutex of the lease
+	found     store.Record  // the record that the store had at Begin
+	settling  sync.Once     // done by the first Finish or Withdraw
+	withdrawn bool          // the first was Withdraw
+	instead   *store.Record // the record that replaces a record with too long a value, see FinishLong
+	err       error         // the result of the first Finish or Withdraw
+	committed bool          // Commit may have saved; guarded by the lease's mutex
 }
 
-// Begin acquires the lease of a run, like Acquire. The store keeps the run's answer
+// Begin acquires the lease of a run, like Acquire. The store stores the run's answer
 // under the key. If the store has a finished record, Begin returns that record with a
-// nil lease, after one call to the store: nothing was claimed. Otherwise the lease is
-// held. The record then has the Attempt of this run, 1 for the first, and the stored
-// Value: begin's own, or that of an earlier run that did not finish. Of begin, only
-// Value and Retain count.
+// nil lease. It then has claimed nothing. Otherwise Begin returns the held lease and
+// the record of this run. The record has the run's Attempt, 1 for the first, and the
+// stored Value. The Value is begin's own, or the Value of an earlier run that did not
+// finish. Of begin, only Value and Retain are used.
 //
-// The observer is notified of the lease, but not of a finished record: the caller
-// reports its meaning by Report.
+// The observer is notified of the events of the lease, but not of a finished record.
+// The caller reports a finished record with the event that adapter.Report fills.
 //
 // The run ends with Finish. Release releases the lease and leaves the record
-// unfinished, as a crash does; the run then counts as an attempt. It does not count
-// after Withdraw. Nor does it count if Begin fails: a run that the store may have begun
-// is then taken back, in the background until the store answers.
+// unfinished, as a crash does; the run then counts as an attempt. A run that is
+// withdrawn by Withdraw does not count. If Begin fails, the run does not count either.
+// If the store may have begun that run, the run is undone in the background, and the
+// undo is retried until the store answers.
 //
-// LeaseFromContext and LeaseOf do not find the lease under its own context, and it is
-// never re-entered: a run that is begun again inside itself is busy.
+// LeaseFromContext and LeaseOf do not find the lease of a run, and an acquire never
+// re-enters it. So a Begin of the same key inside the run finds the key busy.
 //
-// Begin fails like Acquire. It also fails with ErrUnsupported if the store keeps no
+// Begin fails like Acquire. It also fails with ErrUnsupported if the store has no
 // records, and with ErrInvalid for Shared, Permits, Also and KeepFor, and if Retain is
-// less than 1ms.
+// less than 1 ms.
 func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts ...AcquireOption) (*Lease, store.Record, error) {
 	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
@@ -65,7 +66,7 @@ func (l *Locker) checkRun(opts ...AcquireOption) (wait time.Duration, err error)
 	return r.wait, l.serves(r)
 }
 
-// runRequest makes a request like request, for a run.
+// runRequest returns the request of a run, like Locker.request for an acquire.
 func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption) (*request, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -78,7 +79,7 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 	return r, nil
 }
 
-// checkRun refuses options that make no sense for a run.
+// checkRun returns an error for options that have no meaning for a run.
 func (r *request) checkRun() error {
 	switch {
 	case r.weight != store.All:
@@ -99,19 +100,20 @@ func checkRecord(r *store.Record) error {
 }
 
 // Commit calls save to save r in a transaction of the caller, in place of Finish. save
-// gets the store of the run and a claim with r. It returns nil if, once the transaction
-// is committed, r is saved and the claim is released. Until then the transaction can be
-// rolled back.
+// gets the store of the run and a claim with r. save must save r and release the claim
+// in the transaction, and return nil if both succeeded. Until the transaction is
+// committed, it can be rolled back.
 //
-// From then on the database knows best whether the lease is held. So until Finish its
-// context is not done with ErrLost, and no loss is reported. The lease is extended as
-// before, for a transaction that is rolled back. Finish must follow, with a record for
-// a run that has not committed. It fails with store.ErrSaved if r is saved; otherwise
-// it saves its own record, or not, as without Commit.
+// After save has returned nil, only the database knows whether the lease is held. So
+// until Finish, the lease's context is not done with ErrLost, and no loss is reported.
+// The lease is extended as before, because the transaction may be rolled back. Finish
+// must follow, with a record for the case that the transaction was not committed.
+// Finish fails with store.ErrSaved if r is saved. Otherwise it behaves as without
+// Commit.
 //
-// Commit fails with the error of save, and the lease is then as before. It fails with
-// ErrLost if the lease was released, and with ErrInvalid for a lease that is not of
-// Begin, and if Retain is less than 1ms.
+// Commit fails with the error of save, and the lease is then unchanged. It fails with
+// ErrLost if the lease was released. It fails with ErrInvalid for a lease that is not
+// of Begin, and if Retain is less than 1 ms.
 func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx context.Context, s Store, c store.Claim) error) error {
 	switch {
 	case l.opts.record == nil:
@@ -133,12 +135,12 @@ func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx contex
 	return nil
 }
 
-// isCommitted reports whether the run of the lease may have saved its record in a transaction.
-// The caller holds the mutex.
+// isCommitted reports whether Commit may have saved the record of the lease's run. The
+// caller holds the mutex.
 func (l *Lease) isCommitted() bool { return l.run != nil && l.run.committed }
 
-// unsaved returns err, the answer to the end of the lease, as the observer gets it: nil
-// if it says that Commit has saved.
+// unsaved returns the error that the observer gets for err, the result of the lease's
+// end. It returns nil if err means that Commit has saved the record.
 func (l *Lease) unsaved(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,22 +151,23 @@ func (l *Lease) unsaved(err error) error {
 }
 
 // Finish ends a run. In one step the store saves r with its Value, Attempt, Done and
-// Retain, and frees the key. It saves r if the lease is still held. It also saves r
-// after the lease was lost, and after it was released by Release or by Locker.Close,
-// unless another run of the key has begun since or has saved. It is safe to call with a
-// canceled ctx, and is bounded like Release.
+// Retain, and frees the key. Finish saves r if the lease is still held. It also saves r
+// if the lease was lost, or was released by Release or Locker.Close, unless another run
+// of the key has begun or saved since. It is safe to call with a canceled or nil ctx,
+// and has the time limit of Release.
 //
-// It fails with ErrLost, and nothing was saved, if another run has begun or has saved,
-// if the record has expired, and after Withdraw. After ErrUnavailable r may be saved or
-// not. That is retried in the background, unless the lease was released before. It
-// fails with ErrInvalid, and does nothing, for a lease that is not of Begin, and if
-// Retain is less than 1ms. A second call returns the result of the first.
+// Finish fails with ErrLost, and saves nothing, if another run has begun or saved, if
+// the record has expired, and after Withdraw. After ErrUnavailable, r may be saved or
+// not; the save is retried in the background, unless the lease had been released
+// before. Finish fails with ErrInvalid, and does nothing, for a lease that is not of
+// Begin, and if Retain is less than 1 ms. A second call returns the result of the
+// first.
 func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 	return l.save(ctx, &r, nil)
 }
 
-// save implements Finish for r. If the value of r is too long, it saves instead in
-// place of r.
+// save implements Finish for r. If the value of r is too long, save stores the record
+// instead in place of r. instead may be nil.
 func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	if err := checkRecord(r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
@@ -173,31 +176,33 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 }
 
 // FinishLong finishes a run like Finish, with a record whose value may be longer than
-// the store takes. A server can refuse a long value by closing the connection, which
-// looks like an outage. So a value of more than 512 KiB is sent once if the store does
-// not answer, and three times if it refuses the call. A shorter value is sent until 8
-// MiB were sent in vain. Then instead is saved in place of r, and the error matches
-// ErrUnavailable: the server may have stored r before, and r then stays.
+// the store accepts. A server can refuse a long value by closing the connection, which
+// looks like an outage. So a value of more than 512 KiB is sent only once if the store
+// does not answer, and three times if the store refuses the call. A shorter value is
+// sent until 8 MiB in total were sent without success. After that the record instead is
+// saved in place of r, and the error matches ErrUnavailable. If the server has stored r
+// before, r stays.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
 
 // Withdraw releases the lease of a run whose work has not begun. In the same step the
-// store takes the run back, so that it does not count as an attempt and the record is
-// as Begin found it. It is bounded like Release. A second call returns the result of
-// the first.
+// store undoes the run: the run does not count as an attempt, and the record is as
+// Begin found it. Withdraw has the time limit of Release. A second call returns the
+// result of the first.
 //
-// It fails like Release, and with ErrLost after Finish. If the lease was no longer held
-// the run is taken back all the same, unless another run has begun since. After
-// ErrUnavailable, and where only this process no longer trusts the lease, that goes on
-// in the background, unless the lease was released before. It fails with ErrInvalid,
-// and does nothing, for a lease that is not of Begin.
+// Withdraw fails like Release, and with ErrLost after Finish. If the lease was no
+// longer held, the run is undone all the same, unless another run has begun since.
+// After ErrUnavailable, and if only this process no longer trusts the lease, the undo
+// continues in the background, unless the lease had been released before. Withdraw
+// fails with ErrInvalid, and does nothing, for a lease that is not of Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 
-// settle implements Finish and Withdraw. The first call ends the lease if no other call
-// has, and later calls return its result.
+// settle implements Finish and Withdraw. The first call ends the lease, unless Release
+// or Close has released it, and settles the run. Later calls return the result of the
+// first.
 func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
@@ -217,8 +222,8 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 	return l.run.err
 }
 
-// settleLate settles a run whose lease was released before. Nothing goes on in the
-// background after it, because its Locker may have been closed.
+// settleLate settles a run whose lease was released before. It leaves no work for the
+// background, because the Locker may be closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)
 	c.Undo = withdraw

@@ -11,14 +11,16 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// begun and finished return the records of a run.
+// begun returns the record with which a run begins. finished returns the record of a
+// finished run.
 func begun() store.Record { return store.Record{Value: []byte("begun"), Retain: time.Hour} }
 
 func finished(value string, attempt int) store.Record {
 	return store.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Hour}
 }
 
-// begin begins a run, which must not have been answered.
+// begin begins a run. It fails the test unless the run has the given attempt and no
+// answer yet.
 func begin(t *testing.T, l *core.Locker, key string, attempt int, opts ...core.AcquireOption) *core.Lease {
 	t.Helper()
 	lease, r, err := l.Begin(t.Context(), key, begun(), opts...)
@@ -31,7 +33,7 @@ func begin(t *testing.T, l *core.Locker, key string, attempt int, opts ...core.A
 	return lease
 }
 
-// wantAnswer fails the test unless the run is answered with value.
+// wantAnswer fails the test unless Begin returns the answer value.
 func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.AcquireOption) {
 	t.Helper()
 	lease, r, err := l.Begin(t.Context(), key, begun(), opts...)
@@ -42,7 +44,7 @@ func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.Ac
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	// A run costs two calls, and its answer one.
+	// A run takes two calls, and the replay of its answer one.
 	sim(t, "two calls and one", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -62,7 +64,8 @@ func TestRun(t *testing.T) {
 		}
 		wantFree(t, store.inner, "pay:1")
 	})
-	// It is busy, even inside itself, and its lease is not found.
+	// A run in progress is busy, even for a Begin under its own context, and
+	// LeaseFromContext does not find its lease.
 	sim(t, "run in progress", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -100,7 +103,8 @@ func TestRun(t *testing.T) {
 		wg.Wait()
 		wantFree(t, store.inner, "pay:1")
 	})
-	// A run that was released, or failed, can be begun again and is counted.
+	// A run that was released or has failed can be begun again, and counts as an
+	// attempt.
 	sim(t, "begun again", func(t *testing.T) {
 		l, _ := setup(t)
 		release(t, begin(t, l, "pay:1", 1))
@@ -115,7 +119,7 @@ func TestRun(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A run that lost its lease saves nothing over it.
+	// A run that lost its lease does not overwrite its successor's answer.
 	sim(t, "successor's answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.NoRenew(), core.TTL(time.Second))
@@ -129,8 +133,8 @@ func TestRun(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// A run whose lease this process no longer trusted is saved if the store still has
-	// it.
+	// A run whose lease is lost only in this process is saved if the store still has
+	// the hold.
 	sim(t, "lost in this process only", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))
@@ -142,7 +146,7 @@ func TestRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// It is saved in the background.
+	// An unconfirmed answer is saved in the background.
 	sim(t, "unconfirmed answer", func(t *testing.T) {
 		l, store := setup(t)
 		for _, f := range []fault{loseRequest, hang} {
@@ -155,7 +159,8 @@ func TestRun(t *testing.T) {
 			wantAnswer(t, l, key, "receipt")
 		}
 	})
-	// A lost reply to the begin is one attempt, and to the finish one answer.
+	// A begin whose reply is lost counts as one attempt. A finish whose reply is lost
+	// saves one answer.
 	sim(t, "lost replies", func(t *testing.T) {
 		for name, f := range map[string]fault{"broken": loseReply, "hanging": hangAfter} {
 			l, store := setup(t)

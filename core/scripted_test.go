@@ -12,17 +12,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// scripted is a store between the engine and another one. It records every call. Where
-// a test has set a fault, the fault decides how the call goes.
+// scripted is a store between the engine and an inner store. It records every call. If
+// a test has set a fault for a kind of call, the fault executes the call.
 type scripted struct {
 	inner core.Store
 
 	mu      sync.Mutex
 	calls   []call
 	faults  map[op]fault
-	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // instead of the inner store's
+	watch   func(ctx context.Context, n int) (<-chan struct{}, error) // replaces the Watch of the inner store
 	running int                                                       // calls in flight
-	most    int                                                       // the greatest number of these
+	most    int                                                       // the maximum of running
 }
 
 type op string
@@ -36,13 +36,13 @@ const (
 
 type call struct {
 	op     op
-	at     time.Time // when the engine sent it
+	at     time.Time // the time at which the engine sent the call
 	claims []store.Claim
 }
 
-// fault decides how one call goes: whether and when do, which asks the store, is
-// called, and what it returns to the engine. n counts the calls of the kind since the
-// fault was set, from 1.
+// fault executes one call of the engine. It decides whether and when to call do, which
+// asks the store, and returns the error for the engine. n is the number of the call
+// since the fault was set, from 1.
 type fault func(ctx context.Context, n int, do func() error) error
 
 var errBroken = errors.New("connection broken")
@@ -51,8 +51,7 @@ func newScripted(inner core.Store) *scripted {
 	return &scripted{inner: inner, faults: make(map[op]fault)}
 }
 
-// set makes calls of these kinds go as f decides from now on. With nil they go as
-// usual.
+// set sets the fault of these kinds of calls. With nil they have no fault.
 func (s *scripted) set(f fault, ops ...op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *scripted) end() {
 	s.running--
 }
 
-// sent returns the calls of a kind so far.
+// sent returns the recorded calls of kind o.
 func (s *scripted) sent(o op) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +120,7 @@ func (s *scripted) count(ops ...op) int {
 	return n
 }
 
-// atMost returns the greatest number of calls that ran at once.
+// atMost returns the maximum number of calls in flight at once.
 func (s *scripted) atMost() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,39 +197,42 @@ func (s *scripted) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, e
 	return w.Watch(ctx, c)
 }
 
-// blind is a store that cannot wake.
+// blind is a store that cannot wake waiters.
 type blind struct{ core.Store }
 
 // The faults.
 
-// loseRequest: the request does not reach the store.
+// loseRequest is the fault of a request that does not reach the store.
 func loseRequest(context.Context, int, func() error) error { return errBroken }
 
-// loseReply: the store does it, and its reply is lost.
+// loseReply is the fault of a call that the store executes, and whose reply is lost.
 func loseReply(_ context.Context, _ int, do func() error) error {
 	do()
 	return errBroken
 }
 
-// refuse: it was certainly not done.
+// refuse is the fault of a call that was certainly not executed.
 func refuse(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: connection refused", core.ErrUnavailable)
 }
 
-// hang: the request does not reach the store, and no reply comes. Like a careless
-// client, it returns the cause of the context.
+// hang is the fault of a request that does not reach the store, without an error. It
+// returns when the context is done. Like a careless client, it returns the context's
+// cause.
 func hang(ctx context.Context, _ int, _ func() error) error {
 	<-ctx.Done()
 	return fmt.Errorf("gave up waiting for the server: %w", context.Cause(ctx))
 }
 
-// hangAfter: the store does it, and no reply comes.
+// hangAfter is the fault of a call that the store executes, and whose reply never
+// comes.
 func hangAfter(ctx context.Context, n int, do func() error) error {
 	do()
 	return hang(ctx, n, nil)
 }
 
-// late: the store does it d after the engine has stopped waiting.
+// late returns a fault in which the store executes the call d after the engine has
+// stopped waiting.
 func late(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		context.AfterFunc(ctx, func() {
@@ -241,8 +243,8 @@ func late(d time.Duration) fault {
 	}
 }
 
-// slow: the request takes so long, and then the reply, unless the engine stops waiting
-// before.
+// slow returns a fault in which the request and the reply take the given times. If the
+// engine stops waiting before, the rest does not happen.
 func slow(request, reply time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if !pause(ctx, request) {
@@ -256,7 +258,7 @@ func slow(request, reply time.Duration) fault {
 	}
 }
 
-// pause reports whether ctx lasted.
+// pause waits for d, and returns false if ctx is done before.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -268,7 +270,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// first: the first calls go as f says, the others as usual.
+// first returns a fault that applies f to the first calls, and none to the others.
 func first(calls int, f fault) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if n <= calls {

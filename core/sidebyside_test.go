@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// farTrip is a round trip to the store in the tests of this file.
+// farTrip is the time of a round trip to the store in the tests of this file.
 const farTrip = 15 * time.Millisecond
 
 // far makes every call to the store take a round trip.
@@ -55,7 +55,7 @@ func TestSideBySide(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []core.AcquireOption
 		trips time.Duration
-		most  int // calls in flight at once
+		most  int // the maximum number of calls in flight at once
 	}{
 		"readers":          {opts(core.Shared()), 3, 17},
 		"readers that try": {opts(core.Shared(), core.Wait(0)), 3, 17},
@@ -166,7 +166,7 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				release(t, lease)
 			})
-			synctest.Wait() // it stands in line before the next one comes
+			synctest.Wait() // this caller is in the queue before the next one comes
 		}
 		time.Sleep(time.Second)
 		start := time.Now()
@@ -175,13 +175,15 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 		if len(served) != 21 || served[10] != 10 || slices.Max(served[:10]) != 9 {
 			t.Errorf("served in the order %v, want the writer, 10, after those before it and before those after it", served)
 		}
-		// The first readers and the others, the writer, then readers: each 100 ms and some trips.
+		// Three groups follow each other: readers, the writer, and readers. Each takes
+		// 100 ms and some round trips.
 		if took := time.Since(start); took > 3*(100+6*15)*time.Millisecond {
 			t.Errorf("got all after %v", took)
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	// Readers that come while others ask wait behind it.
+	// Readers that come after a writer wait behind it, even if earlier readers are
+	// still asking.
 	sim(t, "readers wait behind the writer", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)
@@ -197,7 +199,7 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 		for range 8 {
 			reader()
 		}
-		time.Sleep(farTrip + time.Millisecond) // seven of them ask
+		time.Sleep(farTrip + time.Millisecond) // the other seven readers ask
 		wg.Go(func() {
 			lease := acquire(t, t.Context(), l, "order:1")
 			writer.Store(true)
@@ -224,7 +226,7 @@ func TestSideBySide_Busy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opt  core.AcquireOption
-		most int // questions before the head is alone
+		most int // the maximum number of requests before only the head asks
 	}{
 		"readers": {core.Shared(), 1 + 16 + 3},
 		"permits": {core.Permits(1, 64), 1 + 2 + 3},
@@ -233,7 +235,7 @@ func TestSideBySide_Busy(t *testing.T) {
 			watcher := new(recorder)
 			l, s := setup(t, core.WithObserver(watcher))
 			far(s)
-			var taken atomic.Bool // by another process
+			var taken atomic.Bool // the key is taken by another process
 			s.set(func(_ context.Context, _ int, do func() error) error {
 				time.Sleep(farTrip)
 				if taken.Swap(true) {
@@ -264,13 +266,13 @@ func TestSideBySide_Busy(t *testing.T) {
 			if n := s.atMost(); n != 1 {
 				t.Errorf("%d questions at once, want 1", n)
 			}
-			far(s) // the other process has released it
+			far(s) // the other process has released the key
 			start := time.Now()
 			wg.Wait()
 			if took := time.Since(start); took > pollTime+pollTime/10+10*farTrip {
 				t.Errorf("the others were served after %v", took)
 			}
-			// The first one did not wait.
+			// The first caller did not wait.
 			if n := len(watcher.all(core.Busy)); n != 47 {
 				t.Errorf("%d Busy events, want 47", n)
 			}
@@ -281,14 +283,14 @@ func TestSideBySide_Busy(t *testing.T) {
 			}
 		})
 	}
-	// It is not overtaken.
+	// A heavy head that was refused is not overtaken.
 	sim(t, "refused heavy head", func(t *testing.T) {
 		l, s := setup(t)
 		other := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", core.Permits(4, 10))
 		type first struct{}
 		s.set(func(ctx context.Context, _ int, do func() error) error {
-			// The heavy claim is refused while the waiter behind it asks, and its next
-			// question lasts for longer than that.
+			// The heavy claim is refused while the waiter behind it asks. Its next
+			// request takes longer than the waiter's.
 			done, heavy := ctx.Value(first{}).(*atomic.Bool)
 			switch {
 			case !heavy:
@@ -314,11 +316,11 @@ func TestSideBySide_Busy(t *testing.T) {
 				time.Sleep(time.Second)
 				release(t, lease)
 			})
-			synctest.Wait() // it stands in line before the next one comes
+			synctest.Wait() // this caller is in the queue before the next one comes
 		}
 		time.Sleep(500 * time.Millisecond)
 		mu.Lock()
-		// The third had asked when the heavy one was refused.
+		// The third caller had already asked when the heavy claim was refused.
 		if fmt.Sprint(served) != "[0 2]" {
 			t.Errorf("served %v before the heavy one, want 0 and 2", served)
 		}
@@ -359,15 +361,15 @@ func TestSideBySide_Busy(t *testing.T) {
 				})
 			}
 		}
-		// The first three ask and open the way to the others, which do not wait.
+		// The grants of the first three allow the other callers to ask at once.
 		ask(3)
-		time.Sleep(farTrip + time.Millisecond) // two of them ask
+		time.Sleep(farTrip + time.Millisecond) // two of the three ask
 		ask(7)
 		time.Sleep(time.Second)
 		if n, r := served.Load(), refused.Load(); n != 3 || r != 0 {
 			t.Errorf("%d were served and %d refused, want 3 and none", n, r)
 		}
-		ask(1) // six wait already
+		ask(1) // six callers wait already
 		synctest.Wait()
 		if n := refused.Load(); n != 1 {
 			t.Errorf("%d that came later were refused, want 1", n)
@@ -381,16 +383,16 @@ func TestSideBySide_Busy(t *testing.T) {
 	})
 }
 
-// pollTime is the time after which a head asks again without being woken. It takes up to
-// a tenth more.
+// pollTime is the time after which a head asks again without a wake-up, plus up to a
+// tenth.
 const pollTime = 2 * time.Second
 
-// hungCall marks the context of the caller whose calls hang.
+// hungCall is the context key that marks the caller whose calls hang.
 type hungCall struct{}
 
 func TestSideBySide_Faults(t *testing.T) {
 	t.Parallel()
-	// It is released.
+	// A grant that comes after the caller has left is released.
 	sim(t, "late grant after the cancel", func(t *testing.T) {
 		l, s := setup(t)
 		s.set(func(ctx context.Context, n int, do func() error) error {
@@ -423,7 +425,7 @@ func TestSideBySide_Faults(t *testing.T) {
 		}
 		s.setAll(nil)
 		releaseAll(t, leases)
-		time.Sleep(2 * time.Second) // the late grants come, and go
+		time.Sleep(2 * time.Second) // the late grants come and are released
 		if d := freeAfter(s.inner, "order:1"); d > time.Second {
 			t.Errorf("free after %v more", d)
 		}
@@ -500,7 +502,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			t.Errorf("free after %v", d)
 		}
 	})
-	// It refuses those behind.
+	// If a caller beside the head finds a known outage, the callers behind get the same
+	// error.
 	sim(t, "outage seen beside the head", func(t *testing.T) {
 		l, s := setup(t)
 		type role struct{}
@@ -534,12 +537,12 @@ func TestSideBySide_Faults(t *testing.T) {
 				defer mu.Unlock()
 				ends[as] = err
 			})
-			synctest.Wait() // it stands in line before the next one comes
+			synctest.Wait() // this caller is in the queue before the next one comes
 		}
 		for _, as := range []string{"first", "head", "earlier", "asks"} {
-			ask(as) // the grant of the first one has the others ask together
+			ask(as) // the grant of the first caller lets the others ask together
 		}
-		time.Sleep(2*farTrip + time.Millisecond) // the earlier one is refused
+		time.Sleep(2*farTrip + time.Millisecond) // the caller named earlier is refused
 		ask("behind")
 		wg.Wait()
 		wantErr(t, ends["asks"], core.ErrUnavailable)
@@ -550,7 +553,7 @@ func TestSideBySide_Faults(t *testing.T) {
 			}
 		}
 	})
-	// Only the head has a place in the store's list.
+	// Only the head gets a place in the store's list.
 	sim(t, "places are the head's", func(t *testing.T) {
 		l, s := setup(t)
 		far(s)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Snapshot is the state of a Locker at one moment, for gauges. It is not counted from
+// Snapshot is the state of a Locker at one moment, for gauges. It does not depend on
 // events, and covers this process only.
 type Snapshot struct {
 	// Locks has one entry for each name and mode with a lease that is held, waited for,
 	// or lost and not yet released. The entries are sorted by name, then by mode.
 	Locks []LockCount
 	// CleanUps is the number of claims that are being released in the background.
-	// Claims of unknown outcome stay until the store has answered, or their time has
-	// passed.
+	// A claim of unknown outcome counts until the store has answered, or until the
+	// cleanup gives up after its time limit.
 	CleanUps int
 }
 
@@ -23,24 +23,24 @@ type Snapshot struct {
 type LockCount struct {
 	Name string
 	Mode Mode
-	// Held is the number of leases from their acquire until they are lost, or their
-	// Release has the store's answer. Each nested lease counts.
+	// Held is the number of leases that are held. A lease counts from its acquire until
+	// it is lost, or until its Release has returned. Each nested lease counts.
 	Held int
 	// Lost is the number of leases that were lost and not yet released by Release,
-	// Finish, Withdraw or Close: their work may still be running. A lease that is never
-	// released counts for as long as the Locker is used.
+	// Finish, Withdraw or Close. Their work may still be running. A lost lease that is
+	// never released counts for the whole life of the Locker.
 	Lost int
-	// Waiting is the number of acquires in flight: waiting for the store's answer, for
-	// the key, or in the queue of this process.
+	// Waiting is the number of acquires in flight. They wait for the store's answer,
+	// for the key, or in the queue of this process.
 	Waiting int
-	// OldestHeld is the time for which the oldest lease has been held, 0 if there is
-	// none. OldestWaiting is the time for which the oldest acquire has waited.
+	// OldestHeld is the time for which the oldest lease has been held. OldestWaiting is
+	// the time for which the oldest acquire has waited. Each is 0 if there is none.
 	OldestHeld, OldestWaiting time.Duration
 }
 
-// Snapshot returns the numbers of leases and waiters. Its work is constant for each
-// name, however many leases there are. It does not block, asks the store nothing, and
-// is safe for concurrent use. It works on a closed Locker too.
+// Snapshot returns the numbers of leases and waiters. Its cost depends on the number of
+// names and modes, and not on the number of leases. It does not block, sends nothing to
+// the store, and is safe for concurrent use. It works on a closed Locker too.
 func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
 	s := Snapshot{Locks: []LockCount{}, CleanUps: l.cleanup.size()}
@@ -64,7 +64,8 @@ func (l *Locker) Snapshot() Snapshot {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Mode, b.Mode))
 	}
 	slices.SortStableFunc(s.Locks, compare)
-	// A name that went and came back in the meantime may have been visited twice.
+	// A name whose tally was removed and added again during the visit may have two
+	// entries.
 	s.Locks = slices.CompactFunc(s.Locks, func(a, b LockCount) bool { return compare(a, b) == 0 })
 	return s
 }

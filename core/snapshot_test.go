@@ -25,8 +25,8 @@ func wantSnapshot(t *testing.T, l *core.Locker, cleanUps int, want ...core.LockC
 
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	// It counts the leases held and waited for by name and mode, and how long they have
-	// been.
+	// A snapshot has the number of held and waiting leases by name and mode, and the
+	// age of the oldest.
 	sim(t, "leases by name and mode", func(t *testing.T) {
 		l, _ := setup(t)
 		wantSnapshot(t, l, 0)
@@ -63,7 +63,7 @@ func TestSnapshot(t *testing.T) {
 		release(t, <-got)
 		wantSnapshot(t, l, 0)
 	})
-	// A lost lease is not held, and counts as lost until it is released.
+	// A lost lease does not count as held. It counts as lost until it is released.
 	sim(t, "lost until released", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.NoRenew())
@@ -83,7 +83,7 @@ func TestSnapshot(t *testing.T) {
 		synctest.Wait()
 		wantSnapshot(t, l, 0)
 	})
-	// It counts as lost until its answer is saved.
+	// A lost run counts as lost until its answer is saved.
 	sim(t, "lost run", func(t *testing.T) {
 		l, s := setup(t)
 		run := begin(t, l, "pay:1", 1, core.NoRenew())
@@ -96,7 +96,7 @@ func TestSnapshot(t *testing.T) {
 		wantErr(t, <-saved, nil)
 		wantSnapshot(t, l, 0)
 	})
-	// A caller waits from its call on, even for a store that does not answer.
+	// A caller counts as waiting from its call on, even if the store does not answer.
 	sim(t, "waiting since the call", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opAcquire)
@@ -138,7 +138,8 @@ func TestSnapshot(t *testing.T) {
 
 func TestSnapshotOfManyNames(t *testing.T) {
 	t.Parallel()
-	// They leave nothing behind, and a snapshot may be taken at any time.
+	// Names that are no longer used leave nothing behind. A snapshot may be taken at
+	// any time.
 	t.Run("names that are gone", func(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, memstore.New())
@@ -160,7 +161,7 @@ func TestSnapshotOfManyNames(t *testing.T) {
 				}
 			}
 		})
-		const names = 20_000
+		const names = 4000
 		var leases [500]*core.Lease
 		for i := range names {
 			at := i % len(leases)
@@ -183,7 +184,8 @@ func TestSnapshotOfManyNames(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsConstant is alone, because it counts the allocations of all.
+// TestSnapshotIsConstant is not parallel, because it counts the allocations of the
+// whole program.
 func TestSnapshotIsConstant(t *testing.T) {
 	// A snapshot costs the same for one lease of a name and for thousands.
 	t.Run("same cost for thousands", func(t *testing.T) {
@@ -224,8 +226,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkCycle measures the cost of a lock in the engine, with a snapshot each
-// millisecond or none.
+// BenchmarkCycle measures the cost of a lock in the engine, with and without a snapshot
+// every millisecond.
 func BenchmarkCycle(b *testing.B) {
 	for _, snapshots := range []bool{false, true} {
 		b.Run(fmt.Sprintf("snapshots %v", snapshots), func(b *testing.B) {
@@ -233,7 +235,7 @@ func BenchmarkCycle(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for i := range 100 { // names that are held
+			for i := range 100 { // 100 names with a held lease
 				if _, err := l.Acquire(b.Context(), fmt.Sprintf("n%d:1", i)); err != nil {
 					b.Fatal(err)
 				}

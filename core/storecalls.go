@@ -13,11 +13,10 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// storeCalls is the store of a Locker, with the limits and repetitions of extensions
-// and releases.
+// storeCalls makes the calls of a Locker to its store, with time limits and retries.
 type storeCalls struct {
 	store Store
-	limit time.Duration // of one call, by the store itself; 0 if unknown
+	limit time.Duration // the store's own limit of one call; 0 if unknown
 	clock clock.Clock
 }
 
@@ -31,8 +30,8 @@ func newStoreCalls(s Store, c clock.Clock) storeCalls {
 
 func (cs *storeCalls) now() clock.Moment { return cs.clock() }
 
-// bounded bounds a call to the store, for a claim of ttl, by d. It adds no bound if the
-// store keeps within d itself.
+// bounded returns a context that limits a call to the store to d, for a claim with TTL
+// ttl. It returns ctx itself if the store's own limit is at most d.
 func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
 	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
@@ -54,19 +53,20 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the error for callers that wait for a call that has panicked.
+// errNoEnd is the error for callers that wait for a call which then panics.
 var errNoEnd = errors.New("store call panicked")
 
-// errNoAnswer stands for a missing answer of Store.Extend. It confirms nothing.
+// errNoAnswer replaces a missing answer of Store.Extend. A claim with this error is not
+// confirmed.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once, for at most limit, to extend claims. It returns the
-// beginning of the call, and the answer for each claim with Valid set.
+// extend asks the store once, for at most limit, to extend claims. It returns the time
+// at which the call began, and an answer with Valid for each claim.
 func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start = cs.now()
-	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // where the store gives no answer
+	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // for missing answers
 	copy(answers, cs.store.Extend(ctx, claims))
 	for i, c := range claims {
 		answers[i].Valid = cmp.Or(answers[i].Valid, c.TTL)
@@ -77,29 +77,30 @@ func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []
 // releasing is a claim that is being released.
 type releasing struct {
 	store.Claim
-	instead *store.Record // saved in place of Record if that is too long, see Lease.FinishLong
-	name    string        // of the lease
+	instead *store.Record // saved in place of Record if its value is too long, see Lease.FinishLong
+	name    string        // of the lease, for events
 	mode    Mode
 }
 
 // save makes the release save r, or instead if r is too long.
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
-// release releases c at the store. It sets assumed if the store no longer had c after
-// an attempt without an answer, which is assumed to have released it.
+// release releases c at the store. It returns assumed as true if the store no longer
+// has c after an attempt without an answer: that attempt probably released c.
 //
-// A store can refuse a long value by closing the connection, so a long value without an
-// answer is not sent again. The record instead takes its place, if there is one, in c
-// too. If the store has that record, or has one already, the claim is settled. The
-// error then has the reason why the value may not be stored.
+// A store can refuse a long value by closing the connection. So after an attempt
+// without an answer a long value is not sent again. The record instead, if it is set,
+// replaces the long record, in c too. If the store then saves this record, or already
+// has a record, the claim is settled. The error then has the reason for which the long
+// value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
-	var unsaved error // why the record was replaced
+	var unsaved error // the reason for which the record was replaced
 	err = cs.persist(c.TTL, until, func(ctx context.Context) error {
 		err := cs.store.Release(ctx, c.Claim)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
-			assumed = true // that the earlier attempt released it
+			assumed = true // the earlier attempt probably released c
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
@@ -121,13 +122,13 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 	return assumed, settled, err
 }
 
-// longValue is the length above which a value is not sent again, see FinishLong. The
-// least limit of Redis (proto-max-bulk-len) is 1 MiB.
+// longValue is the length in bytes above which a value is not sent again, see
+// FinishLong. The smallest value of the limit of Redis (proto-max-bulk-len) is 1 MiB.
 const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
-// shorten replaces the record by instead, and reports whether there is one.
+// shorten replaces the record by instead, and reports whether instead was set.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
 		return false
@@ -136,8 +137,8 @@ func (c *releasing) shorten() bool {
 	return true
 }
 
-// persist repeats call until the store answers, at the pace of retry.Hiccup and no
-// later than until. Each call has the budget of ttl.
+// persist calls call until it returns nil or ErrLost, with the attempts and pauses of
+// retry.Hiccup. It ends no later than until. Each call has the budget of ttl.
 func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
@@ -152,14 +153,15 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 }
 
 // says reports whether err, the error of a call to a store under ctx, matches sentinel
-// as an answer of the store. A store may return the cause of a done ctx, which is no
-// answer. That cause can be any error, even one of this package: errgroup cancels the
-// context of its other functions with the error of the first.
+// as an answer of the store. A store may return the cause of a done ctx, which is not
+// an answer. The cause can be any error, even an error of this package. For example,
+// errgroup cancels its context with the first error of its functions.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }
 
-// answered reports whether err is an answer of the store, so that the outcome is known.
+// answered reports whether err is an answer of the store, so that the outcome of the
+// call is known.
 func answered(ctx context.Context, err error) bool {
 	return says(ctx, err, ErrBusy) || says(ctx, err, ErrLost) || says(ctx, err, ErrInvalid) || says(ctx, err, ErrUnsupported)
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// laptop returns a Locker on a machine that can be suspended: its monotonic clock
-// stands still then, the store's does not.
+// laptop returns a Locker on a machine that can be suspended. During a suspension the
+// machine's monotonic clock stands still, and the store's clock does not.
 func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, suspend func(time.Duration)) {
 	t.Helper()
 	l, store = setup(t, o...)
 	var asleep atomic.Int64
-	asleep.Store(int64(3 * time.Hour)) // since boot, before all this
+	asleep.Store(int64(3 * time.Hour)) // the machine was suspended before the test
 	l.SetAsleep(func() time.Duration { return time.Duration(asleep.Load()) })
 	return l, store, func(d time.Duration) { asleep.Add(int64(d)) }
 }
 
-// TestSuspension is about hazard 4 of PROOF.md.
+// TestSuspension covers hazard 4 of PROOF.md.
 func TestSuspension(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string][]core.AcquireOption{
@@ -88,7 +88,7 @@ func TestSuspension(t *testing.T) {
 		type key struct{}
 		value := context.WithValue(lease.Context(), key{}, 1)
 		suspend(10 * time.Minute)
-		if err := child.Err(); err != nil { // a limit, see Lease.Context
+		if err := child.Err(); err != nil { // this is a limit, see Lease.Context
 			t.Errorf("got %v of a context that can be canceled by itself, want nil", err)
 		}
 		if err := value.Err(); err != context.Canceled {
@@ -97,7 +97,8 @@ func TestSuspension(t *testing.T) {
 		wantErr(t, context.Cause(child), core.ErrLost)
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// The lease is lost within a second of resuming.
+	// If the extension hangs, the lease is lost within a second after the machine runs
+	// again.
 	sim(t, "extension hangs", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(hang, opExtend)
@@ -113,7 +114,7 @@ func TestSuspension(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// The extension revives nothing.
+	// An extension during which the machine was suspended does not restore the trust.
 	sim(t, "suspended during an extension", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -128,7 +129,7 @@ func TestSuspension(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// The grant is asked for again.
+	// A grant during which the machine was suspended is requested again.
 	sim(t, "suspended during a grant", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -143,7 +144,8 @@ func TestSuspension(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A nap shorter than the lease shortens it by as much, until it is extended.
+	// A suspension that is shorter than the lease makes the deadline earlier by the
+	// same time, until the next extension.
 	sim(t, "nap", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -159,7 +161,7 @@ func TestSuspension(t *testing.T) {
 			t.Errorf("%d extensions in an hour", n)
 		}
 	})
-	// Naps shorter than the lease do not delay its end.
+	// Several short suspensions do not delay the end of the lease.
 	sim(t, "many naps", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{opts(core.NoRenew()), opts(core.Also("order:2"))} {
 			l, store, suspend := laptop(t)
@@ -176,7 +178,7 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// It never makes a lease longer, and stops no timer.
+	// Noise between the clocks never makes a lease longer, and stops no timer.
 	sim(t, "noise between the clocks", func(t *testing.T) {
 		for _, noise := range []time.Duration{time.Millisecond, 9 * time.Millisecond, 100 * time.Millisecond} {
 			for range 200 {
@@ -194,7 +196,7 @@ func TestSuspension(t *testing.T) {
 			}
 		}
 	})
-	// A lease is held.
+	// With the clocks of this machine, a lease is held and extended.
 	t.Run("this machine in real time", func(t *testing.T) {
 		t.Parallel()
 		extended := make(chan struct{})
@@ -203,7 +205,7 @@ func TestSuspension(t *testing.T) {
 			if e.Kind == core.Extended {
 				once.Do(func() { close(extended) })
 			}
-		}))) // with the clocks that there are
+		}))) // with the real clocks of this machine
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +221,7 @@ func TestSuspension(t *testing.T) {
 }
 
 // wallClock has the selectors that read the wall clock or strip the monotonic reading
-// from a time. They would make a lease follow a clock that is set.
+// from a time. With them a lease would follow a clock that can be set.
 var wallClock = []string{
 	"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "AddDate", "Date",
 	"Parse", "Format", "MarshalText", "MarshalJSON", "MarshalBinary", "GobEncode", "GobDecode",
@@ -245,10 +247,10 @@ func strips(t *testing.T, name string, source any) (found []string) {
 	return found
 }
 
-// TestMonotonicTime is about hazard 3 of PROOF.md.
+// TestMonotonicTime covers hazard 3 of PROOF.md.
 func TestMonotonicTime(t *testing.T) {
 	t.Parallel()
-	// It never strips the monotonic reading from a time.
+	// The engine never strips the monotonic reading from a time.
 	t.Run("engine", func(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob("*.go")
@@ -260,7 +262,7 @@ func TestMonotonicTime(t *testing.T) {
 		for _, f := range files {
 			forStores := slices.Contains([]string{"keystate", "dialect"}, filepath.Base(filepath.Dir(f)))
 			if strings.HasSuffix(f, "_test.go") || forStores {
-				continue // a store decides by the time of the place of its locks
+				continue // these packages serve stores, which use the clock of their server
 			}
 			source, err := os.ReadFile(f)
 			if err != nil {
@@ -268,7 +270,8 @@ func TestMonotonicTime(t *testing.T) {
 			}
 			seen := 0
 			for _, use := range strips(t, f, source) {
-				// The clock compares the wall clock to the other one, in one place.
+				// The clock package compares the wall clock with the monotonic clock,
+				// in one place.
 				if f == filepath.Join("internal", "clock", "clock.go") && use == "UnixNano" && seen == 0 {
 					seen++
 					continue

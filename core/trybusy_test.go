@@ -11,22 +11,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// try is one TryAcquire of order:1 at a time of its test, with its expected result.
+// try is one TryAcquire of order:1 at a time of the test, with its expected result.
 type try struct {
 	at      time.Duration
 	opts    []core.AcquireOption
 	granted bool
 }
 
-// TestTryAcquire_Busy is about answers that several callers of a process share. A
-// question takes two milliseconds, and the store decides in the middle.
+// TestTryAcquire_Busy checks which callers of a process share a busy answer. A request
+// takes two milliseconds, and the store decides after one.
 func TestTryAcquire_Busy(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	whole, part := opts(core.Permits(8, 8)), opts(core.Permits(2, 8))
 	exclusive, shared := opts(), opts(core.Shared())
 	for name, c := range map[string]struct {
-		held      []core.AcquireOption // by another process
+		held      []core.AcquireOption // the claim that another process holds, until until
 		until     time.Duration
 		tries     []try
 		questions int
@@ -35,13 +35,14 @@ func TestTryAcquire_Busy(t *testing.T) {
 			exclusive, time.Second,
 			append([]try{{0, exclusive, false}}, slices.Repeat([]try{{ms, exclusive, false}}, 50)...), 2,
 		},
-		// Those that come while the store is asked get the next answer.
+		// Callers that come while a request is in flight share the answer to the next
+		// request.
 		"callers during the question": {
 			exclusive, time.Second,
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3 * ms, exclusive, false}, {3 * ms, exclusive, false}}, 3,
 		},
 		"question of an earlier time is no answer": {
-			exclusive, 3*ms + ms/4, // when the second question was decided
+			exclusive, 3*ms + ms/4, // just after the store has decided the second request
 			[]try{{0, exclusive, false}, {ms, exclusive, false}, {ms, exclusive, false}, {3*ms + ms/2, exclusive, true}}, 3,
 		},
 		"heavier ones have the answer": {
@@ -87,7 +88,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 						leases = append(leases, lease)
 					}
 				})
-				synctest.Wait() // it stands in line before the next one comes
+				synctest.Wait() // this caller is in the queue before the next one comes
 			}
 			wg.Wait()
 			if n := s.count(opAcquire); n != c.questions {

@@ -2,23 +2,24 @@ package core
 
 import "time"
 
-// turns makes a process share its keys where waiters cannot be woken, as with plain
-// keys. The waiters of other processes poll there. A process that asks at once after
-// each release would find the key free, and they would find it taken, for seconds. So a
-// process that has rivals has a key for a turn. After the turn it waits for a step of
-// its pace before it asks.
+// turns makes a process share its keys with other processes if waiters cannot be woken,
+// as with plain keys. The waiters of other processes then poll. A process that asked at
+// once after each of its releases would find the key free every time, and the polling
+// waiters would find it taken for seconds. So a process with rivals has a key for a
+// turn. After the turn it waits for one step of its pace before it asks.
 //
-// It holds some keys that other processes had lately. The mutex of waiters guards it.
+// The map has entries for some keys that other processes had recently. The mutex of
+// waiters guards the map.
 type turns map[string]*turn
 
-// turn is the time in which this process has a key, by one hold after the other.
+// turn is a period in which this process has a key, by one hold after another.
 type turn struct {
-	rivals time.Time // until then other processes are assumed to want the key
-	began  time.Time // zero while the process does not have the key
-	ended  time.Time // zero if another process has had the key since
+	rivals time.Time // other processes are assumed to want the key until this time
+	began  time.Time // zero between turns
+	ended  time.Time // the end of the last turn; zero if a turn has begun or a rival was seen since
 }
 
-// noteRival records that another process has key, for which this one waits.
+// noteRival records that another process has key while this process waits for it.
 func (ts turns) noteRival(key string) {
 	if len(ts) >= mostContended && ts[key] == nil {
 		clear(ts)
@@ -26,15 +27,15 @@ func (ts turns) noteRival(key string) {
 	ts[key] = &turn{rivals: time.Now().Add(pollEvery)}
 }
 
-// noteGrant records that this process has key.
+// noteGrant records that this process has key, which begins a turn if none has begun.
 func (ts turns) noteGrant(key string) {
 	if t := ts[key]; t != nil && t.began.IsZero() {
 		t.began, t.ended = time.Now(), time.Time{}
 	}
 }
 
-// noteRelease records that this process is about to release key. A turn lasts for
-// passTime: the next grant continues a turn that is younger.
+// noteRelease records that this process is about to release key. A turn lasts for at
+// least passTime: the next grant continues a younger turn.
 func (ts turns) noteRelease(key string) {
 	t, now := ts[key], time.Now()
 	switch {
@@ -46,8 +47,9 @@ func (ts turns) noteRelease(key string) {
 	}
 }
 
-// rest returns how long this process leaves key to others after its turn: at most step
-// from then on.
+// rest returns the time from now on for which this process leaves key to others: until
+// step has passed since the end of its turn. It returns 0 or less if this process may
+// ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {
 		return time.Until(t.ended.Add(step))

@@ -10,16 +10,17 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hotKey is a key that processes of 16 goroutines want without pause, at a store without
-// wake-ups. A lease lasts for a millisecond.
+// hotKey is a key that several processes, with 16 goroutines each, acquire without a
+// pause, at a store without wake-ups. Each lease is held for a millisecond.
 type hotKey struct {
 	*scripted
 	mu     sync.Mutex
-	turns  []int // leases by process
-	grants []int // the processes that the store granted the key, in order
+	turns  []int // the number of leases by process
+	grants []int // the process of each grant of the store, in order
 	over   chan struct{}
 	all    sync.WaitGroup
 }
@@ -34,7 +35,7 @@ func newHotKey() *hotKey {
 	return k
 }
 
-// granted records the grants of one process.
+// granted is the store of one process, whose grants it records.
 type granted struct {
 	*hotKey
 	process int
@@ -50,7 +51,8 @@ func (g granted) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 	return grant, err
 }
 
-// join starts another process. The channel is closed after its first lease.
+// join starts another process, and returns a channel that is closed after the first
+// lease of that process.
 func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	t.Helper()
 	k.mu.Lock()
@@ -85,8 +87,8 @@ func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	return had
 }
 
-// count lets d pass. It returns the leases of each process, and the share of the grants
-// that did not go to the process of the grant before.
+// count waits for d. It returns the number of leases of each process during that time,
+// and the share of the grants that went to another process than the grant before.
 func (k *hotKey) count(d time.Duration) (turns []int, changes float64) {
 	k.mu.Lock()
 	before := slices.Clone(k.turns)
@@ -111,7 +113,7 @@ func (k *hotKey) end() {
 	k.all.Wait()
 }
 
-// TestTurns_WithoutWakeUps is about hazard 41 of PROOF.md.
+// TestTurns_WithoutWakeUps covers hazard 41 of PROOF.md.
 func TestTurns_WithoutWakeUps(t *testing.T) {
 	t.Parallel()
 	sim(t, "four processes", func(t *testing.T) {
@@ -151,7 +153,7 @@ func TestTurns_WithoutWakeUps(t *testing.T) {
 		}
 	})
 	sim(t, "process that comes later", func(t *testing.T) {
-		for range 100 {
+		for range tally.AllTrials(100) {
 			k := newHotKey()
 			k.join(t)
 			time.Sleep(time.Second)

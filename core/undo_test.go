@@ -11,11 +11,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnbegunRun is about runs that the store began and no caller got (hazards 8 and
-// 9). They are no attempts.
+// TestUnbegunRun checks that a run which the store began, and which no caller got, is
+// not an attempt (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
-	// unheard begins a run that the caller does not get.
+	// unheard calls Begin, and fails the test unless it fails with want.
 	unheard := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
 		t.Helper()
 		lease, _, err := l.Begin(ctx, key, begun())
@@ -24,7 +24,7 @@ func TestUnbegunRun(t *testing.T) {
 		}
 		wantErr(t, err, want...)
 	}
-	// failedOnce leaves a run that failed.
+	// failedOnce leaves the record of a failed run.
 	failedOnce := func(t *testing.T, l *core.Locker, key string) {
 		t.Helper()
 		failed := store.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Hour}
@@ -32,7 +32,8 @@ func TestUnbegunRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// wantNext fails the test unless the next run is this attempt, with that value.
+	// wantNext fails the test unless the next run has this attempt and value. It
+	// withdraws that run.
 	wantNext := func(t *testing.T, l *core.Locker, key, value string, attempt int) {
 		t.Helper()
 		lease, r, err := l.Begin(t.Context(), key, store.Record{Value: []byte("next"), Retain: time.Hour}, core.Wait(0))
@@ -73,7 +74,7 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, l, "pay:2", "failed", 2)
 		})
 	}
-	// A begin that failed is no attempt even if the store answers only after its hold
+	// A failed begin is not an attempt, even if the store answers only after the hold
 	// has expired.
 	sim(t, "store answers after the expiry", func(t *testing.T) {
 		for _, outage := range []time.Duration{45 * time.Second, 9 * time.Minute} {
@@ -88,7 +89,7 @@ func TestUnbegunRun(t *testing.T) {
 				cancel()
 			}
 			time.Sleep(outage)
-			wantFree(t, store.inner, "pay:1", "pay:2") // expired, and still on record
+			wantFree(t, store.inner, "pay:1", "pay:2") // the holds have expired, and the records still exist
 			store.setAll(nil)
 			time.Sleep(5 * time.Second)
 			wantNext(t, l, "pay:1", "next", 1)
@@ -98,7 +99,7 @@ func TestUnbegunRun(t *testing.T) {
 			}
 		}
 	})
-	// A run that another process has begun by then is not undone.
+	// If another process has begun a run by then, that run is not undone.
 	sim(t, "another process has begun", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
@@ -113,7 +114,7 @@ func TestUnbegunRun(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	// A begin that is asked again after its hold has expired is one attempt.
+	// A begin that is sent again after its hold has expired is one attempt.
 	sim(t, "asked again after the expiry", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -127,7 +128,7 @@ func TestUnbegunRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// The run is no attempt.
+	// A run that is granted during Close is not an attempt.
 	sim(t, "granted during Close", func(t *testing.T) {
 		for name, reply := range map[string]fault{"in time": slow(0, time.Second), "reply lost": loseReply} {
 			store := newScripted(memStore())
@@ -149,7 +150,7 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, newLocker(t, store.inner), "pay:1", "next", 1)
 		}
 	})
-	// A run that a caller got counts, whatever happens to its release.
+	// A run that a caller got counts as an attempt, whatever happens to its release.
 	sim(t, "run of a caller counts", func(t *testing.T) {
 		for name, f := range map[string]fault{"nothing": nil, "a lost reply": first(1, loseReply), "a lost request": loseRequest, "silence": hang} {
 			l, store := setup(t)
@@ -183,7 +184,7 @@ func TestUnbegunRun(t *testing.T) {
 
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
-	// A run that is withdrawn is no attempt, and its key is free.
+	// A withdrawn run is not an attempt, and its key is free.
 	sim(t, "no attempt", func(t *testing.T) {
 		l, store := setup(t)
 		for range 3 {
@@ -210,7 +211,7 @@ func TestWithdraw(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// Withdraw works on a canceled ctx, and after a call that the store did not
+	// Withdraw works with a canceled ctx, and after a call that the store did not
 	// confirm.
 	sim(t, "canceled context and lost replies", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -228,7 +229,7 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, "pay:1", 2).Release(t.Context())
 		}
 	})
-	// Withdraw fails, and the run is taken back afterwards.
+	// In an outage Withdraw fails, and the run is undone after the outage.
 	sim(t, "store cut off", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, hang, refuse} {
 			l, store := setup(t)
@@ -241,7 +242,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, "pay:1", 1).Release(t.Context())
 		}
 	})
-	// It is withdrawn in the background, unless another run has begun.
+	// The run of a lost lease is withdrawn in the background, unless another run has
+	// begun.
 	sim(t, "lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		for _, key := range []string{"pay:1", "pay:2"} {
@@ -258,7 +260,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, key, want).Release(t.Context())
 		}
 	})
-	// A run that is begun again under stragglers is taken back with them.
+	// A late repetition of the begin, which arrives after Withdraw, does not begin the
+	// run again.
 	sim(t, "stragglers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, late(2*time.Second)), opAcquire)
@@ -270,7 +273,7 @@ func TestWithdraw(t *testing.T) {
 		wantFree(t, store.inner, "pay:1")
 		begin(t, l, "pay:1", 1).Release(t.Context())
 	})
-	// Withdraw refuses it.
+	// Withdraw refuses a lease without a run.
 	sim(t, "lease without a run", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestUnknownOutcome is about hazards 7, 8 and 9 of PROOF.md.
+// TestUnknownOutcome covers hazards 7, 8 and 9 of PROOF.md.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
@@ -41,7 +41,7 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	// The caller returns at once, and its claim is gone soon after.
+	// A canceled caller returns at once, and its claim is released soon after.
 	sim(t, "canceled while the store hangs", func(t *testing.T) {
 		for name, f := range map[string]fault{"hang": hang, "hang after": hangAfter, "late": late(50 * time.Millisecond)} {
 			for range 50 {
@@ -71,7 +71,7 @@ func TestUnknownOutcome(t *testing.T) {
 	} {
 		sim(t, "cause of ctx: "+name, func(t *testing.T) {
 			l, store := setup(t)
-			store.set(hangAfter, opAcquire) // and passes on the cause
+			store.set(hangAfter, opAcquire) // which returns the context's cause
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			_, err := l.Acquire(ctx, "order:1")
@@ -80,7 +80,7 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// The claim is gone soon after.
+	// The claim is released soon after the store answers again.
 	sim(t, "store answers again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
 			for range 50 {
@@ -94,14 +94,14 @@ func TestUnknownOutcome(t *testing.T) {
 				time.Sleep(rand.N(ttl / 2))
 				wantHeld(t, store.inner, "order:1")
 				store.setAll(nil)
-				// One hanging attempt, which is bounded by a sixth of the TTL, and a pause.
+				// One hanging attempt, of at most a sixth of the TTL, and a pause.
 				if d := freeAfter(store.inner, "order:1"); d > min(ttl/6, 2*time.Second)+110*time.Millisecond {
 					t.Fatalf("TTL %v: free %v after the store answered again", ttl, d)
 				}
 			}
 		}
 	})
-	// They are gone soon after the store answers again.
+	// Thousands of claims are released soon after the store answers again.
 	sim(t, "thousands of claims", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
@@ -123,7 +123,7 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, fmt.Sprint("order:", i))
 		}
 	})
-	// The clean-up goes on for the TTL and at least a minute, at a modest pace, and
+	// The clean-up tries for the TTL and for at least a minute, at a moderate pace. It
 	// then reports that it gave up.
 	sim(t, "gives up after a minute", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, refuse, hang} {
@@ -158,7 +158,7 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// If the store answers that nothing was done, there is nothing to clean up.
+	// If the store answers that nothing was done, nothing is cleaned up.
 	sim(t, "nothing was done", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opAcquire)
@@ -182,7 +182,7 @@ func TestUnknownOutcome(t *testing.T) {
 			store.set(func(context.Context, int, func() error) error { return answer }, opAcquire)
 			_, err := l.TryAcquire(t.Context(), "order:1")
 			if want := answer; answer == core.ErrLost {
-				// No hold was granted that can be lost.
+				// No hold was granted, so none can be lost.
 				wantErr(t, err, core.ErrUnavailable)
 				wantNot(t, err, want)
 			} else {
@@ -194,8 +194,8 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	// Attempts that arrive after the release of their lease are refused, whenever they
-	// come.
+	// Attempts that arrive after the release of their lease are refused, however late
+	// they arrive.
 	sim(t, "attempts after the release", func(t *testing.T) {
 		for i := range 300 {
 			l, store := setup(t)
@@ -209,15 +209,15 @@ func TestUnknownOutcome(t *testing.T) {
 			lease := acquire(t, t.Context(), l, "order:1")
 			time.Sleep(rand.N(2 * time.Second))
 			release(t, lease)
-			time.Sleep(8 * time.Second) // the last one arrives about then
+			time.Sleep(8 * time.Second) // the last attempt arrives by then
 			synctest.Wait()
 			if !isFree(store.inner, "order:1") {
 				t.Fatalf("round %d: a straggler holds the key", i)
 			}
 		}
 	})
-	// Attempts that arrive after the clean-up of their claim are refused, whenever they
-	// come.
+	// Attempts that arrive after the clean-up of their claim are refused, however late
+	// they arrive.
 	sim(t, "attempts after the clean-up", func(t *testing.T) {
 		for i := range 300 {
 			l, store := setup(t)

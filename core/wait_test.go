@@ -49,7 +49,8 @@ func TestWait(t *testing.T) {
 			release(t, holder)
 		})
 	}
-	// Wait limits the waiting of the head and of those behind it, and leaves no place.
+	// Wait limits the wait of the head and of the callers behind it. Afterwards no
+	// place is left at the store.
 	sim(t, "head and others", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -70,7 +71,7 @@ func TestWait(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A caller that waited in vain gets the time that the holder has left.
+	// A caller whose Wait has passed gets the rest of the holder's time.
 	sim(t, "time of the holder", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
@@ -93,7 +94,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// busyAtTheEnd answers busy when its caller has left, as a quorum may.
+// busyAtTheEnd is a store that answers busy only when the caller's context is done, as
+// a quorum may.
 type busyAtTheEnd struct{ store.Store }
 
 func (s busyAtTheEnd) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -104,12 +106,12 @@ func (s busyAtTheEnd) Acquire(ctx context.Context, c store.Claim) (store.Grant, 
 func TestWaitingContext(t *testing.T) {
 	t.Parallel()
 	errBored := errors.New("bored")
-	// The error matches ErrBusy, the cause and ctx.Err.
+	// If ctx is done during the wait, the error matches ErrBusy, the cause and ctx.Err.
 	sim(t, "ctx done while waiting", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
 		start := time.Now()
-		for i := range 2 { // the head, and one behind it
+		for i := range 2 { // the head, and a caller behind it
 			go func() {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errBored)
 				defer cancel()
@@ -176,7 +178,7 @@ func TestWaitingContext(t *testing.T) {
 	}
 }
 
-// TestWait_KeptKey is about hazard 40 of PROOF.md.
+// TestWait_KeptKey covers hazard 40 of PROOF.md.
 func TestWait_KeptKey(t *testing.T) {
 	t.Parallel()
 	for _, waiters := range []int{1, 30} {
@@ -233,7 +235,7 @@ func TestWait_KeptKey(t *testing.T) {
 	}
 }
 
-// unreached is a function that must not run.
+// unreached returns a function that fails the test if it runs.
 func unreached(t *testing.T) func(context.Context) error {
 	return func(context.Context) error {
 		t.Error("fn ran")
@@ -244,10 +246,10 @@ func unreached(t *testing.T) func(context.Context) error {
 // every100ms is a pace without randomness.
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// TestPolling is about hazard 40 of PROOF.md.
+// TestPolling covers hazard 40 of PROOF.md.
 func TestPolling(t *testing.T) {
 	t.Parallel()
-	// It does so where the store cannot wake.
+	// Retry sets the pace at a store that cannot wake.
 	sim(t, "Retry sets the pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
@@ -269,7 +271,7 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// The acquire gives up.
+	// When the attempts of the policy are used up, the acquire gives up.
 	sim(t, "attempts used up", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
@@ -287,7 +289,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// A store that cannot wake is asked about once a second in the long run.
+	// By default, a store that cannot wake is asked about once a second in the long
+	// run.
 	sim(t, "default pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
@@ -299,7 +302,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// The waiter has the key as soon as the holder's expires.
+	// After the death of the holder, the waiter has the key as soon as the hold
+	// expires.
 	sim(t, "holder dies", func(t *testing.T) {
 		for i := range 100 {
 			l, store := setup(t)
@@ -316,7 +320,7 @@ func TestPolling(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// They do not end the waiting.
+	// Transient errors do not end the wait.
 	sim(t, "passing errors", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// The states of a waiter, and the methods that lead from one to the next. Where the
-// method is leave, it is the departure of the head before the waiter:
+// The states of a waiter, and the methods that lead from one state to the next. In the
+// diagram, leave is the departure of the previous head:
 //
 //	enter ──→ behind ←───────── stepBack ───────── beside ←── enter
 //	           │ │ └─────────── advance ────────────↑
@@ -36,33 +36,34 @@ import (
 //	parked   is the head, and waits for a hold of this process instead of asking
 //	given    is the head, and a hold of this process was passed on to it
 //
-// From each state a waiter leaves the queue by leave: its acquire has a hold or was
-// refused, or its caller gives up. Enter refuses a caller whose queue is full, and one
-// that does not wait while the head does. Method refuse refuses waiters that are
-// behind. It refuses those that do not wait when the head is parked, was answered busy
-// or had no answer, and all of them when the server is known to be down. A step from
-// behind or from parked, and a refusal, close waiter.ready. If a waiter leaves without
-// the hold that was passed on to it, the hold goes to the next waiter.
+// From each state a waiter can leave the queue by leave: its acquire has a hold or was
+// refused, or its caller gave up. enter refuses a caller whose queue is full. While the
+// head is parked or asleep, it also refuses a caller that does not wait for a busy key
+// (tryOnly). refuse refuses waiters that are behind. When the head is parked, was
+// answered busy or had no answer, it refuses the waiters with tryOnly. When the server
+// is known to be down, it refuses all of them. A step from behind or from parked closes
+// waiter.ready, and so does a refusal. If a waiter leaves without the hold that was
+// passed on to it, the hold goes to the next waiter.
 
-// queues are reused, each when it has become empty.
+// queues has empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// waiters are the queues of this process: one for each key that a caller is acquiring,
-// or whose hold can be passed on. The head of a queue talks to the store, and so do
-// those beside it for which the store probably has room.
+// waiters has the queues of a Locker: one for each key that a caller is acquiring, or
+// whose hold can be passed on. The head of a queue asks the store. Other waiters ask
+// beside the head if the store probably has room for their claims.
 type waiters struct {
-	perKey, total int // bounds of the waiters behind the first of a queue; 0: none
+	perKey, total int // limits of the waiters behind the front of a queue; 0: no limit
 	now           clock.Clock
-	closing       context.Context // of the Locker
+	closing       context.Context // done when Close of the Locker begins
 
 	wakeable atomic.Bool // waiters can be woken: the store is a store.Watcher, and its last watch opened
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // waiters that are not in front
+	behind int // the number of waiters that are not in front
 
 	// contended is a bounded cache of keys whose last lone caller had to wait. The next
-	// lone caller opens its watch before it asks.
+	// lone caller of such a key opens its watch before it asks.
 	contended map[string]bool
 	turns     turns
 }
@@ -70,61 +71,62 @@ type waiters struct {
 // mostContended bounds the number of keys in contended and in turns.
 const mostContended = 1024
 
-// queue is the callers that want a key, in order of arrival.
+// queue has the callers that want a key, in order of arrival.
 type queue struct {
 	line     fifo.Queue[waiter]
-	tries    int // the number of these that are tryOnly
-	arrivals int // the number of callers that have come
+	tries    int // the number of callers in line with tryOnly
+	arrivals int // the number of callers that have entered line
 
-	// Those in front: the head, and those that ask the store beside it.
+	// The front: the head, and the waiters that ask the store beside the head.
 	front  int
-	weight int64 // the sum for all in front
-	beside int   // the number that may ask beside the head: grants add to it, any other answer ends it
+	weight int64 // the sum of the weights in front
+	beside int   // how many may ask beside the head: grants raise it, other answers reset it
 
 	// hold is the hold of this process that has the key and can be passed on, or nil.
 	hold *hold
 	// asleep is the busy answer after which the head waits, or nil while the head asks
-	// the store. While it is set, it is the answer to a caller that does not wait.
+	// the store. While it is set, callers that do not wait get the same answer.
 	asleep *BusyError
 	timed  bool // a timer calls unpark for the hold
-	parked bool // the head does not ask the store: it waits for the hold
+	parked bool // the head waits for the hold, and does not ask the store
 }
 
-// waiter is one caller's place in a queue.
+// waiter is one caller in a queue.
 type waiter struct {
 	key       string
-	tryOnly   bool              // does not wait for a busy key
-	front     bool              // is the head, or asks beside it
-	beside    bool              // asks once without a watch and a place: there is probably room
-	wide      bool              // a grant to it says that there is room for many
-	contended bool              // found the queue empty, but the key will probably be busy
-	refused   bool              // is the head, or does not wait, and the store answered busy
-	slept     bool              // has waited since then
-	number    int               // of its arrival in the queue
-	asked     int               // its question began after this arrival
-	node      fifo.Node[waiter] // in its queue
+	tryOnly   bool              // the caller does not wait for a busy key
+	front     bool              // is the head, or asks beside the head
+	beside    bool              // asks once, without a watch or place: there is probably room
+	wide      bool              // a grant to this waiter means that there is room for many
+	contended bool              // the queue was empty at enter, but the key will probably be busy
+	refused   bool              // the store answered busy; set for the head and for a tryOnly waiter
+	slept     bool              // has waited since the busy answer
+	number    int               // the number of its arrival in the queue
+	asked     int               // the number of arrivals when its last request began
+	node      fifo.Node[waiter] // its node in queue.line
 	// ready is closed when the waiter may ask, was passed a hold, or was refused. It is
-	// nil if the waiter asks the store at once, as the head of a queue that was empty
+	// nil if the waiter asks the store at once: as the head of a queue that was empty,
 	// or beside the head.
 	ready  chan struct{}
 	answer error // the reason of a refusal; set before ready is closed
 
-	// Waiters of one limit ask side by side while their weights fit into it.
+	// Waiters with the same limit ask side by side while the sum of their weights is at
+	// most the limit.
 	weight, limit int64
 
-	// The claim's weight too: the meaning of a busy answer for other claims depends on
-	// it.
-	claimed   int64 // the weight
+	// Properties of the claim: they decide whether its busy answer also applies to
+	// another claim.
+	claimed   int64 // the claim's weight
 	fair, run bool
 
-	// How it is passed a hold of this process.
-	accepts  bool          // takes a hold that is passed on,
-	ttl      time.Duration // with this TTL
-	minToken uint64        // and at least this token
-	given    *hold         // passed on to it, and not yet taken; set before ready is closed
-	pause    time.Duration // before it asks: other processes poll, and have the key first
-	// placed is made when the waiter is woken to ask the store. It is closed when the
-	// waiter has a place in the store's list, or leaves.
+	// Passing on: the holds that the waiter accepts, and the hold that it was given.
+	accepts  bool          // accepts a hold that is passed on
+	ttl      time.Duration // the TTL that the hold must have
+	minToken uint64        // the least token that the hold must have
+	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
+	pause    time.Duration // the pause before it asks, in which polling processes can get the key
+	// placed is created when the waiter is woken to ask the store. It is closed when
+	// the waiter has a place in the store's list, or leaves the queue.
 	placed chan struct{}
 }
 
@@ -157,7 +159,8 @@ func (ws *waiters) remove(q *queue, w *waiter) {
 	}
 }
 
-// toFront makes w ask the store, as the head or beside it.
+// toFront moves w to the front, from where it asks the store as the head or beside the
+// head.
 func (ws *waiters) toFront(q *queue, w *waiter) {
 	w.front, w.asked = true, q.arrivals
 	q.front++
@@ -173,24 +176,25 @@ func (ws *waiters) toBack(q *queue, w *waiter) {
 	ws.behind++
 }
 
-// full reports whether no more waiters may stand behind those in front of q.
+// full reports whether the limit of waiters behind the front is reached, in q or in all
+// queues.
 func (ws *waiters) full(q *queue) bool {
 	return ws.perKey > 0 && q.line.Len()-q.front >= ws.perKey || ws.total > 0 && ws.behind >= ws.total
 }
 
-// admits reports whether w may ask beside those in front: none of their answers speaks
-// against it, and w is admitted together with them. No one asks beside a head that was
-// refused or waits for a hold.
+// admits reports whether w may ask beside the waiters in front. Earlier grants must
+// allow one more waiter to ask, and the weights of w and of all in front must fit into
+// the limit. No waiter asks beside a head that was refused or is parked.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
 	return q.front <= min(q.beside, mostInFront-1) && !head.refused && !q.parked &&
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
-// noteOutcome records the result of the question of w, which has left. A grant lets
-// others ask beside the head. Many may ask if the next one is certain to be admitted,
-// as a reader usually is; otherwise one more, so that the questions are at most twice
-// the grants.
+// noteOutcome records the result of the request of w, which has left the queue. A grant
+// allows others to ask beside the head. If w is wide, as an unfair reader is, the next
+// claims are almost certain to be granted, and besideReaders more may ask. Otherwise
+// one more may ask, so that the requests are at most twice the grants.
 func (q *queue) noteOutcome(w *waiter, granted bool) {
 	head := q.head()
 	switch {
@@ -205,7 +209,8 @@ func (q *queue) noteOutcome(w *waiter, granted bool) {
 	}
 }
 
-// advance makes those waiters ask that are behind the front and may ask.
+// advance moves the next waiters to the front and makes them ask, as long as admits
+// allows it.
 func (ws *waiters) advance(q *queue) {
 	for w := q.head(); w != nil && q.front < q.line.Len(); w = w.node.Next() {
 		if w.front {
@@ -220,8 +225,8 @@ func (ws *waiters) advance(q *queue) {
 	}
 }
 
-// noteRefused records that the store answered w busy. Waiters behind w that do not wait
-// get that answer where it applies to them. If w asked beside the head and waits, it
+// noteRefused records that the store answered w busy. Waiters behind w with tryOnly get
+// the same answer if it applies to them. If w asked beside the head and may wait, w
 // steps back.
 func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
@@ -232,7 +237,7 @@ func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 			ws.refuse(q, b, busy)
 		}
 	}
-	w.asked = q.arrivals // if it asks again
+	w.asked = q.arrivals // for the next request of w
 	if q.beside = 0; w.beside && !w.tryOnly {
 		ws.stepBack(q, w)
 		return
@@ -240,8 +245,8 @@ func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	w.refused = true
 }
 
-// answers reports whether a busy answer to w's last question applies to b too. It does
-// if the question began when b was in the queue, so that the key was busy after b had
+// answers reports whether a busy answer to w's last request also applies to b. The
+// request must have begun when b was in the queue, so that the key was busy after b had
 // come. The claim of b must also be of the same kind and no lighter, so that the store
 // would have refused it as well.
 func (w *waiter) answers(b *waiter) bool {
@@ -249,8 +254,9 @@ func (w *waiter) answers(b *waiter) bool {
 		b.fair == w.fair && b.run == w.run && b.minToken == w.minToken
 }
 
-// stepBack makes w, which was refused when it asked beside the head, wait again at its
-// own place. It keeps that place even if the queue is full: it was let in before.
+// stepBack makes w wait again in the queue after it was refused beside the head. w
+// keeps its place in the queue even if the queue is full. If w has become the head in
+// the meantime, it asks again as the head.
 func (ws *waiters) stepBack(q *queue, w *waiter) {
 	w.beside = false
 	w.ready = make(chan struct{})
@@ -316,7 +322,7 @@ func (ws *waiters) queueOf(h *hold) *queue {
 	return nil
 }
 
-// wakeToAsk wakes a head that was parked, or that has just become the head.
+// wakeToAsk makes a head ask that was parked or has just become the head.
 func (q *queue) wakeToAsk() {
 	q.parked = false
 	w := q.head()
@@ -324,7 +330,7 @@ func (q *queue) wakeToAsk() {
 	close(w.ready)
 }
 
-// noteContention records whether a lone caller had to wait.
+// noteContention records whether w, a lone caller, had to wait.
 func (ws *waiters) noteContention(w *waiter) {
 	if !w.refused {
 		delete(ws.contended, w.key)
@@ -336,16 +342,16 @@ func (ws *waiters) noteContention(w *waiter) {
 	ws.contended[w.key] = true
 }
 
-// rest returns how long w, the head, leaves its key to other processes before it asks,
-// where they cannot be woken either.
+// rest returns the time for which w, the head, leaves its key to other processes before
+// it asks. It is for stores that wake no waiters.
 func (ws *waiters) rest(w *waiter, step time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return max(w.pause, ws.turns.rest(w.key, step))
 }
 
-// refusal returns the answer to a caller that does not wait while the head waits, or
-// nil while the head asks the store.
+// refusal returns the busy answer to a caller that does not wait, if the head is asleep
+// or parked. It returns nil while the head asks the store.
 func (q *queue) refusal() error {
 	switch {
 	case q.asleep != nil:
@@ -356,15 +362,16 @@ func (q *queue) refusal() error {
 	return nil
 }
 
-// asleep records the busy answer after which w, the head, waits; nil means that it asks
-// again. Waiters behind it that do not wait get that answer.
+// asleep records the busy answer after which w, the head, waits; nil means that w asks
+// again. Waiters behind w with tryOnly get the same answer.
 func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
 	q.asleep = busy
 	if busy != nil {
-		// The first answer can be due to a hold of this process that is being released.
+		// A hold of this process that is being released can be the reason of the first
+		// busy answer.
 		if w.slept && q.hold == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
@@ -376,14 +383,15 @@ func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	}
 }
 
-// takeGiven returns the hold that was passed on to w, which takes it, or nil.
+// takeGiven returns the hold that was passed on to w, or nil, and clears w.given.
 func (w *waiter) takeGiven() *hold {
 	h := w.given
 	w.given = nil
 	return h
 }
 
-// notePlaced ends the wait of the release that waits for w's place.
+// notePlaced lets the release proceed that waits until w has a place in the store's
+// list.
 func (w *waiter) notePlaced() {
 	if w.placed != nil {
 		close(w.placed)
@@ -391,8 +399,8 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// behind yields the waiters behind w that do not ask: all of them, or those that do not
-// wait. The loop may refuse them.
+// behind yields the waiters behind w that are not in front. If all is false, it yields
+// only waiters with tryOnly. The loop may refuse them.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
@@ -405,31 +413,34 @@ func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	}
 }
 
-// refuse makes w, which does not ask, leave its queue with the answer.
+// refuse removes w from its queue, with answer as the result of the acquire. w must not
+// be in front.
 func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 	ws.remove(q, w)
 	w.answer = answer
 	close(w.ready)
 }
 
-// leave takes w, whose claim was granted or not, out of its queue. If w was the head,
-// the next waiter becomes the head:
-//   - w has a lease now, whose hold h can be passed on: the new head is parked for it, if
-//     it can be (h is nil if there is none),
-//   - a hold was passed on to w, which has not taken it: it goes to the new head, or is
-//     returned for release,
-//   - otherwise the new head asks the store, so a wake-up that w did not use is not lost.
+// leave removes w from its queue; granted reports whether the claim of w was granted.
+// If w was the head, the next waiter becomes the head:
+//   - if h, the hold of w's new lease, can be passed on, the new head is parked for h
+//     if possible; h is nil if there is no such hold,
+//   - if a hold was passed on to w and w has not taken it, the hold goes to the new
+//     head, or is returned for release,
+//   - otherwise the new head asks the store, so that a wake-up which w did not use is
+//     not lost.
 //
-// If the store did not answer w, but failed, those behind w that do not wait get that
-// error too. If the server is known to be down all of them get it. Otherwise they would
-// wait for the same time-outs, one after the other.
+// failed is the error of a store that did not answer w, or nil. The waiters behind w
+// with tryOnly get the same error. If the server is known to be down, all waiters
+// behind w get it. Otherwise they would wait for the same time-outs, one after the
+// other.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	given := w.takeGiven()
 	w.notePlaced()
 	if !w.node.Queued() {
-		return nil // was refused
+		return nil // refused before, and no longer in the queue
 	}
 	q := ws.of[w.key]
 	wasHead, wasFront := q.head() == w, w.front
@@ -452,18 +463,18 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	q.asleep, q.parked = nil, false
 	if h != nil && h.remaining(ws.now()) > 0 {
 		q.timed = q.timed && q.hold == h
-		q.hold = h // otherwise it was lost before the queue had it
+		q.hold = h // a lost hold is not recorded
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
-	asks := next != nil && next.front // already
+	asks := next != nil && next.front // next has asked beside the old head already
 	if next != nil && !asks {
 		ws.toFront(q, next)
 	}
 	switch {
-	// Only next can have it: nobody else is in front. A hold goes to waiters that it
-	// fits, which are exclusive. Nobody asks beside such a head, nor beside a parked
-	// one.
+	// Only next can get given: no other waiter is in front. A hold goes only to an
+	// exclusive waiter that it fits, and no waiter asks beside an exclusive or a parked
+	// head.
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
 		next.given = given
 		close(next.ready)

@@ -8,17 +8,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watch receives the store's wake-ups for the head of a queue. Its zero value is closed.
+// watch receives the store's wake-ups for the head of a queue. The zero watch is
+// closed.
 type watch struct {
 	wakeUps <-chan struct{} // nil while closed
 	cancel  context.CancelFunc
-	reopen  time.Time // it is not opened before this time
+	reopen  time.Time // the watch is not opened before this time
 }
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
 // open opens the watch within most, and reports whether it did. It does nothing if the
-// watch is open, has failed a short time ago, or the store has no wake-ups.
+// watch is open or has failed recently, or if the store has no wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
@@ -38,7 +39,7 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 }
 
 // failed closes a watch that did not open in time, or that the store has closed. The
-// watch is not reopened at once, because it may fail each time.
+// watch is not reopened for pollEvery, because it may fail again.
 func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
@@ -57,9 +58,10 @@ func (w *watch) close() {
 	w.wakeUps, w.cancel = nil, nil
 }
 
-// wakeUpWait returns how long to wait for a wake-up before asking again. The time that
-// the holder has left bounds it, because a hold that expires wakes no waiter. Of many
-// waiters only a few ask then, and the one that was woken to learn that time.
+// wakeUpWait returns the time to wait for a wake-up before the next request. The rest
+// of the holder's time bounds the wait, because a hold that expires wakes no waiter. If
+// there are many waiters, this bound applies only to a few of them, chosen at random,
+// and to a waiter that was woken.
 func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)

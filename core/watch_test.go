@@ -13,7 +13,7 @@ import (
 )
 
 // served acquires order:1 while another process holds it for ten seconds. It returns
-// how long after the release that took.
+// the time from the release until the acquire returned.
 func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOption) time.Duration {
 	t.Helper()
 	holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -26,7 +26,7 @@ func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOpti
 	return took - 10*time.Second
 }
 
-// TestBrokenWatch is about hazard 39 of PROOF.md.
+// TestBrokenWatch covers hazard 39 of PROOF.md.
 func TestBrokenWatch(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
@@ -60,7 +60,7 @@ func TestBrokenWatch(t *testing.T) {
 			if wait < 0 || wait > 3200*time.Millisecond {
 				t.Errorf("served %v after the release", wait)
 			}
-			// The first second has the quick start of the pace.
+			// In the first second the pace begins with short pauses.
 			if n := store.count(opAcquire); n < 4 || n > 38 {
 				t.Errorf("%d questions in %v", n, 10*time.Second+wait)
 			}
@@ -69,7 +69,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		})
 	}
-	// It costs at most one poll.
+	// A lost wake-up delays the waiter by at most one poll.
 	sim(t, "swallowed wake-up", func(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
@@ -102,7 +102,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("the watch was opened %d times, want 2", n)
 		}
 	})
-	// A watch is closed when the waiting stops.
+	// A watch is closed when the wait ends.
 	sim(t, "closed after the waiting", func(t *testing.T) {
 		l, s := setup(t)
 		var watching context.Context
@@ -116,7 +116,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Error("the watch is still on after the lease was granted")
 		}
 	})
-	// It opens no watch.
+	// A lone caller that finds the key free opens no watch.
 	sim(t, "lone caller, free key", func(t *testing.T) {
 		l, store := setup(t)
 		release(t, acquire(t, t.Context(), l, "order:1"))
@@ -124,7 +124,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d calls, want one acquire and one release", got)
 		}
 	})
-	// After one that had to wait it opens the watch first, and asks once.
+	// If a lone caller had to wait, the next lone caller opens its watch first, and
+	// asks only once before its wait.
 	sim(t, "lone caller after another", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
@@ -137,14 +138,14 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions and %d watches, want 2, one of them after the release, and 1", n, w)
 		}
 		store.forget()
-		for range 2 { // finds it free, and the next one expects that
+		for range 2 { // the first finds the key free, so the next expects a free key
 			release(t, acquire(t, t.Context(), l, "order:1"))
 		}
 		if n, w := asked(); n != 2 || w != 1 {
 			t.Errorf("%d questions and %d watches, want 2 and 1", n, w)
 		}
 	})
-	// The failed watch keeps no lone caller from asking.
+	// A failed watch does not keep a lone caller from asking.
 	sim(t, "lone caller, failed watch", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
@@ -159,12 +160,13 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("got a free key after %v", took)
 		}
 	})
-	// It keeps no lone caller from a free key, whatever its time.
+	// A hanging watch does not keep a lone caller from a free key, even if its time is
+	// short.
 	sim(t, "lone caller, hanging watch", func(t *testing.T) {
 		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
 			l, store := setup(t)
 			for range 10 {
-				served(t, l, store) // marks the key
+				served(t, l, store) // marks the key as contended
 				store.setWatch(func(ctx context.Context, _ int) (<-chan struct{}, error) {
 					<-ctx.Done()
 					return nil, ctx.Err()
@@ -181,7 +183,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	// A few of the waiters ask at once.
+	// When the holder of many waiters dies, only a few of them ask at once.
 	sim(t, "holder of many waiters dies", func(t *testing.T) {
 		const waiting, holder = 60, 2 * time.Second
 		var asked atomic.Int32
@@ -223,7 +225,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%v does not say how many wait", err)
 		}
 	})
-	// A release between the first question and the watch is not missed.
+	// A release between the first request and the watch is not missed.
 	sim(t, "release before the watch", func(t *testing.T) {
 		l, s := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, s.inner), "order:1")
@@ -239,7 +241,7 @@ func TestBrokenWatch(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Its waiter keeps its place and is woken.
+	// A waiter whose TTL is shorter than a poll keeps its place and is woken.
 	sim(t, "lease shorter than a poll", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair())} {
 			l, store := setup(t)

@@ -16,32 +16,33 @@ import (
 // batch bounds the number of holds in one Extend.
 const batch = 512
 
-// firstCalls is the initial number of calls side by side for the holds that are due.
+// firstCalls is the number of calls that first run side by side for the holds that are
+// due.
 const firstCalls = 8
 
-// watchdog extends the holds of a Locker. It has one timer for a queue by due time.
-// Holds that are due together are extended in batches, in several calls side by side,
-// so that a call that hangs delays the others little. In the meantime a hold is in the
-// queue for the end of its trust, which waits for no call.
+// watchdog extends the holds of a Locker. It has one timer, and a queue of holds sorted
+// by due time. Holds that are due together are extended in batches, by several calls
+// side by side, so that a call that hangs hardly delays the others. During the calls
+// each hold is queued for the end of its trust, which does not wait for a call.
 type watchdog struct {
 	keeper *keeper
 
 	mu       order.Mutex[watchdogRank]
 	queue    due.Queue[hold]
-	epoch    time.Time // the origin of its times
+	epoch    time.Time // the zero of the due times and of at
 	timer    *time.Timer
-	at       time.Duration // when timer fires, 0 if not at all
+	at       time.Duration // when timer fires; 0 if it is not set
 	inFlight count         // goroutines that extend holds
 	lastLook clock.Moment  // when the clock was last read for a suspension
 
-	ctx    context.Context // of all calls
+	ctx    context.Context // the context of all calls
 	cancel context.CancelFunc
 }
 
 // alarm is the watchdog's part of a hold.
 type alarm struct {
-	early time.Duration    // how much before it is due the watchdog may check it
-	entry *due.Entry[hold] // nil if it is not in the queue
+	early time.Duration    // the time before the due time from which the watchdog may check the hold
+	entry *due.Entry[hold] // nil if the hold is not in the queue
 }
 
 func (w *watchdog) init(k *keeper) {
@@ -60,8 +61,8 @@ func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.set()
 }
 
-// remove takes h out of the queue. The timer stays as it is: firing once for nothing
-// costs less than setting it with every lease.
+// remove takes h out of the queue. The timer is not reset: one firing without a due
+// hold costs less than a reset for every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,8 +87,8 @@ func (w *watchdog) set() {
 	}
 }
 
-// fire extends the holds that are due, and ends the trust in a hold that was not
-// extended in time.
+// fire begins to extend the holds that are due. A hold that was not extended in time is
+// lost.
 func (w *watchdog) fire() {
 	w.afterSuspension()
 	var holds []*hold
@@ -95,7 +96,7 @@ func (w *watchdog) fire() {
 	until := time.Since(w.epoch)
 	for {
 		at, h := w.queue.First()
-		if h == nil || at > until+h.alarm.early { // a hold that is due a little later is extended too
+		if h == nil || at > until+h.alarm.early { // holds that are due a little later are extended too
 			break
 		}
 		w.queue.Remove(h.alarm.entry)
@@ -103,18 +104,18 @@ func (w *watchdog) fire() {
 		holds = append(holds, h)
 	}
 	w.at = 0
-	w.inFlight.add(1) // this one, until the calls are sent
+	w.inFlight.add(1) // for fire itself, until the calls are started
 	defer w.callEnded()
 	w.set()
 	w.mu.Unlock()
 
-	now := w.keeper.now() // read here: a hold that was due at the end of its trust is not trusted now
+	now := w.keeper.now() // read after until: a hold due at the end of its trust is no longer trusted
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
 // extendAll begins to extend holds in batches, with firstCalls calls side by side. As
-// long as batches are left, the number of calls doubles after each pause. So a store
-// that answers soon is asked by few goroutines, and calls that hang do not delay the
+// long as batches are left, the number of calls doubles after each pause. So few
+// goroutines serve a store that answers quickly, and calls that hang do not delay the
 // other batches for long.
 func (w *watchdog) extendAll(holds []*hold) {
 	if len(holds) == 0 {
@@ -150,7 +151,8 @@ func (w *watchdog) extendAll(holds []*hold) {
 	raise(0, firstCalls)
 }
 
-// extend extends a batch in one call, bounded by the hold that has the least time left.
+// extend extends a batch in one call. The time left of each hold bounds the call, and
+// so does the budget of each TTL.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.keeper.now()
 	limit := budget(maxTTL)
@@ -171,15 +173,15 @@ func (w *watchdog) extend(holds []*hold) {
 	}
 }
 
-// needsExtension reports whether h, which is trusted, is to be extended.
+// needsExtension reports whether h has to be extended. h is trusted.
 func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	lease := h.leaseNow()
-	return lease == nil || lease.extends(now) // without one, the next lease is about to have it
+	return lease == nil || lease.extends(now) // without a lease, h is about to go to the next lease
 }
 
-// answered handles the answer to an extension of h that began at start, and schedules
-// the next extension. It notifies no lease if h is not trusted any more, or the lease
-// has released h.
+// answered handles the answer x to an extension of h that began at start, and schedules
+// the next extension. It notifies the lease of the answer, unless h is lost or no
+// longer trusted.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()
@@ -188,8 +190,8 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	pause := h.toRetry
 	if x.Err == nil {
 		pause = func(now clock.Moment) time.Duration {
-			// After Lease.Extend with a longer TTL h is due by that TTL, unless that
-			// time is in the past.
+			// After Lease.Extend with a longer TTL, h.valid is that longer validity.
+			// The validity of this extension counts if h would be due in the past.
 			if d := h.toExtend(now); d > 0 {
 				return d
 			}
@@ -204,15 +206,15 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	}
 }
 
-// callEnded counts a goroutine out of inFlight.
+// callEnded subtracts a goroutine from inFlight.
 func (w *watchdog) callEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inFlight.add(-1)
 }
 
-// stop ends the calls in flight, whose answers are not needed any more. It reports
-// whether they returned before ctx was done.
+// stop cancels the calls in flight, whose answers are no longer needed. It reports
+// whether the calls returned before ctx was done.
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
@@ -225,8 +227,9 @@ func (w *watchdog) stop(ctx context.Context) bool {
 	return done(ctx, landed)
 }
 
-// afterSuspension makes every hold extended or lost if the machine was suspended since
-// the last check: timers stand still during a suspension.
+// afterSuspension makes all holds due at once if the machine was suspended since the
+// last check, because timers stand still during a suspension. Each hold is then
+// extended or lost.
 func (w *watchdog) afterSuspension() {
 	now := w.keeper.now()
 	w.mu.Lock()

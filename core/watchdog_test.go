@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestWatchdog is about hazards 45 and 46 of PROOF.md.
+// TestWatchdog covers hazards 45 and 46 of PROOF.md.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	// A lease is extended every third of its TTL, for 24 hours.
@@ -39,7 +39,7 @@ func TestWatchdog(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// It holds up neither the other leases nor their loss.
+	// A hanging extension delays neither the extensions nor the losses of other leases.
 	sim(t, "hanging extension", func(t *testing.T) {
 		l, store := setup(t)
 		long := acquire(t, t.Context(), l, "order:long")
@@ -61,7 +61,7 @@ func TestWatchdog(t *testing.T) {
 		release(t, long)
 		wantErr(t, short.Release(t.Context()), core.ErrLost)
 	})
-	// The lease is extended until Release.
+	// If ctx of Acquire is done, the lease is still extended until Release.
 	sim(t, "ctx of Acquire is done", func(t *testing.T) {
 		l, store := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +103,7 @@ func TestWatchdog(t *testing.T) {
 			t.Errorf("only %d extensions: the releases came too early", n)
 		}
 	})
-	// It ends the lease before it asks the store.
+	// Release ends the lease in this process before it asks the store.
 	sim(t, "Release ends the lease first", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -121,7 +121,8 @@ func TestWatchdog(t *testing.T) {
 		}, opRelease)
 		release(t, lease)
 	})
-	// A lease is extended by the granted time, if that is less than the TTL.
+	// If the granted time is less than the TTL, the lease is extended in time for the
+	// granted time.
 	sim(t, "short grant", func(t *testing.T) {
 		for _, part := range []time.Duration{2, 15} {
 			store := newScripted(nil)
@@ -176,7 +177,7 @@ func TestMaxHold(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// The lease does not overrun.
+	// A lease that is released before MaxHold has no Overrun.
 	sim(t, "released in time", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -189,7 +190,7 @@ func TestMaxHold(t *testing.T) {
 			t.Errorf("got %s", kinds)
 		}
 	})
-	// Without renewal a lease expires after its time, and Extend prolongs it.
+	// A NoRenew lease expires after its TTL, and Extend makes it last longer.
 	sim(t, "NoRenew and Extend", func(t *testing.T) {
 		l, store := setup(t)
 		start := time.Now()
@@ -215,7 +216,7 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// stingy grants less than it is asked for.
+// stingy is a store that grants a shorter time than the TTL.
 type stingy struct {
 	core.Store
 	valid time.Duration

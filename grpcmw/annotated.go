@@ -32,8 +32,7 @@ type annotations struct {
 }
 
 // Runs sets the Once that stores the responses of methods annotated as idempotent, and
-// the scope of their keys; opts are options of Idempotent. It panics as Idempotent
-// does.
+// the scope of their keys. opts are options of Idempotent. Runs panics like Idempotent.
 func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
 	Idempotent(o, scope, opts...)
@@ -41,8 +40,8 @@ func Runs(o *once.Once, scope KeyFunc, opts ...Option) AnnotatedOption {
 }
 
 // Locks sets options of every Lock that an annotation names, such as TakeOwner or
-// Render. The settings of the annotation win over them. It panics if an option is nil
-// or not for Lock.
+// Render. The settings of the annotation take precedence over them. Locks panics if an
+// option is nil or not for Lock.
 func Locks(opts ...Option) AnnotatedOption {
 	opts = slices.Clip(slices.Clone(opts))
 	configure("Locks", forLock, opts)
@@ -59,7 +58,8 @@ func Locks(opts ...Option) AnnotatedOption {
 //	  };
 //	}
 //
-// The scope of idempotency keys is given in Go, by Runs. Rules in Go win:
+// The scope of idempotency keys is set in Go, by Runs. Rules in Go can replace those of
+// a .proto:
 //
 //	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
 //	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of those in its .proto
@@ -67,11 +67,11 @@ func Locks(opts ...Option) AnnotatedOption {
 // Methods with the option none, and those without an option, have no rules; Audit
 // distinguishes them.
 //
-// Annotated fails with core.ErrInvalid and names each method whose guard is wrong, with
+// Annotated fails with core.ErrInvalid and lists each method whose guard is wrong, with
 // the reason: a name, a path, a duration or a combination that is not allowed; an
-// idempotent stream; an idempotent method without Runs; an empty guard, or one of a
+// idempotent stream; an idempotent method without Runs; an empty guard, or a guard of a
 // later version of the option than this program knows. It fails with
-// core.ErrUnsupported if the store of l does not serve such locks.
+// core.ErrUnsupported if the store of l does not support such locks.
 func Annotated(l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
 	return annotatedIn(protoregistry.GlobalFiles, l, opts)
 }
@@ -142,7 +142,7 @@ func (a *annotations) rules(m *method, input protoreflect.MessageDescriptor) (ru
 	return rules, nil
 }
 
-// errLater is the reason for not applying a guard in part.
+// errLater is the reason for refusing a guard that this version can apply only in part.
 var errLater = errors.New("it has a field that this version of the kit does not know")
 
 func isLater(m proto.Message) bool {
@@ -244,7 +244,7 @@ func (a *annotations) idempotent(m *method, input protoreflect.MessageDescriptor
 	return Idempotent(o, a.scope, opts...), nil
 }
 
-// fieldsOf returns the KeyFuncs of paths in the message; what names them in errors.
+// fieldsOf returns the KeyFuncs of paths in the message. what is their name in errors.
 func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string) (fields []KeyFunc, err error) {
 	for _, path := range paths {
 		f := &field{Source: keys.Source{Adapter: "grpcmw", Kind: "field", Name: path}, names: strings.Split(path, ".")}
@@ -256,7 +256,7 @@ func fieldsOf(input protoreflect.MessageDescriptor, what string, paths []string)
 	return fields, nil
 }
 
-// declared is a rule of a .proto file, so the name of its method is no typo.
+// declared is a rule of a .proto file, so the name of its method is not a typo.
 type declared struct{ Rule }
 
 // isWritten reports whether a rule was written in Go.

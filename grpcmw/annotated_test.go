@@ -29,7 +29,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// tills is the annotated service, which responds with the handlers of a shop.
+// tills is the annotated service. It calls the handlers of a shop.
 type tills struct {
 	UnimplementedTillsServer
 	*handlers
@@ -104,7 +104,7 @@ func TestAnnotated(t *testing.T) {
 		before := s.Store.Attempts.Load()
 		go func() { answer <- ask(t.Context(), client.Pay, o, key, "b") }()
 		eventually(t, "the call waits for the inner lock", func() bool { return s.Store.Attempts.Load() > before+3 })
-		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer one
+		ask(t.Context(), client.Pay, o, key, "c").Refused(t, codes.Aborted, grpcmw.ReasonBusy) // by the outer middleware
 		release()
 		within(t, "the call is answered", answer).Is(t, "till:7:s")
 	})
@@ -144,7 +144,7 @@ func TestAnnotated(t *testing.T) {
 		client := s.openTills(rules)
 		o := &Order{Id: "5", Item: &Item{Sku: "s"}}
 		ask(t.Context(), client.Pay, o, key, "a").Is(t, "run 1")
-		release := s.Hold("order:5") // which a repetition does not need
+		release := s.Hold("order:5") // a repetition does not need it
 		if r := ask(t.Context(), client.Pay, o, key, "a"); !r.Replayed() || r.GetText() != "run 1" {
 			t.Errorf("got %v", r)
 		}
@@ -152,7 +152,7 @@ func TestAnnotated(t *testing.T) {
 		ask(t.Context(), client.Pay, o).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
 		ask(t.Context(), client.Settle, &Order{Id: "b"}).Is(t, "run 2")
-		// One that died midway is not run again.
+		// A call that died midway does not run again.
 		i := grpcmw.UnaryServerInterceptor(rules)
 		call := func() error {
 			_, err := dies(grpc.NewContextWithServerTransportStream(t.Context(), transport{}), &Order{Id: "c", Flag: true}, nil, func(ctx context.Context, req any) (any, error) {

@@ -14,8 +14,9 @@ import (
 )
 
 // The first byte of a stored response is its version. The rest is a google.rpc.Status.
-// An error is stored as it is, and a reply is the one detail of OK. Metadata of a
-// response stands before it, with its length.
+// An error is stored unchanged. A reply is stored as the only detail of a Status with
+// code OK. A response with metadata has the metadata before the Status, with its
+// length.
 const (
 	answerVersion   = 1
 	metadataVersion = 2
@@ -39,10 +40,10 @@ const (
 	valueField   = 2
 )
 
-// encodeReply appends the reply to head. It fails if the reply cannot be made again, or
-// needs more than limit bytes without the metadata. A handler's nil is sent and stored
-// as an empty message. The Status and the Any around the message are written by hand: a
-// message may be large, and is not copied into one after the other.
+// encodeReply appends the reply to head. It fails if the reply cannot be decoded later,
+// or if it needs more than limit bytes without the metadata. A handler's nil is sent
+// and stored as an empty message. The code writes the Status and the Any around the
+// message directly, because a large message must not be copied into each of them.
 func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 	m, ok := reply.(proto.Message)
 	if !ok {
@@ -77,8 +78,8 @@ func encodeReply(head []byte, reply any, limit int) ([]byte, error) {
 // errTooLarge reports that a response is larger than AnswerLimit.
 var errTooLarge = errors.New("grpcmw: the response is too large to be stored")
 
-// encodeFailure appends s to head. It makes the message one that can be encoded, as
-// gRPC does when it sends it.
+// encodeFailure appends s to head. It makes the text of the message valid UTF-8, as
+// gRPC does when it sends s.
 func encodeFailure(head []byte, s *status.Status, limit int) ([]byte, error) {
 	s.Message = string([]rune(s.GetMessage()))
 	data, err := proto.MarshalOptions{}.MarshalAppend(head, s)

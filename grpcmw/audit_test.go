@@ -26,7 +26,7 @@ func TestAudit(t *testing.T) {
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 
-	// audit checks that exactly these methods are reported, with these words.
+	// audit checks that exactly these methods are reported, with these texts.
 	audit := func(t *testing.T, rules grpcmw.Rules, want map[string]string) {
 		t.Helper()
 		err := grpcmw.Audit(server, rules)

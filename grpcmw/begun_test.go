@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestDetachedFromTheBeginning: a call is canceled at any moment. Either its handler
-// does not run and the call can be made again, or the handler's context is not
+// TestDetachedFromTheBeginning checks calls that are canceled at any moment. Either the
+// handler does not run and the call can be made again, or the handler's context is not
 // canceled.
 func TestDetachedFromTheBeginning(t *testing.T) {
 	t.Parallel()

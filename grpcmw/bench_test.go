@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// BenchmarkOnRedis measures the interceptor beside code that is written by hand
-// and makes the same calls to the same Redis: medians, and their ratio.
+// BenchmarkOnRedis compares the interceptor with hand-written code that makes the same
+// calls to the same Redis. It reports medians and their ratio.
 func BenchmarkOnRedis(b *testing.B) {
 	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
@@ -87,7 +87,7 @@ func BenchmarkOnRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, call := range []func(string) error{c.byHand, c.through} { // in turn, so that both see the same machine
+				for i, call := range []func(string) error{c.byHand, c.through} { // alternately, so that both run on the same machine load
 					key, start := c.key(), time.Now()
 					if err := call(key); err != nil {
 						b.Fatal(err)

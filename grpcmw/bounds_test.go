@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// allocated returns how many bytes f allocates. No test may run beside it.
+// allocated returns the number of bytes that f allocates. No other test may run
+// meanwhile.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,10 +27,10 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatACallCosts: the cost of looking through a request does not grow with it, or
-// by a factor only.
+// TestWhatACallCosts checks that the cost of reading a key grows at most in proportion
+// to the request.
 func TestWhatACallCosts(t *testing.T) {
-	const length = 4 << 20 // as much as gRPC takes of a message
+	const length = 4 << 20 // the maximum length of a message for gRPC
 	long := strings.Repeat("x", length)
 	many := metadata.MD{}
 	for range 100_000 {
@@ -71,7 +72,7 @@ func TestWhatACallCosts(t *testing.T) {
 		deep = &Order{Extra: packed}
 	}
 	nested := &Item{}
-	for range 9000 { // more is refused when it is decoded
+	for range 9000 { // a longer one is refused by the decoder
 		nested = &Item{Part: nested}
 	}
 	for name, c := range map[string]struct {
@@ -102,7 +103,7 @@ func TestBounds(t *testing.T) {
 		for range cap(answers) {
 			go func() { answers <- status.Code(ask(ctx, s.Client.Pay, &Order{Id: "5"}).Err) }()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
 			if code := within(t, "the others are refused", answers); code != codes.Aborted {
 				t.Errorf("got %v", code)
 			}

@@ -29,7 +29,7 @@ func TestCallName(t *testing.T) {
 		broken := func(context.Context, *Order) (*Receipt, error) { return nil, once.ErrIndeterminate }
 		s.OnPay, s.OnRefund = broken, broken
 		o, outside := s.Runs(once.AtMostOnce()), reasons{}
-		clear(events) // it has asked whether records are kept
+		clear(events) // once.New has checked whether the store has records
 		s.open(grpcmw.Rules{
 			Orders_Pay_FullMethodName:    {grpcmw.Idempotent(o, grpcmw.AnyCaller(), grpcmw.CallName("checkout"))},
 			Orders_Refund_FullMethodName: {grpcmw.Idempotent(o, grpcmw.AnyCaller())},

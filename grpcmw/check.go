@@ -15,21 +15,22 @@ import (
 )
 
 // Services is a server whose methods Check and Audit compare with the rules.
-// *grpc.Server is one; connectmw.Services makes one of services of connect.
+// *grpc.Server implements it, and connectmw.Services returns one for services of
+// connect.
 type Services interface {
 	// GetServiceInfo returns the services by their full names.
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// Check reports whether r fits the services that are registered with s. Call it before
-// Serve. It fails with core.ErrInvalid, and names every mistake: a method that no
-// service has, which a typo would leave unguarded; a path of Field that the request
-// does not have, or that is a message, a list or a map; Idempotent on a stream; a
-// method without rules. Rules that Annotated made for services that s does not have are
-// left out, because the program may be their client.
+// Check compares r with the services that are registered with s. Call it before Serve.
+// It fails with core.ErrInvalid, and lists every mistake: a method that no service has,
+// because a typo would leave the real method unguarded; a path of Field that the
+// request does not have, or that leads to a message, a list or a map; Idempotent on a
+// stream; a method without rules. Check skips rules that Annotated made for services
+// that s does not have, because the program may be their client.
 //
-// Check calls the KeyFuncs of r with an empty request, so that they name their paths.
-// It cannot see whether s has the interceptors that apply r, which are ServerOptions.
+// Check calls the KeyFuncs of r with an empty request to learn their paths. It cannot
+// see whether s has the interceptors that apply r; see ServerOptions.
 func Check(s Services, r Rules) error {
 	if isNil(s) {
 		return fmt.Errorf("grpcmw: check: the server is nil: %w", core.ErrInvalid)
@@ -44,12 +45,12 @@ func Check(s Services, r Rules) error {
 	return errors.Join(problems...)
 }
 
-// Audit is Check, and also reports the methods of s that were forgotten. Call it before
-// Serve, or in a test. It fails with core.ErrInvalid and names each method that has no
-// rule in r. A method is exempt if its .proto says idempotency_level = NO_SIDE_EFFECTS,
-// or (lockkit.v1.guard).none, which says that it needs no guard. In Go, None says so. A
-// method whose .proto names a guard always needs a rule. gRPC's own services for
-// health, reflection and channelz are left out.
+// Audit checks r like Check, and also reports forgotten methods of s. Call it before
+// Serve, or in a test. It fails with core.ErrInvalid and lists each method that has no
+// rule in r. A method is exempt if its .proto has idempotency_level = NO_SIDE_EFFECTS,
+// or (lockkit.v1.guard).none for a method that needs no guard. In Go, the rule None has
+// the same meaning. A method whose .proto has a guard always needs a rule. Audit skips
+// gRPC's own services for health, reflection and channelz.
 func Audit(s Services, r Rules) error {
 	problems := []error{Check(s, r)}
 	if isNil(s) {
@@ -135,7 +136,7 @@ func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule
 	return problems
 }
 
-// bare returns a problem without the prefix that its report has already.
+// bare returns a problem without the prefix that its report already has.
 func bare(problem error) error {
 	var own setupError
 	if errors.As(problem, &own) {
@@ -144,7 +145,7 @@ func bare(problem error) error {
 	return problem
 }
 
-// probe is the context under which KeyFuncs name the fields that they would look for.
+// probe is the context under which KeyFuncs report the fields that they use.
 type probe struct {
 	context.Context
 	problems []error
@@ -153,12 +154,12 @@ type probe struct {
 // try calls keys with an empty request, and returns their problems.
 func (m *method) try(keys ...KeyFunc) []error {
 	if m.input == nil {
-		return nil // possibly of another encoding
+		return nil // possibly in another encoding
 	}
 	p := &probe{Context: context.Background()}
 	for _, f := range keys {
 		func() {
-			// A function of the user's may not tolerate an empty request.
+			// A user's function may not tolerate an empty request.
 			defer func() { _ = recover() }()
 			_, _ = f(p, m.name, m.input.New().Interface())
 		}()

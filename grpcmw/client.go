@@ -26,17 +26,17 @@ type client struct {
 	policy  retry.Policy
 	codes   []codes.Code
 	methods map[string]bool // nil: all
-	timeout time.Duration   // of one try; 0: none
-	owner   bool            // whether it is sent
+	timeout time.Duration   // the time limit of one try; 0 means none
+	owner   bool            // whether the owner is sent
 	unary   []string        // the options that only unary calls take
 }
 
 // defaultRetry tries for about ten seconds.
 var defaultRetry = retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 8}
 
-// Retry sets how often a call is tried and the pauses in between. The default is 8
-// times within about ten seconds. A pause is never shorter than the server's hint.
-// retry.None gives every call its key and one try. It panics if p is not valid.
+// Retry sets the number of tries of a call and the pauses between them. The default is
+// 8 tries within about ten seconds. A pause is never shorter than the server's hint.
+// With retry.None every call has its key and one try. Retry panics if p is not valid.
 func Retry(p retry.Policy) ClientOption {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("grpcmw: Retry: %v", err))
@@ -44,16 +44,17 @@ func Retry(p retry.Policy) ClientOption {
 	return func(g *client) { g.policy, g.unary = p, append(g.unary, "Retry") }
 }
 
-// RetryCodes sets after which errors a call is tried again, from any source. The
-// default is UNAVAILABLE. A refusal of this package's rules that has a hint is always
-// tried again.
+// RetryCodes sets the codes of errors, from any source, after which a call is tried
+// again. The default is UNAVAILABLE. After a refusal of this package's rules with a
+// hint, a call is always tried again.
 func RetryCodes(c ...codes.Code) ClientOption {
 	c = slices.Clone(c)
 	return func(g *client) { g.codes, g.unary = c, append(g.unary, "RetryCodes") }
 }
 
-// Methods limits the interceptor to these methods, by their full names; others pass.
-// Several add up. It panics if a name is not of the form "/package.Service/Method".
+// Methods limits the interceptor to these methods, by their full names. Other calls
+// pass. Several Methods add up. Methods panics if a name is not of the form
+// "/package.Service/Method".
 func Methods(fullMethods ...string) ClientOption {
 	fullMethods = slices.Clone(fullMethods)
 	for _, m := range fullMethods {
@@ -71,9 +72,9 @@ func Methods(fullMethods ...string) ClientOption {
 	}
 }
 
-// TryTimeout limits each try to d, apart from the call's own deadline. By default a try
-// has no limit of its own. A try without a response in time is abandoned, and the call
-// is tried again. It panics if d is not positive.
+// TryTimeout limits each try to d, in addition to the call's own deadline. By default a
+// try has no separate limit. A try without a response in time is abandoned, and the
+// call is tried again. TryTimeout panics if d is not positive.
 func TryTimeout(d time.Duration) ClientOption {
 	if d <= 0 {
 		panic(fmt.Sprintf("grpcmw: TryTimeout: %v is out of range (more than 0)", d))
@@ -81,34 +82,36 @@ func TryTimeout(d time.Duration) ClientOption {
 	return func(g *client) { g.timeout, g.unary = d, append(g.unary, "TryTimeout") }
 }
 
-// UnaryClientInterceptor gives each call one idempotency key, the same for all its
-// tries. It tries again after a busy lock, a store that was down, and an UNAVAILABLE of
-// the connection. A key that the caller has set stays:
+// UnaryClientInterceptor returns an interceptor that gives each call one idempotency
+// key for all its tries. It tries again after a busy lock, an unavailable store, and an
+// UNAVAILABLE of the connection. A key that the caller has set stays:
 //
 //	ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", key)
 //
-// So does one that grpc-gateway has put under "grpcgateway-idempotency-key". It is sent
-// under "idempotency-key" too.
+// A key that grpc-gateway has put under "grpcgateway-idempotency-key" stays too, and is
+// also sent under "idempotency-key".
 //
-// It waits as long as the server says, in the trailer "grpc-retry-pushback-ms" or in a
-// RetryInfo, and at least as long as the policy says. It stops if the server says that
-// trying again is of no use, if the policy's attempts are used up, and at once if the
-// next try would come after the call's deadline. The call then returns the last try's
-// error, or DEADLINE_EXCEEDED or CANCELLED if the call was done while it waited.
+// Between tries the interceptor waits for the server's pause, which is in the trailer
+// "grpc-retry-pushback-ms" or in a RetryInfo, and at least for the policy's pause. It
+// stops if the server forbids further tries, if the policy's attempts are used up, or
+// if the next try would come after the call's deadline. The call then returns the last
+// try's error, or DEADLINE_EXCEEDED or CANCELLED if its context was done during a
+// pause.
 //
-// After an UNAVAILABLE it is not known whether the server has done the work. So mount
-// the interceptor where methods are guarded by Idempotent, or name those with Methods;
-// others could be done twice. Mount it outside of interceptors for a single try, and do
-// not set grpc-go's own retry policy for the same methods: their attempts multiply.
+// After an UNAVAILABLE the client does not know whether the server has done the work.
+// So use the interceptor only for methods that Idempotent guards, or name these with
+// Methods. The work of other methods could be done twice. Mount the interceptor outside
+// of interceptors for a single try. Do not set grpc-go's own retry policy for the same
+// methods, because the attempts of both would multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return newClient("UnaryClientInterceptor", opts).call
 }
 
-// StreamClientInterceptor opens streams under the caller's lease, as unary calls are,
-// so that a stream whose Lock has TakeOwner joins the lease for as long as the stream
-// lasts. It is for SendOwner, with or without Methods, and does nothing else: a stream
-// has no idempotency key, and is not tried again. It panics for an option that is nil
-// or is about trying again.
+// StreamClientInterceptor returns an interceptor that sends the owner of the caller's
+// lease with streams. A stream whose Lock has TakeOwner then joins the lease until the
+// stream ends. Only SendOwner and Methods have an effect: a stream has no idempotency
+// key, and is not tried again. StreamClientInterceptor panics if an option is nil or
+// concerns retries.
 func StreamClientInterceptor(opts ...ClientOption) grpc.StreamClientInterceptor {
 	g := newClient("StreamClientInterceptor", opts)
 	if len(g.unary) > 0 {
@@ -134,7 +137,7 @@ func newClient(interceptor string, opts []ClientOption) *client {
 	return g
 }
 
-// covers reports whether the interceptor is for this method.
+// covers reports whether the interceptor covers this method.
 func (g *client) covers(method string) bool { return g.methods == nil || g.methods[method] }
 
 func (g *client) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -173,7 +176,7 @@ func withKey(ctx context.Context) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	outside := md.Get(gatewayMetadata)
 	switch {
-	case len(md.Get(keyMetadata)) > 0, len(outside) > 1: // the server refuses several
+	case len(md.Get(keyMetadata)) > 0, len(outside) > 1: // the server refuses several keys
 		return ctx
 	case len(outside) == 1:
 		return metadata.AppendToOutgoingContext(ctx, keyMetadata, outside[0])
@@ -181,7 +184,7 @@ func withKey(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, keyMetadata, rand.Text())
 }
 
-// try makes the call once. late reports that the try's own time-out passed.
+// try makes the call once. late reports whether the try's own time-out has passed.
 func (g *client) try(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (late bool, err error) {
 	if g.timeout == 0 {
 		return false, invoker(ctx, method, req, reply, cc, opts...)
@@ -196,7 +199,8 @@ func (g *client) try(ctx context.Context, method string, req, reply any, cc *grp
 	return bounded.Err() != nil && ctx.Err() == nil, err
 }
 
-// judge reports whether to try again after err, and the least pause before that.
+// judge reports whether to try again after err, and the minimum pause before the next
+// try.
 func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Duration, again bool) {
 	s := status.Convert(err)
 	ours := false
@@ -214,7 +218,7 @@ func (g *client) judge(err error, late bool, trailer metadata.MD) (pause time.Du
 	case 1:
 		ms, err := strconv.ParseUint(hints[0], 10, 31)
 		pause, again = time.Duration(ms)*time.Millisecond, again && err == nil
-	default: // as proposal A6 of gRPC says
+	default: // as proposal A6 of gRPC requires
 		again = false
 	}
 	return pause, again

@@ -20,15 +20,15 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// answer is the response of a server in memory to one try.
+// answer is the response of a peer to one try.
 type answer struct {
 	err      error
 	pushback []string
 	hang     bool // until the try's context is done
 }
 
-// peer is such a server: it gives its responses one after the other, and the last one
-// again and again.
+// peer is a server in memory. It returns its answers one after the other, and then
+// repeats the last one.
 type peer struct {
 	answers []answer
 	keys    []string
@@ -59,7 +59,7 @@ func (p *peer) invoke(ctx context.Context, _ string, _, reply any, _ *grpc.Clien
 	return a.err
 }
 
-// refusing returns the error of a rule, with a hint if that is positive.
+// refusing returns the error of a rule, with a hint if hint is positive.
 func refusing(code codes.Code, domain string, hint time.Duration) error {
 	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: domain, Reason: "R"}}
 	if hint > 0 {

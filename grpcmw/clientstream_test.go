@@ -21,7 +21,7 @@ import (
 func TestClientStreams(t *testing.T) {
 	t.Parallel()
 
-	// echo responds to each message, with its lease.
+	// echo responds to each message with the key of its lease.
 	echo := func(s *shop) func(grpc.BidiStreamingServer[Order, Receipt]) error {
 		return func(both grpc.BidiStreamingServer[Order, Receipt]) error {
 			lease, _ := core.LeaseFromContext(both.Context()) // before the first message
@@ -218,7 +218,7 @@ func TestClientStreams(t *testing.T) {
 			if cause := context.Cause(both.Context()); !errors.Is(cause, core.ErrLost) {
 				t.Errorf("the cause is %v, want ErrLost", cause)
 			}
-			_, err := both.Recv() // there is none
+			_, err := both.Recv() // there is no next message
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("the next message: %v", err)
 			}
@@ -264,7 +264,7 @@ func TestClientStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		within(t, "the lease is lost", lost)
-		// On a slow machine the second Recv begins after the loss, and ends the stream.
+		// On a slow machine the second Recv begins after the loss, and the stream ends.
 		if err := both.Send(big("6")); err != nil && !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}

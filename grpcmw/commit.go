@@ -19,14 +19,14 @@ type executionKey struct{}
 // transaction tx, as once.Commit does. The handler's effect and its response are
 // committed together, or neither is. The handler makes its reply, sets the metadata
 // that KeepMetadata names, calls Commit as the last statement of the transaction,
-// commits that, and returns the reply. The committed reply is sent, whatever the
-// handler returns.
+// commits the transaction, and returns the reply. The client gets the committed reply,
+// whatever the handler returns.
 //
-// Commit fails as once.Commit does. Before anything is sent it also fails with
-// core.ErrInvalid if there is no Idempotent around the handler, or if the reply is one
-// that would not be stored: larger than AnswerLimit, of a type that the program has not
-// registered, or refused by KeepIf. Do not pass the ctx of a once.Do in the handler:
-// Commit would store the reply as the response of that run.
+// Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
+// sent, if there is no Idempotent around the handler, or if the reply would not be
+// stored: it is larger than AnswerLimit, of a type that the program has not registered,
+// or refused by KeepIf. Do not pass the ctx of a once.Do inside the handler: Commit
+// would store the reply as the response of that run.
 func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
@@ -44,8 +44,7 @@ func Commit(ctx context.Context, tx once.Saver, reply proto.Message) error {
 	return once.Commit(ctx, tx, once.Answer{Value: value})
 }
 
-// uncommitted returns the refusal of a call whose reply was not committed, as far as is
-// known.
+// uncommitted returns the refusal of a call whose reply is not known to be committed.
 func uncommitted(c *call, lock string, err error) Refusal {
 	return Refusal{
 		Code: codes.Unavailable, Reason: ReasonUnavailable, Method: c.name, Lock: lock, RetryAfter: pause(0), Err: err,

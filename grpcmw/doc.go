@@ -9,25 +9,25 @@
 //	pb.RegisterOrdersServer(server, orders)
 //	err := grpcmw.Audit(server, rules) // before Serve
 //
-// [Audit] fails if a method that may have side effects has no rule, and if a rule is for a
-// method that does not exist: a typo would leave it unguarded. [Check] does the latter
-// alone.
+// [Audit] fails if a method that may have side effects has no rule. It also fails if a
+// rule names a method that does not exist, because a typo would leave a method
+// unguarded. [Check] reports only the latter.
 //
 // Calls to pay order 42 now run one at a time, on whichever replica they arrive. The
 // handler finds its lease, and the fencing token, by core.LeaseFromContext(ctx); ctx is
-// canceled when the lease is lost. Even then the client gets what the handler returns,
-// including OK: check ctx before you commit. Code outside of gRPC locks the same thing
-// with core.Key("order", "42").
+// canceled when the lease is lost. Even then the client gets the response of the
+// handler, including OK. So check ctx before you commit. Code outside gRPC takes the
+// same lock with core.Key("order", "42").
 //
 // A repeated charge with the same idempotency key gets the first charge's reply. Both
 // rules on one method work together, in either order. With Idempotent first, a
-// repetition does not wait for the lock, and a call that the lock refuses is no
+// repetition does not wait for the lock, and a call that the lock refuses is not an
 // attempt.
 //
 // # Rules in the .proto
 //
-// A method's .proto can name its guard. [Annotated] makes rules of that, and package
-// lockkitpb says how protoc finds the option:
+// A method's .proto can have its guard. [Annotated] makes rules from such guards, and
+// package lockkitpb documents how protoc finds the option:
 //
 //	import "lockkit/v1/guard.proto";
 //
@@ -42,10 +42,10 @@
 //
 // # Keys
 //
-// [Field] takes the key from the request, by its descriptor; [Metadata] from the call's
-// metadata; [Join] makes a key of several values. All take a value exactly as it was
-// sent: "42" and "042" are two keys. Where the handler takes several spellings for the
-// same thing, write a [KeyFunc] that brings them to one.
+// [Field] takes the key from the request, by its descriptor. [Metadata] takes it from
+// the call's metadata. [Join] combines several values into one key. All of them use a
+// value exactly as it was sent: "42" and "042" are two keys. If the handler accepts
+// several spellings of one value, write a [KeyFunc] that returns one of them.
 //
 // # Responses
 //
@@ -61,32 +61,32 @@
 //	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call timed out before the work could begin; or CANCELLED
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
 //
-// The word is the reason of a google.rpc.ErrorInfo in the domain [Domain], with
-// "method", and "lock", the rule's static name, in its metadata. No refusal contains a
-// key, an owner or a token. A KeyFunc that fails with a status, such as
-// UNAUTHENTICATED, refuses with that. [Render] replaces the form of refusals. Outer
-// interceptors can check the error for its reason: errors.Is(err, core.ErrBusy).
+// The second column is the reason in a google.rpc.ErrorInfo of the domain [Domain]. Its
+// metadata has "method", and "lock" with the rule's static name. No refusal contains a
+// key, an owner or a token. If a KeyFunc fails with a status, such as UNAUTHENTICATED,
+// the call is refused with that status. [Render] replaces the form of refusals. Outer
+// interceptors can match the error's reason: errors.Is(err, core.ErrBusy).
 //
 // # Trying again
 //
 // ABORTED and UNAVAILABLE carry a google.rpc.RetryInfo and the trailer
-// "grpc-retry-pushback-ms", of at most a second and spread at random. If trying again
-// is of no use, the trailer is -1. No header is sent, so that the retry policy of
-// grpc-go's service config works: it obeys the trailer, and repeats only calls that got
-// no header. An outer interceptor that sets a header prevents that.
+// "grpc-retry-pushback-ms", of at most a second and spread at random. If a repetition
+// is useless, the trailer is -1. No header is sent, so the retry policy of grpc-go's
+// service config works: it obeys the trailer, and repeats only calls that got no
+// header. An outer interceptor that sets a header prevents that.
 //
-// [UnaryClientInterceptor] gives each call one idempotency key over all its tries, and tries
-// again when the server says so.
+// [UnaryClientInterceptor] gives each call one idempotency key for all its tries, and
+// tries again when the server allows it.
 //
 // # Passing a lock on with a call
 //
 // A handler that has a lock, and calls another service that locks the same key, would
 // find it busy. If the client has [SendOwner] and the other service's Lock has
-// [TakeOwner], the call joins its caller's hold instead. Streams do so by
+// [TakeOwner], the call joins its caller's hold instead. For streams use
 // [StreamClientInterceptor].
 //
 // # Streams
 //
-// A stream holds its lock from before the handler begins until it has returned. See
-// [StreamServerInterceptor].
+// A stream holds its lock from before the beginning of the handler until the handler
+// has returned. See [StreamServerInterceptor].
 package grpcmw

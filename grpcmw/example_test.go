@@ -83,7 +83,7 @@ func ExampleAlso() {
 	// locked: true and true
 }
 
-// A key function brings several spellings of one thing to one key.
+// A key function returns one key for several spellings of a value.
 func ExampleKeyFunc() {
 	locks, _ := core.New(memstore.New())
 	email := func(_ context.Context, _ string, req any) (string, error) {
@@ -103,8 +103,9 @@ func ExampleKeyFunc() {
 	// InvalidArgument: the call has no key that can be used
 }
 
-// A stream is locked by its first message or, as here, by metadata, until its handler
-// returns. The responses of streams are not stored, so Idempotent is for unary calls.
+// The key of a stream is in its first message or, as here, in metadata. The stream
+// holds the lock until its handler returns. The responses of streams are not stored, so
+// Idempotent is for unary calls.
 func ExampleMetadata() {
 	locks, _ := core.New(memstore.New())
 	orders := &handlers{OnWatch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
@@ -139,7 +140,7 @@ func ExampleCheck() {
 	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: invalid
 }
 
-// One key for all tries of a call, and pauses as the server says.
+// All tries of a call have one key, with the pauses that the server sets.
 func ExampleUnaryClientInterceptor() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)

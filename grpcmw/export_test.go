@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// FingerprintOf returns the fingerprint that Idempotent stores of a request.
+// FingerprintOf returns the fingerprint that Idempotent stores for a request.
 func FingerprintOf(fullMethod string, m proto.Message) []byte {
 	sum, err := fingerprintOf(context.Background(), &call{method: &method{name: fullMethod}, req: m}, nil)
 	if err != nil {
@@ -33,7 +33,7 @@ func EncodeReply(reply proto.Message) ([]byte, error) {
 	return encodeReply(headOf(nil), reply, math.MaxInt)
 }
 
-// AnnotatedIn is Annotated for the services in files.
+// AnnotatedIn returns the rules of Annotated for the services in files.
 func AnnotatedIn(files *protoregistry.Files, l *core.Locker, opts ...AnnotatedOption) (Rules, error) {
 	return annotatedIn(files, l, opts)
 }

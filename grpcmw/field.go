@@ -16,27 +16,27 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// errNoMessage is the error of Field on a stream whose first message did not arrive
+// errNoMessage is the error of Field on a stream whose first message has not arrived
 // yet.
 var errNoMessage = errors.New("grpcmw: the key is in a message, and there is none yet")
 
-// Field takes the key from a field of the request, named as in its .proto file. Dots go
-// into nested messages: "order.id", as in a google.protobuf.FieldMask.
+// Field takes the key from a field of the request, named as in its .proto file. Dots in
+// path lead to nested messages: "order.id", as in a google.protobuf.FieldMask.
 //
-// The field can be of any type except a message, a list or a map. A string is taken as
-// it is, a number in decimal, an enum by its number, a bool as true or false, bytes in
-// hexadecimal. Integers of 64 bits are exact. A float is written with the fewest digits
-// that distinguish it from every other, without an exponent; -0 is 0 and NaN is
-// refused.
+// The field can be of any type except a message, a list or a map. The key is the string
+// itself, a number in decimal, the number of an enum, true or false for a bool, or
+// bytes in hexadecimal. Integers of 64 bits are exact. A float is written with the
+// fewest digits that distinguish it from every other, without an exponent; -0 is 0 and
+// NaN is refused.
 //
-// A field that is not set is refused, like an empty string or empty bytes. If a field
-// has no presence, as without "optional" in proto3, 0 and false cannot be distinguished
-// from a field that is not set, by the handler either. They are taken as values.
+// A field that is not set is refused, like an empty string or empty bytes. In a field
+// without presence, as without "optional" in proto3, 0 and false look like a field that
+// is not set, also to the handler. Field takes them as values.
 //
 // On a stream of many messages from the client, the first one is used.
 //
-// Field panics if path is not names with dots between them. Check finds out whether the
-// messages of a method have such a field; if they do not, calls get INTERNAL.
+// Field panics if path is not a list of names with dots between them. Check reports a
+// method whose messages do not have the field. Without Check, its calls get INTERNAL.
 func Field(path string) KeyFunc {
 	f := &field{Source: keys.NewSource("grpcmw", "field", path), names: strings.Split(path, ".")}
 	if slices.Contains(f.names, "") {
@@ -91,8 +91,8 @@ func (f *field) find(ctx context.Context, _ string, req any) (string, error) {
 	return f.Part(value)
 }
 
-// resolve finds the fields that the path leads through. Only the last result is
-// remembered: types made at run time would add up.
+// resolve finds the fields of the path. It remembers only the last result, because
+// types made at run time would accumulate.
 func (f *field) resolve(d protoreflect.MessageDescriptor) ([]protoreflect.FieldDescriptor, error) {
 	if r := f.last.Load(); r != nil && r.message == d {
 		return r.fields, nil
@@ -154,8 +154,8 @@ func (f *field) float(v float64, bits int) (string, error) {
 	return strconv.FormatFloat(v+0, 'f', -1, bits), nil // -0 + 0 is 0
 }
 
-// setupError is a mistake in the rules, not in a call: the call gets INTERNAL. Its text
-// names things of the code, so it may be part of the response.
+// setupError is a mistake in the rules, not in a call. The call gets INTERNAL. The text
+// contains only names from the code, so it may be part of the response.
 type setupError string
 
 func (e setupError) Error() string { return "grpcmw: " + string(e) }

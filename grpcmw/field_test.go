@@ -128,7 +128,7 @@ func TestField(t *testing.T) {
 	})
 }
 
-// panics checks that f panics with such a text.
+// panics checks that f panics with this text.
 func panics(t *testing.T, want string, f func()) {
 	t.Helper()
 	defer func() {
@@ -140,8 +140,8 @@ func panics(t *testing.T, want string, f func()) {
 	f()
 }
 
-// FuzzField looks for a field of a message from any sender. Whatever it
-// finds can be a part of a key, and is the same each time.
+// FuzzField reads a field of any message. The value must be allowed as a part of a key,
+// and the same each time.
 func FuzzField(f *testing.F) {
 	seed := func(path string, o *Order) {
 		data, err := proto.Marshal(o)

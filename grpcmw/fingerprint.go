@@ -15,18 +15,18 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// fingerprintVersion is the first byte that is digested. A change of the walk has to
-// change it.
+// fingerprintVersion is the first byte of the digested data. A change of the walk has
+// to change this version.
 const fingerprintVersion = 1
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
 // request under the same key: the method, with the result of part, or with the whole
 // message if part is nil.
 //
-// The message is walked by its descriptor and not encoded: the encoding of a message,
-// even the deterministic one, is not the same in every build
-// (https://protobuf.dev/programming-guides/serialization-not-canonical/), and fields
-// that this program does not know would go into it.
+// The function walks the message by its descriptor and does not encode it. The encoding
+// of a message, even the deterministic one, differs between builds
+// (https://protobuf.dev/programming-guides/serialization-not-canonical/), and includes
+// fields that this program does not know.
 func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 	w := newWalk()
 	if part != nil {
@@ -50,17 +50,17 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 	return w.sum(), nil
 }
 
-// walk digests values, each with its length or in a fixed form, so that nothing
-// can run into its neighbour.
+// walk digests values, each with its length or in a fixed form, so different values
+// give different data.
 type walk struct {
 	hash     hash.Hash
 	buffer   []byte // bytes that are not in the hash yet
 	unpacked int    // the number of messages of type Any around the walk
 }
 
-// maxUnpacked bounds how many messages of type Any are unpacked one inside the other.
-// Each copies its content, so that without a bound a small request could fill the
-// memory. Deeper ones are digested as bytes.
+// maxUnpacked limits the depth to which nested messages of type Any are unpacked. Each
+// copies its content, so without a limit a small request could fill the memory. Deeper
+// messages are digested as bytes.
 const maxUnpacked = 8
 
 func newWalk() *walk { return &walk{hash: sha256.New(), buffer: make([]byte, 0, 256)} }
@@ -70,7 +70,7 @@ func (w *walk) sum() []byte {
 	return w.hash.Sum(nil)
 }
 
-// room makes room for n more bytes, if that is not too many.
+// room makes room for n more bytes in the buffer, if they fit into it.
 func (w *walk) room(n int) {
 	if len(w.buffer)+n > cap(w.buffer) {
 		_, _ = w.hash.Write(w.buffer)
@@ -103,8 +103,8 @@ func (w *walk) bytes(b []byte) {
 	_, _ = w.hash.Write(b)
 }
 
-// message digests the fields that are set, in the order of their numbers, and a 0,
-// which is no field's number.
+// message digests the fields that are set, in the order of their numbers, and then a 0,
+// which is not the number of any field.
 func (w *walk) message(m protoreflect.Message) {
 	if inner := w.unpack(m); inner != nil {
 		w.unpacked++
@@ -140,9 +140,9 @@ func (w *walk) message(m protoreflect.Message) {
 	w.number(0)
 }
 
-// unpack returns the message in a google.protobuf.Any. It returns nil if m is none, or
-// if its content is of an unknown type or too deep. The bytes in it are an encoding, so
-// they are walked too.
+// unpack returns the message in a google.protobuf.Any. It returns nil if m is not an
+// Any, or if its content is of an unknown type or too deep. The bytes in an Any are an
+// encoding, so the walk uses the message instead.
 func (w *walk) unpack(m protoreflect.Message) protoreflect.Message {
 	packed, ok := m.Interface().(*anypb.Any)
 	if !ok || w.unpacked == maxUnpacked {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestFingerprint finds out by requests which ones count as the same.
+// TestFingerprint checks by pairs of requests which ones count as the same.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	s, runs := newShop(t), atomic.Int64{}
@@ -82,7 +82,7 @@ func TestFingerprint(t *testing.T) {
 
 	t.Run("order of encoded fields", func(t *testing.T) {
 		t.Parallel()
-		// A message in an Any stays as its client has encoded it.
+		// A message in an Any has the encoding of its client.
 		fields := [2][]byte{
 			protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "5"),
 			protowire.AppendVarint(protowire.AppendTag(nil, 14, protowire.VarintType), 7),

@@ -16,7 +16,7 @@ const keyMetadata = "idempotency-key"
 const gatewayMetadata = "grpcgateway-idempotency-key"
 
 // idempotencyKey returns the key in the metadata of a call. If the metadata has both
-// names, both have to have the same key, quoted or not.
+// names, their keys have to be the same, quoted or not.
 func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	s := keys.NewSource("grpcmw", "metadata", keyMetadata)
 	if _, ok := ctx.(*probe); ok {

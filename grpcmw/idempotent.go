@@ -21,57 +21,60 @@ import (
 // replayedMetadata marks a replayed response.
 const replayedMetadata = "idempotent-replayed"
 
-// operation is the Name of each call. Method and CallName are no part of it, so that a
-// key that is used again elsewhere is noticed.
+// operation is the Name of each call. It does not include method and CallName, so a key
+// that is used again elsewhere is noticed.
 const operation = "grpc"
 
-// Idempotent gives unary calls with the same idempotency key one response, that of the
-// first. o stores it, and it is replayed instead of running the handler again. The key
-// is in the metadata "idempotency-key", or "grpcgateway-idempotency-key" as
-// grpc-gateway names it, as 1 to 255 visible ASCII characters, with or without the
-// quotes of an HTTP header. A quoted one may contain blanks. A call without a key is
-// refused, and so is one that has two different keys under the two names.
+// Idempotent returns a rule that gives unary calls with the same idempotency key the
+// response of the first call. o stores that response, which is replayed instead of
+// running the handler again. The key is in the metadata "idempotency-key", or
+// "grpcgateway-idempotency-key" as grpc-gateway names it. It has 1 to 255 visible ASCII
+// characters, with or without the quotes of an HTTP header. A quoted key may contain
+// blanks. A call is refused without a key, and also if it has two different keys under
+// the two names.
 //
-// scope identifies the caller. A key counts within its scope only, so no caller can get
-// another caller's response by guessing or repeating a key. Take it from the result of
-// authentication, which has to come before; a KeyFunc of yours can read it from the
-// context. AnyCaller is for services whose callers cannot be distinguished.
+// scope identifies the caller. A key is valid only within its scope, so no caller can
+// get another caller's response by guessing or repeating a key. Take the scope from the
+// result of authentication, which has to come before. Your own KeyFunc can read it from
+// the context. AnyCaller is for services whose callers cannot be distinguished.
 //
-// A request is the same if the method and all fields are; fields that this program does
-// not know are ignored. See Fingerprint.
+// Two requests are the same if they have the same method and the same fields. Fields
+// that this program does not know are ignored. See Fingerprint.
 //
 // A reply is replayed as a message of the same type, and a stored error with its
-// details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer, and
-// replies have it in the header too. Headers and trailers of the handler are stored if
-// KeepMetadata names them. A reply that is larger than AnswerLimit, or of a type that
-// the program has not registered, is not stored.
+// details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer. A
+// replayed reply has it in the header too. Headers and trailers of the handler are
+// stored if KeepMetadata names them. A reply that is larger than AnswerLimit, or of a
+// type that the program has not registered, is not stored.
 //
-// The handler runs under a context that is canceled when the client goes away, see
-// Detached, or when the run's lease is lost. once.AttemptFromContext reports whether an
-// earlier run was begun and came to no response. The handler's response is sent, whether it was
-// stored or not. These outcomes are special:
+// The handler runs under a context that is canceled when the client disconnects (see
+// Detached), or when the run's lease is lost. once.AttemptFromContext reports whether
+// an earlier run was begun and ended without a response. The handler's response is
+// sent, whether it was stored or not. There are special cases:
 //
-//   - A call that an inner rule refused, of this interceptor or of an inner one, is no
-//     attempt, and nothing of it is stored.
-//   - The same applies to a handler whose error once.Withdraw has marked, as for a
-//     request that is not valid: its key is free for a corrected one.
-//   - For once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler say that it
-//     is not known how far it came. After other errors that are not stored, and after
-//     once.NotFinal, it runs again.
-//   - After Commit the database decides: the committed reply is sent, whatever the
-//     handler returns, or UNAVAILABLE if it returns a reply that was not committed.
+//   - A call that was refused by an inner rule, of this interceptor or of an inner one,
+//     is not an attempt, and nothing of it is stored.
+//   - The same applies to a handler's error that once.Withdraw has marked, for example
+//     for an invalid request. The key is then free for a corrected request.
+//   - With once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler mean that
+//     its progress is unknown. After other errors that are not stored, and after
+//     once.NotFinal, the handler runs again.
+//   - After Commit the database decides. The committed reply is sent, whatever the
+//     handler returns. If the handler returns a reply that was not committed, the
+//     client gets UNAVAILABLE.
 //
-// A key counts for all methods, and for all services whose responses are in the same
-// store. A handler that passes the key on to another of them is refused as in progress.
-// Let each call have a key of its own.
+// A key is valid for all methods, and for all services whose responses are in the same
+// store. If a handler passes its key on to another of these methods, that call is
+// refused as in progress. Use a separate key for each call.
 //
-// Methods marked with idempotency_level = NO_SIDE_EFFECTS in their .proto pass:
-// repeating them does no harm, and a stored response would be old. A stream has no
-// response that could be stored: Check refuses the rule, and so does each call.
+// Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass, because a
+// repetition does no harm, and a stored response would be outdated. A stream has no
+// response that could be stored. So Check reports the rule, and each call of the stream
+// is refused.
 //
 // Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
-// How runs are claimed is for once.Acquire, given to once.New: with core.Wait, a call
-// waits for the response of the one in progress.
+// Pass once.Acquire to once.New to set how runs are claimed. With core.Wait, a call
+// waits for the response of a call in progress.
 func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	switch {
 	case o == nil:
@@ -83,8 +86,8 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) Rule {
 	return &idempotent{config: g, once: adapter.WithLabel(o, g.callName), scope: scope}
 }
 
-// AnyCaller is a scope for services that have one caller, or cannot distinguish theirs:
-// a client needs only the key to get its response.
+// AnyCaller returns a scope for services that have one caller, or cannot distinguish
+// their callers: a client needs only the key to get its response.
 func AnyCaller() KeyFunc {
 	return func(context.Context, string, any) (string, error) { return "any", nil }
 }
@@ -120,7 +123,7 @@ func (m *idempotent) serve(ctx context.Context, c *call, next int) (any, error) 
 	case e.committed && (e.failure == nil || errors.Is(err, core.ErrUnavailable)):
 		return nil, m.refuse(e.outer, uncommitted(c, m.callName, err))
 	case e.ran:
-		return e.reply, e.failure // whatever err is: stored or not, the response stands
+		return e.reply, e.failure // the response is sent with any err, stored or not
 	case err != nil:
 		return nil, c.refuse(e.outer, &m.config, m.onceRefusal(e.outer, c, err))
 	}
@@ -140,9 +143,9 @@ func (m *idempotent) identify(ctx context.Context, c *call) (id once.Call, err e
 	return id, err
 }
 
-// joined returns a KeyFunc's result as one text without control characters, different
-// for different parts. Several parts begin with a colon. One value is taken as it is,
-// because escaping could make a key that is allowed too long.
+// joined returns a KeyFunc's result as one text without control characters. Different
+// parts give different texts. The text of several parts begins with a colon. A single
+// value is not escaped, because escapes could make an allowed key too long.
 func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, error) {
 	value, err := c.ask(ctx, f)
 	if err != nil {
@@ -160,13 +163,13 @@ func joined(ctx context.Context, c *call, f KeyFunc, what keys.Source) (string, 
 	return what.Part(value)
 }
 
-// execution is a call for which the handler runs, or not.
+// execution is a call under an Idempotent, whether its handler runs or not.
 type execution struct {
 	*idempotent
 	c       *call
 	next    int
 	outer   context.Context
-	decided atomic.Bool // by what came first: the handler began, or the context of a Detached call was done
+	decided atomic.Bool // set by the first of two events: the handler begins, or the context of a Detached call is done
 	ran     bool
 	set     *recorder // nil: the handler's metadata is not recorded
 	reply   any
@@ -226,13 +229,13 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	case k.Status.Code() == codes.OK:
 		return encodeReply(headOf(block), k.Reply, e.limit)
 	}
-	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // encodes a copy
+	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // Proto returns a copy
 }
 
-// withdrawn reports whether the handler says that it has done nothing, or was not
-// reached because an inner rule refused the call. That rule can be of the same
-// interceptor, or of another one, unless something in between has asked for its attempt
-// and may have acted on that.
+// withdrawn reports whether the handler reports that it has done nothing, or was not
+// reached because an inner rule refused the call. That rule can belong to the same
+// interceptor or to another one. It does not count if code in between has read the
+// attempt and may have acted on it.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -246,8 +249,8 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 	return e.failure != nil && errors.As(e.failure, new(*refused)) && !adapter.AttemptAsked(ctx)
 }
 
-// notDone is an error that once.Withdraw has marked, for an outer rule, with the status
-// that was marked, for the client.
+// notDone is an error that once.Withdraw has marked. An outer rule sees the mark, and
+// the client gets the marked status.
 type notDone struct {
 	error
 	status *status.Status
@@ -257,7 +260,7 @@ func (e *notDone) Unwrap() error { return e.error }
 
 func (e *notDone) GRPCStatus() *status.Status { return e.status }
 
-// lasting returns the status that is sent, and reports whether it is one of the
+// lasting returns the status that is sent, and reports whether it is a result of the
 // handler's work that can be stored.
 func (e *execution) lasting(ctx context.Context, failure error) (*status.Status, bool) {
 	if failure == nil {
@@ -265,13 +268,13 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 	}
 	s, ok := status.FromError(failure)
 	if !ok {
-		s = status.FromContextError(failure) // as the server sends it
+		s = status.FromContextError(failure) // the server sends the same
 		if ctx.Err() != nil && s.Code() != codes.Unknown {
 			return s, false // the handler's context is done, and it stopped
 		}
 	}
 	if ours := (*refused)(nil); errors.As(failure, &ours) || errors.Is(failure, once.ErrIndeterminate) {
-		return s, false // nothing ran, or that is not known
+		return s, false // nothing ran, or it is not known whether anything ran
 	}
 	return s, s.Code() != codes.OK
 }
@@ -279,7 +282,8 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 // errNotKept is the reason for not storing a reply.
 var errNotKept = errors.New("grpcmw: KeepIf does not store the reply")
 
-// unclear returns failure, marked for once if it does not say that nothing was done.
+// unclear returns failure. It marks the error for once if the error does not mean that
+// nothing was done.
 func unclear(s *status.Status, failure error) error {
 	if failure == nil {
 		return errNotKept
@@ -291,8 +295,8 @@ func unclear(s *status.Status, failure error) error {
 	return failure
 }
 
-// detach returns a context that is canceled with ctx until the handler runs, and then
-// only when a lease around it is lost.
+// detach returns a context that is canceled with ctx until the handler runs. After that
+// it is canceled only when an outer lease is lost or its Locker is closed.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -318,7 +322,7 @@ func (m *idempotent) replay(ctx context.Context, c *call, value []byte) (any, er
 	mark := metadata.Pairs(replayedMetadata, "true")
 	_ = grpc.SetTrailer(ctx, metadata.Join(a.trailer, mark))
 	if a.failure != nil {
-		if len(a.header) > 0 { // or none, as the first time
+		if len(a.header) > 0 { // send no header if the first response had none
 			_ = grpc.SetHeader(ctx, a.header)
 		}
 		return nil, a.failure.Err()

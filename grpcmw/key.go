@@ -10,10 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a call the key to lock. An error that matches core.ErrInvalid is the
-// client's, and the status is INVALID_ARGUMENT. An error that is a gRPC status is the
-// response itself. Any other error makes it INTERNAL, and its text is not part of the
-// response.
+// KeyFunc finds in a call the key to lock. After an error that matches core.ErrInvalid
+// the status is INVALID_ARGUMENT, because the call is wrong. An error that is a gRPC
+// status is the response itself. After any other error the status is INTERNAL, and the
+// error's text is not part of the response.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
@@ -25,9 +25,9 @@ import (
 // without an error is called again with the first message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
-// Metadata takes the key from the call's metadata, in which name has to be there
-// exactly once; case does not matter. Values of names that end in "-bin" are bytes, and
-// written in hexadecimal. It panics if name is empty.
+// Metadata takes the key from the call's metadata. name has to be present exactly once,
+// in any case. The key for a name that ends in "-bin" is its bytes in hexadecimal.
+// Metadata panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("grpcmw", "metadata", strings.ToLower(name))
 	binary := strings.HasSuffix(s.Name, "-bin")
@@ -46,10 +46,10 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Join makes one key of several, whose parts cannot run into each other:
-// Join(Field("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). Its
-// KeyFunc fails with the error of the first part that fails. Join panics if there are
-// no parts, or one is nil.
+// Join combines several keys into one, whose parts stay distinct: Join(Field("a"),
+// Metadata("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc
+// fails with the error of the first part that fails. Join panics if there are no parts,
+// or if one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("grpcmw: Join without parts")
@@ -71,11 +71,11 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// sourceOf names a place in calls.
+// sourceOf returns a source in a call.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
-// hexadecimal returns a part of a key for bytes. Of a longer value it copies one byte
-// more than a part can have, so that Part refuses the value.
+// hexadecimal returns a part of a key for bytes. If the value is too long, it encodes
+// one byte more than a part can have, so that Part refuses the value.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

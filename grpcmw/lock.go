@@ -10,20 +10,20 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Lock runs calls under a lock. It locks core.Key(name, key), with the parts of key if
-// Join made it, and further keys that the option Also names. It makes one attempt
-// unless Acquire(core.Wait(d)) says otherwise. If the lock is not acquired the handler
-// does not run, see FailOpen, and the call is refused as the package documentation
-// says.
+// Lock returns a rule that runs calls under a lock. It locks core.Key(name, key), or
+// core.Key(name, parts...) if Join made the key. The option Also adds further keys.
+// Lock makes one attempt, unless Acquire(core.Wait(d)) sets a wait. If the lock is not
+// acquired, the handler does not run, and the call is refused as described in the
+// package documentation. See FailOpen for the exception.
 //
 // The handler runs under the lease's context, derived from that of the call. The lock
 // is released when the handler has returned or panicked, before the reply or the status
 // of a stream is sent, so that a client's next call finds the lock free. If the store
-// is down then, that can take about 3 seconds. Goroutines that a handler started and
-// did not wait for are not covered.
+// is unavailable then, the release can take about 3 seconds. The lock does not cover
+// goroutines that a handler has started and not awaited.
 //
 // An inner rule or handler that acquires the same key, with that context and the same
-// store, re-enters. A method without side effects is locked as well: its rule says so.
+// store, re-enters. A Lock also applies to a method without side effects.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
@@ -76,8 +76,8 @@ func (m *lock) serve(ctx context.Context, c *call, next int) (any, error) {
 	if err != nil {
 		return nil, c.refuse(ctx, &m.config, acquireRefusal(ctx, c, m.name, err))
 	}
-	// The handler's response stands whatever error Release returns; the Locker's
-	// observer is notified of it.
+	// The handler's response does not depend on the error of Release. The Locker's
+	// observer is notified of that error.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	return c.run(lease.Context(), next)
 }

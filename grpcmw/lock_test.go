@@ -29,7 +29,7 @@ func TestLock(t *testing.T) {
 			return ok(ctx, o)
 		}
 		s.open(on(Orders_Pay_FullMethodName, s.Lock()))
-		for range 50 { // it is free when the client has its answer
+		for range 50 { // the key is free when the client has its response
 			s.Call("a:1").Is(t, "order:a%3A1")
 		}
 	})

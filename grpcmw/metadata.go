@@ -16,18 +16,18 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// maxKeptMetadata bounds the metadata that is stored with a response, encoded and in
-// bytes.
+// maxKeptMetadata limits the encoded metadata that is stored with a response, in bytes.
 const maxKeptMetadata = 64 << 10
 
-// neverKept is metadata of the connection, the moment, the caller, or of the kit.
+// neverKept has the names of metadata that describes the connection, the time or the
+// caller, or that the kit sets.
 var neverKept = []string{
 	"access-control-*", "age", "authorization", "connection", "content-length", "content-type", "cookie", "date", "grpc-*",
 	"grpcgateway-*", "host", "idempotency-key", "keep-alive", "lockkit-*", "proxy-*", "retry-after", "server", "set-cookie",
 	"te", "trailer", "transfer-encoding", "upgrade", "user-agent", "vary", "www-authenticate", replayedMetadata,
 }
 
-// isKeepable reports whether metadata of this name, in lower case, may be kept.
+// isKeepable reports whether metadata of this name, in lower case, may be stored.
 func isKeepable(name string) bool {
 	return keys.IsLabel(name) && !slices.ContainsFunc(neverKept, func(never string) bool {
 		prefix, all := strings.CutSuffix(never, "*")
@@ -35,7 +35,8 @@ func isKeepable(name string) bool {
 	})
 }
 
-// recorder records the metadata that a handler sets, and passes it on.
+// recorder records the metadata that a handler sets, and passes it to the wrapped
+// stream.
 type recorder struct {
 	grpc.ServerTransportStream
 	bridged bridge.Stream // nil with grpc-go
@@ -78,7 +79,7 @@ func (r *recorder) note(in *metadata.MD, md metadata.MD, set func(metadata.MD) e
 	return err
 }
 
-// noted returns copies of the metadata that was set, and of that which was returned.
+// noted returns copies of the metadata that the handler has set and returned.
 func (r *recorder) noted() (header, trailer metadata.MD) {
 	if r == nil {
 		return nil, nil
@@ -92,7 +93,7 @@ func (r *recorder) noted() (header, trailer metadata.MD) {
 	return metadata.Join(r.header, header), metadata.Join(r.trailer, trailer)
 }
 
-// The fields of stored metadata: headers and trailers, and of each its name and values.
+// The fields of stored metadata: headers and trailers, each with its name and values.
 const (
 	headerField  = 1
 	trailerField = 2

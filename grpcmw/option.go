@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Option is a setting of one rule. An option with a bad value panics, as does a rule
-// that is given an option of another kind of rule.
+// Option is a setting of one rule. An option with a bad value panics. A rule panics if
+// it gets an option of another kind of rule.
 type Option func(*config)
 
-// kind says for which rules an option is.
+// kind is the kind of rule to which an option applies.
 type kind string
 
 const (
@@ -30,8 +30,8 @@ const (
 type config struct {
 	acquire []core.AcquireOption
 	also    []KeyFunc
-	owner   bool // whether to take the owner of the caller's lease, if it sends one
-	open    bool // if the store is unavailable
+	owner   bool // take the owner of the caller's lease, if the caller sends it
+	open    bool // let calls run if the store is unavailable
 	render  func(context.Context, Refusal) *status.Status
 	skip    func(ctx context.Context, fullMethod string, req any) bool
 
@@ -53,13 +53,12 @@ type given struct {
 
 func (g *config) is(option string, k kind) { g.only = append(g.only, given{option, k}) }
 
-// Acquire sets how the lock is acquired: its TTL, how long to wait for it, and so on.
-// Several add up, and the later one wins. Lock panics if a value is not allowed. If the
-// values do not fit the Locker's own defaults, the first call shows it: it gets
-// INTERNAL.
+// Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
+// Acquires add up, and the later option wins. Lock panics if a value is not allowed. If
+// the values do not fit the Locker's own defaults, calls get INTERNAL.
 //
-// A wait ends at the call's deadline, and when the client goes away. once.Acquire sets
-// how Idempotent claims its runs.
+// A wait ends at the call's deadline, and when the client disconnects. once.Acquire has
+// the options with which Idempotent claims its runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -73,10 +72,11 @@ func Acquire(opts ...core.AcquireOption) Option {
 	}
 }
 
-// Also makes Lock lock more keys under the same lease, all or nothing: a transfer locks
-// both accounts. Each key is a value under the rule's name, in the same name space as
-// the first. Neither their order nor a key that comes twice matters, and two calls that
-// name the same keys do not deadlock. Several add up. It is for Lock.
+// Also makes Lock lock more keys under the same lease, all or nothing. For example, a
+// transfer locks both accounts. Each key is a value under the rule's name, in the same
+// name space as the first. The order of the keys does not matter, a key may come twice,
+// and two calls with the same keys do not deadlock. Several Alsos add up. Also is an
+// option of Lock.
 func Also(keys ...KeyFunc) Option {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {
@@ -90,13 +90,14 @@ func Also(keys ...KeyFunc) Option {
 	}
 }
 
-// FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
-// default they get UNAVAILABLE. A lock that is busy or lost, and a Locker that is
-// closed, still refuse. core.Unlocked(ctx) reports it to the handler, core.RanUnlocked
-// events count it, and a grant whose answer was lost is cleaned up.
+// FailOpen lets a Lock's calls run without the lock let calls run if the store is
+// unavailable. By default they get UNAVAILABLE. With FailOpen too, calls are refused if
+// the lock is busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to
+// the handler that it runs without the lock, core.RanUnlocked events count such calls,
+// and a grant whose answer was lost is cleaned up.
 //
-// It is right where two at once only cost time: a cache fill, a report that would be
-// made twice. It is wrong where they cost money: a charge, a booking.
+// Use FailOpen if two calls at once only cost time: a cache fill, or a report that is
+// made twice. Do not use it if they cost money: a charge, or a booking.
 func FailOpen() Option {
 	return func(g *config) {
 		g.is("FailOpen", forLock)
@@ -105,8 +106,8 @@ func FailOpen() Option {
 }
 
 // Render replaces the response to a call that may not run, which is Refusal.Status. The
-// trailer with the pause before the next try is set already. If render returns nil or
-// OK, it is as if there were no Render. Render panics if render is nil.
+// trailer with the pause before the next try is already set. If render returns nil or
+// OK, Render has no effect. Render panics if render is nil.
 func Render(render func(ctx context.Context, r Refusal) *status.Status) Option {
 	if render == nil {
 		panic("grpcmw: Render: the function is nil")
@@ -125,9 +126,9 @@ func Skip(skip func(ctx context.Context, fullMethod string, req any) bool) Optio
 }
 
 // Key sets where Idempotent finds its key. The default is the metadata
-// "idempotency-key" or "grpcgateway-idempotency-key". A request that carries a request ID
-// as https://google.aip.dev/155 proposes has Key(Field("request_id")). It panics if key is
-// nil.
+// "idempotency-key" or "grpcgateway-idempotency-key". For requests with a request ID,
+// as https://google.aip.dev/155 proposes, use Key(Field("request_id")). Key panics if
+// key is nil.
 func Key(key KeyFunc) Option {
 	if key == nil {
 		panic("grpcmw: Key: the key is nil")
@@ -158,10 +159,10 @@ type Kept struct {
 }
 
 // KeepIf sets which responses of a handler Idempotent stores and replays. By default it
-// stores those that would be the same another time: replies, and errors of
-// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and OUT_OF_RANGE. A
-// response that is not stored is sent, and the call can be made again, which runs the
-// handler as a further attempt. A service whose replies say that they failed has
+// stores those that would be the same at a repetition: replies, and errors with the
+// codes INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION and
+// OUT_OF_RANGE. A response that is not stored is sent, and a repetition of the call
+// runs the handler as a further attempt. A service whose replies report failures uses
 //
 //	grpcmw.KeepIf(func(k grpcmw.Kept) bool {
 //		r, ok := k.Reply.(*pb.Receipt)
@@ -175,8 +176,8 @@ type Kept struct {
 //	grpcmw.KeepIf(func(grpcmw.Kept) bool { return true })
 //
 // Idempotent calls keep once for each response, when the handler has returned and
-// before anything is stored. If keep panics, nothing is stored, the panic goes on, and
-// once.AtMostOnce does not run the call again. Many goroutines call keep.
+// before anything is stored. If keep panics, nothing is stored, the panic continues,
+// and with once.AtMostOnce the call does not run again. Many goroutines call keep.
 //
 // Some responses are never stored, and keep is not called for them: a response that the
 // handler has marked by once.NotFinal; a refusal of an inner rule; an error that
@@ -197,19 +198,18 @@ func KeepIf(keep func(k Kept) bool) Option {
 
 // KeepMetadata makes Idempotent store headers and trailers that the handler sets, by
 // their names, and set them again in a replay. By default it stores none. Values of
-// names that end in "-bin" can be any bytes. Several KeepMetadata add up.
+// names that end in "-bin" can be any bytes. Several calls of KeepMetadata add up.
 //
 //	grpcmw.KeepMetadata("location", "x-http-code")
 //
-// Metadata that interceptors outside of Idempotent set is not stored: they set it
-// again. A response whose metadata takes more than 64 KiB is not stored, see
-// Kept.Unreplayable.
+// Metadata of outer interceptors is not stored, because they set it again. A response
+// whose metadata takes more than 64 KiB is not stored, see Kept.Unreplayable.
 //
 // With KeepMetadata, grpc.SetSendCompressor fails in the handler: call it in an outer
-// interceptor. KeepMetadata panics if there is no name, or one is not of the form
-// [A-Za-z0-9._-]+. It panics for metadata of the connection, the moment, the caller or the
-// kit too, such as "grpc-*", "content-type", "date", "set-cookie" and
-// "idempotent-replayed".
+// interceptor. KeepMetadata panics if there is no name, or if one is not of the form
+// [A-Za-z0-9._-]+. It also panics for metadata that describes the connection, the time
+// or the caller, or that the kit sets, such as "grpc-*", "content-type", "date",
+// "set-cookie" and "idempotent-replayed".
 func KeepMetadata(names ...string) Option {
 	if len(names) == 0 {
 		panic("grpcmw: KeepMetadata: no name is given")
@@ -227,10 +227,10 @@ func KeepMetadata(names ...string) Option {
 }
 
 // isDeterministic reports whether the same request would get the same response again.
-// UNAUTHENTICATED and PERMISSION_DENIED would not: they are about the caller's rights,
-// which change without another request. Nor would UNIMPLEMENTED, which the next
-// deployment corrects. ABORTED, UNAVAILABLE and RESOURCE_EXHAUSTED ask for another try,
-// and the others are accidents.
+// It would not after UNAUTHENTICATED and PERMISSION_DENIED, because the caller's rights
+// can change, nor after UNIMPLEMENTED, which the next deployment corrects. ABORTED,
+// UNAVAILABLE and RESOURCE_EXHAUSTED ask for another try, and the other codes report
+// accidents.
 func isDeterministic(s *status.Status) bool {
 	switch s.Code() {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
@@ -239,14 +239,15 @@ func isDeterministic(s *status.Status) bool {
 	return false
 }
 
-// Fingerprint sets what has to be the same when a key is used again, besides the
-// method. The default is the whole request. It is for clients that change the request
-// when they repeat it, for example by a time of sending in it:
+// Fingerprint sets the parts of a request that have to be the same when its key is used
+// again, in addition to the method. The default is the whole request. Fingerprint is
+// for clients that change a repeated request, for example by including the time of
+// sending:
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
-// Fields that it does not name can differ unnoticed. Requests in which of finds nothing
-// are refused. Fingerprint panics if of is nil.
+// Other fields can differ unnoticed. Requests in which of finds nothing are refused.
+// Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("grpcmw: Fingerprint: the function is nil")
@@ -257,10 +258,10 @@ func Fingerprint(of KeyFunc) Option {
 	}
 }
 
-// AnswerLimit sets the size of the largest response that Idempotent stores, encoded and
-// in bytes. The default is 256 KiB. A larger one goes to its caller, and the same call
-// is then refused with FAILED_PRECONDITION: it is neither replayed nor run again.
-// AnswerLimit panics if n is not positive.
+// AnswerLimit sets the maximum size of an encoded response that Idempotent stores, in
+// bytes. The default is 256 KiB. A larger response is sent, and the same call is then
+// refused with FAILED_PRECONDITION: it is neither replayed nor run again. AnswerLimit
+// panics if n is not positive.
 func AnswerLimit(n int) Option {
 	if n <= 0 {
 		panic(fmt.Sprintf("grpcmw: AnswerLimit: %d is out of range (at least 1)", n))
@@ -272,7 +273,7 @@ func AnswerLimit(n int) Option {
 }
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
-// refund can be distinguished. The default is "grpc". The name is no part of the
+// refund can be distinguished. The default is "grpc". The name does not change the
 // meaning of a key: a key that is used under two names is still one key, and stored
 // responses are found under a new name too. CallName panics if name is not of the form
 // [A-Za-z0-9._-]+ or has more than 64 bytes.
@@ -286,11 +287,11 @@ func CallName(name string) Option {
 	}
 }
 
-// Detached lets handlers under Idempotent work on when the client goes away or the
-// call's deadline passes, so that the response is there when the client asks again.
-// Their context is then canceled only if the run's lease is lost, or if an outer rule
-// loses a lease while the client is there: mount Lock inside. Nothing else stops a
-// handler that hangs; give it time-outs of its own.
+// Detached lets handlers under Idempotent continue when the client disconnects or the
+// call's deadline passes, so that the response is stored when the client repeats the
+// call. Their context is then canceled only if the run's lease is lost, or if an outer
+// rule loses a lease while the client is still connected. So put Lock inside
+// Idempotent. Nothing else stops a handler that hangs, so it needs its own time-outs.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)

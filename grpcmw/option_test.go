@@ -120,7 +120,7 @@ func TestLockAndIdempotent(t *testing.T) {
 			}
 			s.open(on(Orders_Pay_FullMethodName, rules...))
 
-			// What the lock refuses is never kept, whatever KeepIf says.
+			// A refusal of the lock is never stored, whatever KeepIf returns.
 			release := s.Hold("order:5")
 			r := s.Call("5", key, "k")
 			if r.Refused(t, codes.Aborted, grpcmw.ReasonBusy); len(r.Trailer.Get(pushback)) != 1 {
@@ -132,7 +132,7 @@ func TestLockAndIdempotent(t *testing.T) {
 			release = s.Hold("order:5")
 			if r := s.Call("5", key, "k"); outside {
 				r.Refused(t, codes.Aborted, grpcmw.ReasonBusy)
-			} else if r.Is(t, "run 1"); !r.Replayed() { // it needs no lock
+			} else if r.Is(t, "run 1"); !r.Replayed() { // a replay needs no lock
 				t.Error("not marked")
 			}
 			release()

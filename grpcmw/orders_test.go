@@ -2,8 +2,8 @@ package grpcmw_test
 
 import "github.com/lockkit/lockkit/grpcmw/internal/orders"
 
-// The services that the tests call, under the names that generated code has in its own
-// package.
+// The services that the tests call, under the names that generated code usually has in
+// a separate package.
 type (
 	Item    = orders.Item
 	Kind    = orders.Kind

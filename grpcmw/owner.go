@@ -10,36 +10,37 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// maxOwner is the length of the longest owner that is taken, in bytes.
-const maxOwner = 4096 // that of an owner of a hundred keys
+// maxOwner is the maximum length of an accepted owner, in bytes.
+const maxOwner = 4096 // the length of an owner of a hundred keys
 
-// SendOwner makes the interceptor send the owner of the lease under which a call is
-// made, core.LeaseFromContext. A method whose Lock has TakeOwner and the same key then
-// joins the caller's hold instead of finding it busy. Calls under no lease are sent as
-// they are. To join an outer lease, make the call under the context of that lease.
+// SendOwner makes the interceptor send the owner of the lease that
+// core.LeaseFromContext finds in a call's context. A method whose Lock has TakeOwner
+// and the same key then joins the caller's hold instead of finding it busy. Calls
+// without a lease are sent unchanged. To let a call join an outer lease, make the call
+// under the context of that lease.
 //
-// The owner is a secret: while the hold lasts, nothing else is needed to join it. It is
-// in the metadata "lockkit-owner" of every call that the interceptor makes, so name the
-// methods with Methods, use TLS, and keep that metadata out of logs. A lease whose
-// owner was sent is not passed on within its process.
+// The owner is a secret: during the hold, anyone who knows the owner can join. The
+// owner is in the metadata "lockkit-owner" of every call that the interceptor covers.
+// So name the methods with Methods, use TLS, and keep that metadata out of logs. A
+// lease whose owner was sent is not passed on within its process.
 func SendOwner() ClientOption {
 	return func(g *client) { g.owner = true }
 }
 
 // TakeOwner makes the Lock join the hold of the caller, if the call was made with
-// SendOwner and the hold has the key in the same store. The handler runs beside the
-// caller's, with the same fencing token, and the key is free when both have returned.
-// An owner that does not hold the key, or not any more, is ignored: the key is acquired
-// as without an owner.
+// SendOwner and the hold has the key in the same store. The handler then runs beside
+// the caller's handler, with the same fencing token. The key is free when both have
+// returned. If the owner does not hold the key, or no longer holds it, the key is
+// acquired as without an owner.
 //
-// Calls that the caller makes at the same time under one lease all join it. They
-// exclude each other no more than the caller's own goroutines, and a repetition does
-// not exclude its first try. Mount Idempotent outside if that matters.
+// All simultaneous calls that the caller makes under one lease join it. Like the
+// caller's own goroutines, they do not exclude each other, and a repetition does not
+// exclude its first try. Mount Idempotent outside if that matters.
 //
-// Nothing else than the owner is needed to join, and its text names the token that the
-// handler sees: take it only from callers that are trusted with the lock, and with the
-// token. The handler does not find the owner in the call's metadata, and so cannot pass
-// it on by mistake.
+// A caller needs only the owner to join, and the owner's text has the token that the
+// handler sees. So use TakeOwner only for callers that you trust with the lock and with
+// the token. The handler does not find the owner in the call's metadata, so it cannot
+// pass it on by mistake.
 func TakeOwner() Option {
 	return func(g *config) {
 		g.is("TakeOwner", forLock)
@@ -61,8 +62,8 @@ func withOwner(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// takeOwner returns ctx with the owner that the caller has sent, which is no longer in
-// the incoming metadata.
+// takeOwner returns ctx with the owner that the caller has sent, and removes the owner
+// from the incoming metadata.
 func takeOwner(ctx context.Context) context.Context {
 	sent := metadata.ValueFromIncomingContext(ctx, bridge.OwnerMetadata)
 	if len(sent) == 0 {

@@ -21,14 +21,14 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// pair is a service that pays under a lock of the order, and another one, over TCP
-// and with a Locker of its own, whose refund it calls meanwhile.
+// pair has two services over TCP, each with a separate Locker. The first one pays under
+// a lock of the order, and calls the refund of the second one meanwhile.
 type pair struct {
 	t              *testing.T
 	caller, called *shop
 	log            logged
 	mu             sync.Mutex
-	owners         []string // that must be seen nowhere
+	owners         []string // texts that must not appear anywhere
 }
 
 // logged records the lines of an observer.
@@ -49,7 +49,7 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-// newPair puts the two shops into the store of each, which is the same.
+// newPair returns a pair of two shops whose stores are the same server.
 func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
 	t.Helper()
 	p := &pair{t: t}
@@ -70,7 +70,7 @@ func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.
 	return p
 }
 
-// secret adds an owner to those that must be seen nowhere, without its token.
+// secret adds an owner, without its token, to the texts that must not appear anywhere.
 func (p *pair) secret(owner string) {
 	id, _, _ := strings.Cut(owner, ".")
 	p.mu.Lock()
@@ -78,7 +78,7 @@ func (p *pair) secret(owner string) {
 	p.owners = append(p.owners, id)
 }
 
-// clean checks that no owner is in the text.
+// clean checks that the text contains no owner.
 func (p *pair) clean(text string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -90,7 +90,7 @@ func (p *pair) clean(text string) {
 	}
 }
 
-// replay calls the called service as a stranger with a copy of an owner.
+// replay calls the called service as a stranger who has a copy of an owner.
 func (p *pair) replay(id string, owners ...string) reply {
 	p.t.Helper()
 	var md []string
@@ -117,7 +117,7 @@ func TestOwner(t *testing.T) {
 	ownersTravel(t, inMemory(t))
 }
 
-// ownersTravel is about services whose locks are in one store.
+// ownersTravel tests services whose locks are in one store.
 func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 	t.Run("called service joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
@@ -167,14 +167,15 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is all it takes to join
+		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is enough to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		release := p.caller.Hold("order:s") // another holder
 		p.replay("s", owner).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
 		release()
-		// The key is free: the stranger has it as any caller would, and not under that owner.
+		// The key is free, so the stranger gets it like any caller, and not under that
+		// owner.
 		p.called.OnRefund = func(ctx context.Context, o *Order) (*Receipt, error) {
 			got, _ := core.LeaseFromContext(ctx)
 			if got.Owner() == owner || got.Token() <= lease.Token() {
@@ -231,7 +232,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			p.clean(fmt.Sprint(err))
 		}
 		sends := p.called.dial(grpc.WithStreamInterceptor(grpcmw.StreamClientInterceptor(grpcmw.SendOwner())))
-		// The stream ends with the test, and not with the lease.
+		// The end of the test ends the stream, and the end of the lease does not.
 		in, err := sends.Watch(context.WithoutCancel(lease.Context()), &Order{Id: "w"})
 		if err != nil {
 			t.Fatal(err)

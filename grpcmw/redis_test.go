@@ -23,9 +23,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestOnRedis has services whose locks and responses are in a redis-server. TTLs are 30
-// seconds unless a test says otherwise, so a key that is free soon was not left to
-// expire.
+// TestOnRedis tests services whose locks and responses are in a redis-server. TTLs are
+// 30 seconds unless a test sets another one. So a key that is free earlier was released
+// and has not expired.
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -47,7 +47,7 @@ func TestOnRedis(t *testing.T) {
 	}
 }
 
-// newReplica returns a shop with a client, a store and a locker of its own.
+// newReplica returns a shop with a separate client, store and locker.
 func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -58,8 +58,9 @@ func newReplica(t *testing.T, addr string, opts ...core.Option) *shop {
 	return newShopOn(t, store, opts...)
 }
 
-// bank charges orders, and keeps a naive ledger of them in Redis: it is read,
-// and written after the charge. Two at once on one order charge twice.
+// bank charges orders, and has a naive ledger of them in Redis: it reads the ledger
+// before the charge and writes it afterwards. Two simultaneous calls for one order
+// charge twice.
 type bank struct{ db *redis.Client }
 
 func (b bank) pay(ctx context.Context, o *Order) (*Receipt, error) {
@@ -149,10 +150,10 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	})
 	count := func(what string, want int, call func()) {
 		t.Helper()
-		call() // scripts are loaded, the connection is there
+		call() // the scripts are loaded, and the connection exists
 		proxy.Forget()
 		call()
-		times := proxy.Count(testserver.Match{Command: "time"}) // they travel with an acquire
+		times := proxy.Count(testserver.Match{Command: "time"}) // they are sent with an acquire
 		if n := proxy.Count(testserver.Match{Script: "acquire"}) + proxy.Count(testserver.Match{Script: "release"}); n != want || len(proxy.Requests()) != want+times {
 			t.Errorf("%s took %d commands: %v", what, n, proxy.Requests())
 		}
@@ -166,8 +167,8 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	count("a replay", 1, func() { ask(t.Context(), s.Client.Refund, &Order{Id: "7"}, key, "trip1").Is(t, "no lease") })
 }
 
-// cutOff runs a call at a replica that loses its Redis while the handler works,
-// and again at another one.
+// cutOff runs a call at a replica that loses its Redis while the handler runs, and
+// repeats the call at another replica.
 func cutOff(t *testing.T, server *testserver.Redis) {
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	cut, other, inside, finish := newReplica(t, proxy.Addr), newReplica(t, server.Addr), make(chan struct{}), make(chan struct{})
@@ -195,7 +196,7 @@ func cutOff(t *testing.T, server *testserver.Redis) {
 	eventually(t, "the other replica may run it", func() bool { return other.Call("8", key, "cut").Err == nil })
 	other.Call("8", key, "cut").Is(t, "of attempt 2")
 	close(finish)
-	within(t, "the first is answered", first).Is(t, "of the first") // it stands, for its own client
+	within(t, "the first is answered", first).Is(t, "of the first") // its own client gets the reply
 	proxy.Heal()
 	eventually(t, "the replica that was cut off is back", func() bool { return status.Code(cut.Call("8", key, "cut").Err) == codes.OK })
 	for _, s := range []*shop{cut, other} {
@@ -265,7 +266,7 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-// TestRedisDown is about a Redis that is gone.
+// TestRedisDown tests a Redis that is gone.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -290,8 +291,8 @@ func TestRedisDown(t *testing.T) {
 	})
 }
 
-// holds counts the keys that match pattern and are held: a released one may
-// stay, to refuse an acquire that comes late.
+// holds counts the keys that match pattern and are held. A released key may remain, to
+// refuse a late acquire.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()

@@ -33,34 +33,34 @@ const (
 	ReasonInProgress    = "IDEMPOTENCY_IN_PROGRESS"   // ABORTED: the first call with this key is in progress
 	ReasonMismatch      = "IDEMPOTENCY_KEY_REUSED"    // FAILED_PRECONDITION: the key was used for another request
 	ReasonIndeterminate = "IDEMPOTENCY_INDETERMINATE" // FAILED_PRECONDITION: the first call died midway, and is not run again
-	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: it was done, but its reply was not stored
+	ReasonUnreplayable  = "IDEMPOTENCY_UNREPLAYABLE"  // FAILED_PRECONDITION: the call was done, but its reply was not stored
 )
 
-// Never is the RetryAfter of a Refusal if asking again is of no use.
+// Never is the RetryAfter of a Refusal if a repetition is useless.
 const Never time.Duration = -1
 
-// defaultPause bounds the pause until a client asks again. A busy lock's own hint can
-// only be shorter. That is when the lock is free if its holder died; a holder that
-// lives is done long before that, or extends the lock.
+// defaultPause limits the pause until a client repeats a call. The hint of a busy lock
+// can only shorten it. That hint is the time after which the lock is free if its holder
+// has died. A holder that is alive releases the lock earlier, or extends it.
 const defaultPause = time.Second
 
-// Refusal is the reason why a call may not run, and the response to it.
+// Refusal is the response to a call that may not run, with the reason.
 type Refusal struct {
 	Code    codes.Code
-	Reason  string // of the ErrorInfo
+	Reason  string // the reason in the ErrorInfo
 	Message string // what is wrong, for people
 	Method  string // the full method
 	Lock    string // the rule's name
-	// RetryAfter is how long the client should wait before it asks again: 0 if that is
-	// not known, Never if asking again is of no use.
+	// RetryAfter is the time for which the client should wait before it repeats the
+	// call: 0 if the time is unknown, Never if a repetition is useless.
 	RetryAfter time.Duration
-	// Err is the reason. It is not part of the response: a KeyFunc's own error can say
-	// anything.
+	// Err is the reason. It is not part of the response, because a KeyFunc's error can
+	// contain anything.
 	Err error
 }
 
-// Status returns the response to the client: code and message, with an ErrorInfo, a
-// RetryInfo if it makes sense to ask again, and a BadRequest if the key is at fault.
+// Status returns the response to the client: code and message, with an ErrorInfo, with
+// a RetryInfo if the call can be repeated, and with a BadRequest if the key is wrong.
 func (r Refusal) Status() *status.Status {
 	s := status.New(r.Code, r.Message)
 	info := &errdetails.ErrorInfo{Reason: r.Reason, Domain: Domain, Metadata: map[string]string{"method": r.Method}}
@@ -86,8 +86,8 @@ func (r Refusal) Status() *status.Status {
 	return full
 }
 
-// refused is a Refusal as it leaves an interceptor: the client gets the status, and
-// outer interceptors can check the error for its reason.
+// refused is the error that an interceptor returns for a Refusal. The client gets the
+// status, and outer interceptors can match the reason.
 type refused struct {
 	status *status.Status
 	reason error
@@ -97,12 +97,12 @@ func (e *refused) Error() string              { return e.status.String() }
 func (e *refused) Unwrap() error              { return e.reason }
 func (e *refused) GRPCStatus() *status.Status { return e.status }
 
-// refuse refuses a call with r. It sets a trailer and no header: clients try again by
-// themselves only if no header was sent.
+// refuse refuses a call with r. It sets a trailer and no header, because grpc-go's own
+// retry policy works only if no header was sent.
 func (g *config) refuse(ctx context.Context, r Refusal) error {
 	if r.Reason == ReasonFailed {
 		if s, ok := statusOf(ctx, r.Err); ok && s.Code() != codes.OK {
-			return &refused{s, r.Err} // of a KeyFunc, or of the stream
+			return &refused{s, r.Err} // the error of a KeyFunc, or of the stream
 		}
 	}
 	r.pushBack(ctx)
@@ -139,8 +139,8 @@ func (r Refusal) pushBack(ctx context.Context) {
 func ceilMillis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // pause returns the pause until the next try, for a store's hint of 0 or more. Clients
-// wait exactly as long, so those that were refused together must not get the same
-// pause.
+// wait for exactly that time, so clients that were refused together must get different
+// pauses.
 func pause(hint time.Duration) time.Duration {
 	d := defaultPause
 	if hint > 0 {
@@ -184,7 +184,7 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	return r
 }
 
-// storeRefusal returns the refusal if it is not known whether the call may run.
+// storeRefusal returns the refusal for a store that did not answer.
 func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// native is grpc-go's own retry policy, which obeys the trailer and would
-// otherwise try again after a millisecond or an hour.
+// native is grpc-go's own retry policy. It obeys the trailer; without the trailer it
+// would try again after a millisecond or an hour.
 func native(backoff string) grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 		"maxAttempts": 5, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,
@@ -53,7 +53,7 @@ func TestRetriesOfGRPC(t *testing.T) {
 		t.Parallel()
 		s, seen := newShop(t), arrivals{}
 		s.open(on(Orders_Pay_FullMethodName, s.Lock()), seen.option())
-		patient := s.dial(native("3600s")) // it would be too late without the trailer
+		patient := s.dial(native("3600s")) // the retry would be too late without the trailer
 		release, answered := s.Hold("order:5"), make(chan reply, 1)
 		go func() { answered <- ask(t.Context(), patient.Pay, &Order{Id: "5"}) }()
 		eventually(t, "it was refused and came again", func() bool { return seen.n.Load() >= 2 })
@@ -166,7 +166,7 @@ func TestDroppedReply(t *testing.T) {
 	})
 }
 
-// gateway is the name by which grpc-gateway passes an Idempotency-Key on.
+// gateway is the name under which grpc-gateway passes an Idempotency-Key on.
 const gateway = "grpcgateway-idempotency-key"
 
 func TestGateway(t *testing.T) {

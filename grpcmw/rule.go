@@ -17,22 +17,22 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// Rules has the rules of each method, by its full name as in
+// Rules has the rules of each method, by its full name, such as
 // pb.Orders_Pay_FullMethodName: "/shop.Orders/Pay". The rules of a method apply in
-// order, the first one outermost. Methods without rules pass.
+// order, the first one outermost. Calls of methods without rules pass.
 type Rules = map[string][]Rule
 
-// Rule is made by Lock, Idempotent and None. It has no state of calls, and can stand in
-// the rules of several methods.
+// Rule guards the calls of a method. Lock, Idempotent and None return one. A Rule has
+// no state of calls, and several methods can use it.
 type Rule interface {
-	// serve applies the rule to a call, and goes on with c.run(ctx, next).
+	// serve applies the rule to a call, and continues with c.run(ctx, next).
 	serve(ctx context.Context, c *call, next int) (any, error)
 	// inspect returns the problems of the rule for this method.
 	inspect(m *method) []error
 }
 
 // None returns a rule for methods that need no guard: it does nothing, and satisfies
-// Audit. In a .proto it is the option (lockkit.v1.guard).none.
+// Audit. In a .proto the option (lockkit.v1.guard).none has the same meaning.
 func None() Rule { return none{} }
 
 type none struct{}
@@ -40,10 +40,10 @@ type none struct{}
 func (none) serve(ctx context.Context, c *call, next int) (any, error) { return c.run(ctx, next) }
 func (none) inspect(*method) []error                                   { return nil }
 
-// ServerOptions returns both interceptors that apply r, UnaryServerInterceptor and
-// StreamServerInterceptor, so that none is forgotten. They come after the chained
+// ServerOptions returns options with both interceptors that apply r:
+// UnaryServerInterceptor and StreamServerInterceptor. They come after the chained
 // interceptors of earlier options, such as authentication, and before those of later
-// ones. It panics as they do.
+// ones. ServerOptions panics like these interceptors.
 func ServerOptions(r Rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),
@@ -51,16 +51,18 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 	}
 }
 
-// UnaryServerInterceptor applies rules to unary calls. A method of r that is a stream
-// needs StreamServerInterceptor, and Check finds methods that do not exist.
+// UnaryServerInterceptor returns an interceptor that applies rules to unary calls. A
+// method of r that is a stream needs StreamServerInterceptor. Check finds methods that
+// do not exist.
 //
 // Mount it after interceptors that may refuse the call without it, such as
 // authentication and rate limits. An interceptor that turns panics into errors can be
-// on either side: locks are released either way. An outer interceptor must not send
-// headers before the response, or clients do not try again by themselves.
+// on either side: locks are released in both cases. An outer interceptor must not send
+// headers before the response, because clients then do not repeat calls automatically.
 //
-// It panics if a method is not of the form "/package.Service/Method" or has no rules,
-// or if a rule is nil. Later changes of r have no effect.
+// UnaryServerInterceptor panics if a method is not of the form
+// "/package.Service/Method" or has no rules, or if a rule is nil. Later changes of r
+// have no effect.
 func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 	methods := compile("UnaryServerInterceptor", r)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -77,10 +79,10 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 type method struct {
 	name   string // the full one
 	rules  []Rule
-	input  protoreflect.MessageType // nil if it is not registered
-	pure   bool                     // its .proto says that it has no side effects
-	guard  *lockkitpb.Guard         // of its .proto, or nil
-	stream bool                     // by its .proto, or by the server
+	input  protoreflect.MessageType // nil if its type is not registered
+	pure   bool                     // its .proto has NO_SIDE_EFFECTS
+	guard  *lockkitpb.Guard         // the guard in its .proto, or nil
+	stream bool                     // a stream by its .proto, or by the server
 }
 
 // call is one call of a method that has rules.
@@ -89,10 +91,10 @@ type call struct {
 	req     any // nil until a stream has a message
 	handler grpc.UnaryHandler
 	stream  *stream // nil if unary
-	refused bool    // whether one of the rules has refused it
+	refused bool    // one of the rules has refused the call
 }
 
-// run runs the rule at i, and after the last one the handler.
+// run runs the rule at i, or the handler after the last rule.
 func (c *call) run(ctx context.Context, i int) (any, error) {
 	if i < len(c.rules) {
 		return c.rules[i].serve(ctx, c, i+1)
@@ -106,7 +108,7 @@ func (c *call) refuse(ctx context.Context, g *config, r Refusal) error {
 	return g.refuse(ctx, r)
 }
 
-// ask calls f, on a stream again with the first message if that is needed.
+// ask calls f. On a stream it calls f again with the first message if f needs it.
 func (c *call) ask(ctx context.Context, f KeyFunc) (string, error) {
 	value, err := f(ctx, c.name, c.req)
 	if c.stream == nil || c.req != nil || !(err == nil && value == "" || errors.Is(err, errNoMessage)) {
@@ -151,7 +153,7 @@ func cutMethod(s string) (service, name string, ok bool) {
 	return service, name, ok && slash
 }
 
-// lookUp finds the facts about a method in the program's generated code.
+// lookUp returns the method as described by the program's generated code.
 func lookUp(fullMethod string) *method {
 	service, name, _ := cutMethod(fullMethod)
 	d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The tools of the suite that the tests of this package use too.
+// The helpers of the suite that the tests of this package also use.
 const (
 	key      = answers.IdempotencyKey
 	pushback = answers.Pushback
@@ -73,13 +73,13 @@ type shop struct {
 	listen func(net.Listener) net.Listener
 }
 
-// newShop returns a shop in memory whose methods answer with the key of their lease.
+// newShop returns a shop in memory whose methods respond with the key of their lease.
 func newShop(t *testing.T, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShop(t, nil, opts...)}
 }
 
-// newShopOn returns a shop on a store of the test's.
+// newShopOn returns a shop on the test's store.
 func newShopOn(t *testing.T, store core.Store, opts ...core.Option) *shop {
 	t.Helper()
 	return &shop{Shop: answers.NewShopOn(t, store, opts...)}

@@ -13,24 +13,24 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// StreamServerInterceptor applies rules to streams. A lock is acquired before the
-// handler runs and held until it has returned or panicked: for the life of the stream.
-// When the client goes away, the handler's context is canceled, and its receives and
-// sends fail; the lock is released when the handler returns.
+// StreamServerInterceptor returns an interceptor that applies rules to streams. A lock
+// is acquired before the handler runs and held until it has returned or panicked. When
+// the client disconnects, the handler's context is canceled, and its receives and sends
+// fail. The lock is released when the handler returns.
 //
 // If the key is in the request, the first message is received before the handler runs,
-// which then receives it as if nothing had happened. On a stream of many messages from
-// the client, the client then has to send first. A stream that the client
-// closes without a message is refused.
+// and the handler receives it again. On a stream of many messages from the client, the
+// client then has to send first. A stream that the client closes without a message is
+// refused.
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails
-// with ABORTED, so that no further message is worked on. A receive that is waiting by
-// then goes on waiting for its message. Everything that the handler sends or returns
-// stands.
+// with ABORTED, so the handler gets no further message. A receive that is already
+// waiting continues to wait for its message. Everything that the handler sends or
+// returns reaches the client.
 //
-// It panics as UnaryServerInterceptor does, and takes the same rules. Idempotent cannot
-// be applied to a stream: Check reports it, and the calls of such a stream get
-// INTERNAL.
+// StreamServerInterceptor panics like UnaryServerInterceptor, and takes the same rules.
+// Idempotent cannot be applied to a stream: Check reports it, and the calls of such a
+// stream get INTERNAL.
 func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 	methods, plain := compile("StreamServerInterceptor", r), configure("", "", nil)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -45,7 +45,7 @@ func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 			return nil, handler(srv, s)
 		}
 		if !info.IsClientStream && m.input != nil {
-			// One message comes for certain, so every KeyFunc can have it.
+			// One message certainly comes, so every KeyFunc can get it.
 			if err := s.first(c); err != nil {
 				return plain.refuse(ss.Context(), keyRefusal(c, "", err))
 			}
@@ -104,7 +104,7 @@ func (s *stream) RecvMsg(m any) error {
 	return s.lost()
 }
 
-// lost returns an error if the handler works without a lock by now.
+// lost returns an error if the handler no longer has its lock.
 func (s *stream) lost() error {
 	if s.ctx.Err() == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// big is an order whose every part has to survive on its way to the handler.
+// big is an order of which every part has to reach the handler unchanged.
 func big(id string) *Order {
 	return &Order{Id: id, I64: 9007199254740993, Tags: []string{"a", "b"}, Amounts: map[string]int64{"x": 1}, Item: &Item{Sku: "s"}}
 }

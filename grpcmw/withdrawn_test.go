@@ -25,7 +25,7 @@ func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -27,7 +27,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 	t.Parallel()
 	const text = `{"id":9007199254740993,"note":"hi"}`
 	want := order{9007199254740993, "hi"}
-	// How a handler may read the body that was read for the key.
+	// The ways in which a handler may read the body that was read for the key.
 	for name, read := range map[string]func(c *gin.Context) (order, error){
 		"ShouldBindJSON": func(c *gin.Context) (o order, err error) {
 			return o, c.ShouldBindJSON(&o)
@@ -79,7 +79,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 			s.POST("/part", lock, func(c *gin.Context) { _, _ = c.Request.Body.Read(make([]byte, 3)) }, lock, handler)
 			for _, path := range []string{"/once", "/twice", "/bound", "/above", "/part"} {
 				if path == "/above" && mw.name != onGin.name {
-					continue // it leaves the body where gin alone finds it
+					continue // the handler leaves the body in gin's own context
 				}
 				if r := s.send("POST", path, text, "Content-Type", "application/json"); r.status != http.StatusOK {
 					t.Errorf("%s: got %d %q", path, r.status, r.body)
@@ -301,7 +301,7 @@ func (b *noticing) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// failing fails once. After that it looks like the end.
+// failing is a reader that fails once. Later reads return io.EOF.
 type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// allocated returns how many bytes f allocates. No test may run beside it.
+// allocated returns the number of bytes that f allocates. No other test may run
+// meanwhile.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -26,14 +27,14 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatARequestCosts: the cost of looking through a request grows as the request
-// does, and never by more than a factor.
+// TestWhatARequestCosts checks that the cost of reading a key grows at most in
+// proportion to the request.
 func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
 	const (
-		length    = 1 << 20 // as much as is read of a body
-		factor    = 100     // a parsed field of three bytes is a string, a slice of them, and a place in a map
+		length    = 1 << 20 // the maximum length of a body that is read
+		factor    = 100     // a parsed field of three bytes takes a string, a slice of strings, and a map entry
 		multipart = "multipart/form-data; boundary=b"
 	)
 	fill := func(head, text, tail string) string {
@@ -100,7 +101,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	}
 }
 
-// TestManyKeys: unused keys leave nothing in the process.
+// TestManyKeys checks that unused keys leave nothing in the process.
 func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
 
 func testManyKeys(t *testing.T, mw framework) {
@@ -152,7 +153,7 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
 			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}
@@ -187,7 +188,8 @@ func testBounds(t *testing.T, mw framework) {
 	})
 }
 
-// TestFingerprint_Cost: the cost of a fingerprint is in proportion to the body.
+// TestFingerprint_Cost checks that the cost of a fingerprint is in proportion to the
+// body.
 func TestFingerprint_Cost(t *testing.T) {
 	const (
 		length    = 1 << 20

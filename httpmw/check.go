@@ -15,27 +15,26 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Check reports an engine whose middlewares cannot work. Call it when e has all its
-// routes, before it serves. It fails with core.ErrInvalid if no route of e has a path
+// Check reports an engine whose middlewares cannot work. Call Check when e has all its
+// routes, before e serves. It fails with core.ErrInvalid if no route of e has a path
 // parameter that a Param names, and lists all of these. It also fails if
 // e.ContextWithFallback is false, which is gin's default, and the program has made a
 // Lock or an Idempotent. A *gin.Context then does not lead to the context of its
-// request: work to which a handler hands c itself is not canceled when the lock is
-// lost, does not find the lease, and waits for itself if it acquires the same key.
-// Check does not see a later change of the field.
+// request. Work to which a handler passes c itself is not canceled when the lock is
+// lost, does not find the lease, and waits for its own lock if it acquires the same
+// key. Check does not see a later change of the field.
 //
-// gin does not report which middlewares a route has, and that limits what Check can
-// see:
+// gin does not report the middlewares of a route, so Check has these limits:
 //
-//   - A name that another route has is not reported. At the first request to the route
-//     that lacks it, the observer is notified of core.Misused.
-//   - Check looks at each name that the program gave to Param, and at each middleware
-//     that it made, since the last Check, mounted or not. A program with several
-//     engines has to make the routes of one and check it, before it goes on with the
-//     next.
-//   - A Param that a KeyFunc makes while it runs is not known before.
+//   - Check does not report a name if any other route has that parameter. The first
+//     request to the route that lacks it notifies the observer of core.Misused.
+//   - Check considers each name that the program passed to Param since the last Check,
+//     and each middleware that it made since then, mounted or not. A program with
+//     several engines has to make the routes of one engine and check it before it makes
+//     those of the next.
+//   - Check does not know a Param that a KeyFunc makes later, while it runs.
 //
-// Another Check of the same engine looks at the same names again, and at new ones.
+// Another Check of the same engine considers the same names again, and new ones.
 func Check(e *gin.Engine) error {
 	if e == nil {
 		return fmt.Errorf("httpmw: check: the engine is nil: %w", core.ErrInvalid)
@@ -70,7 +69,7 @@ func parameter(segment string) (name string, ok bool) {
 	for i := 0; i < len(segment); i++ {
 		switch segment[i] {
 		case '\\':
-			i++ // a colon that begins no parameter
+			i++ // a colon that does not begin a parameter
 		case ':', '*':
 			return segment[i+1:], true
 		}
@@ -78,8 +77,8 @@ func parameter(segment string) (name string, ok bool) {
 	return "", false
 }
 
-// asked holds the names that Param was given in this program, and anyMiddleware:
-// neither gin nor a function shows the middlewares of a route.
+// asked holds the names that this program has passed to Param, and anyMiddleware. gin
+// does not report the middlewares of a route.
 var asked = names{fresh: make(map[string]bool), checked: make(map[weak.Pointer[gin.Engine]]map[string]bool)}
 
 type names struct {

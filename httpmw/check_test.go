@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// TestCheck does not run beside other tests: the names that Param was given are known
-// for the whole program.
+// TestCheck runs alone, because the whole program shares the names that were passed to
+// Param.
 func TestCheck(t *testing.T) {
 	_ = httpmw.Check(gin.New()) // forget the names of other tests
 	s := onGin.newSite(t)
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheck_ContextWithFallback does not run beside other tests, as TestCheck.
+// TestCheck_ContextWithFallback runs alone, like TestCheck.
 func TestCheck_ContextWithFallback(t *testing.T) {
 	s := onGin.newSite(t)
 	all := httpmw.KeyFunc(func(*gin.Context) (string, error) { return "all", nil })
@@ -70,7 +70,7 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 		"on a group": func(r *gin.Engine) { r.Group("/pay").Use(httpmw.Lock(s.locker, "order", all)).POST("/", ok) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			_ = httpmw.Check(gin.New()) // forget what other tests made
+			_ = httpmw.Check(gin.New()) // forget the middlewares of other tests
 			r := gin.New()
 			if err := httpmw.Check(r); err != nil {
 				t.Errorf("got %v without a middleware, want nil", err)
@@ -89,7 +89,7 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 	}
 }
 
-// TestGinContextAsContext has the case that Check is for: a handler that passes c
+// TestGinContextAsContext checks the case that Check reports: a handler that passes c
 // itself on.
 func TestGinContextAsContext(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func testMisused(t *testing.T, mw framework) {
 				t.Errorf("got %v, want no event", e)
 			}
 		})))
-		if mw.name == onGin.name { // elsewhere it would be a mistake of the program
+		if mw.name == onGin.name { // in another place it would be a mistake of the program
 			s.Use(mw.Lock(s.locker, "order", mw.Param("id")))
 		}
 		s.POST("/pay/:id", mw.Lock(s.locker, "query", mw.Query("a")), mustNotRun(t))

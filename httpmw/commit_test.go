@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// commit is Commit of the framework.
+// commit calls the Commit of the framework.
 func (mw framework) commit(c *gin.Context, tx once.Saver) error {
 	if mw.pkg != "stdmw" {
 		return httpmw.Commit(c, tx)
@@ -36,7 +36,7 @@ func replaced(w gin.ResponseWriter) bool {
 	return false
 }
 
-// savingRuns stores responses in a store with transactions.
+// savingRuns returns a Once whose responses are in a store with transactions.
 func savingRuns(t *testing.T) (*saving.Store, *once.Once) {
 	t.Helper()
 	in := saving.New()
@@ -110,12 +110,12 @@ func testCommit(t *testing.T, mw framework) {
 	}
 }
 
-// TestCommit_HeadersAlone: headers that are set before Commit are sent, even if nothing
-// else was written.
+// TestCommit_HeadersAlone checks that headers that are set before Commit are sent, even
+// if nothing else was written.
 func TestCommit_HeadersAlone(t *testing.T) { onEach(t, testCommitHeadersAlone) }
 
 func testCommitHeadersAlone(t *testing.T, mw framework) {
-	mw.ofGin(t) // net/http begins a response with its status
+	mw.ofGin(t) // a response of net/http begins with its status
 	t.Parallel()
 	s := mw.newSite(t)
 	in, o := savingRuns(t)
@@ -195,7 +195,8 @@ func testCommitRefused(t *testing.T, mw framework) {
 	})
 }
 
-// leading is a writer as those that compress are: it leads to the one that it wraps.
+// leading is a writer like that of a compressing middleware. Unwrap returns the wrapped
+// writer.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

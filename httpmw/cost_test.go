@@ -23,8 +23,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// byHand is a service without the middleware that asks the store as often: it reads its
-// body, takes the digest, and stores the bytes of its response.
+// byHand is a service without the middleware that makes the same calls to the store. It
+// reads its body, takes the digest, and stores the bytes of its response.
 func byHand(o *once.Once) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		data, err := io.ReadAll(c.Request.Body)
@@ -45,13 +45,14 @@ func byHand(o *once.Once) gin.HandlerFunc {
 	}
 }
 
-// cached responds with the body that the middleware has read, as byHand with its own.
+// cached responds with the body that the middleware has read. byHand responds with the
+// body that it has read itself.
 func cached(c *gin.Context) {
 	data, _ := c.Get(gin.BodyBytesKey)
 	c.Data(http.StatusOK, "text/plain", data.([]byte))
 }
 
-// services returns the two, each with its own Locker.
+// services returns both services, each with its own Locker.
 func services(tb testing.TB, store func() core.Store) map[string]http.Handler {
 	tb.Helper()
 	made := make(map[string]http.Handler)
@@ -85,8 +86,8 @@ func ask(tb testing.TB, h http.Handler, key, body string) {
 	}
 }
 
-// TestAllocations: the middleware's allocations beyond code by hand do not grow,
-// neither with the number of requests nor with the body.
+// TestAllocations checks that the middleware's additional allocations, compared with
+// hand-written code, grow neither with the number of requests nor with the body.
 func TestAllocations(t *testing.T) {
 	made := services(t, func() core.Store { return memstore.New() })
 	n := 0
@@ -115,8 +116,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkIdempotent compares the two on a real Redis, as requests without HTTP:
-// medians, and their ratio.
+// BenchmarkIdempotent compares both services on a real Redis, by requests without HTTP.
+// It reports medians and their ratio.
 func BenchmarkIdempotent(b *testing.B) {
 	server := testserver.StartRedis(b)
 	made := services(b, func() core.Store {
@@ -134,7 +135,7 @@ func BenchmarkIdempotent(b *testing.B) {
 		b.Run(what, func(b *testing.B) {
 			took := make(map[string][]time.Duration)
 			for i := 0; b.Loop(); i++ {
-				for name, h := range made { // in turn, so that both see the same machine
+				for name, h := range made { // alternately, so that both run on the same machine load
 					start := time.Now()
 					ask(b, h, name[:2]+key(i), `{"amount":5}`)
 					took[name] = append(took[name], time.Since(start))

@@ -23,14 +23,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// crashEnv makes this program a service that dies; its value has the Redis and the
-// framework.
+// crashEnv is the environment variable that makes this program a service that dies. Its
+// value has the Redis and the framework.
 const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 
-// briefly sets the lease of a run whose process is going to die.
+// briefly sets a short lease for a run whose process will die.
 var briefly = once.Acquire(core.TTL(2 * time.Second))
 
-// TestCrash: a process dies after its charge and before its response was stored.
+// TestCrash checks a process that dies after its charge and before its response was
+// stored.
 //
 // hazard 59
 func TestCrash(t *testing.T) {
@@ -86,7 +87,7 @@ func charge(c *gin.Context, db *redis.Client) int64 {
 	return db.Incr(context.WithoutCancel(c.Request.Context()), "charges:"+c.GetHeader("Idempotency-Key")).Val()
 }
 
-// dieServing is the service that dies: it charges, and does not respond.
+// dieServing runs the service that dies: it charges, and does not respond.
 func dieServing(what string) {
 	addr, name, _ := strings.Cut(what, " ")
 	mw := onGin
@@ -116,7 +117,7 @@ func dieServing(what string) {
 	serveForParent(r)
 }
 
-// dying is such a service in a process of its own.
+// dying is such a service in a separate process.
 type dying struct {
 	url  string
 	wait func()
@@ -127,7 +128,7 @@ func newDying(t *testing.T, mw framework, redisAddr string) *dying {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashEnv+"="+redisAddr+" "+mw.name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe() // it ends when this is closed, at the latest
+	in, err := cmd.StdinPipe() // the child ends at the latest when this pipe is closed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,11 +33,13 @@
 //	runs, err := once.New(locker)
 //	router.POST("/orders/:id/pay", httpmw.Idempotent(runs, account), pay, handler)
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header: a quoted string of 1
-// to 255 visible ASCII characters, or the same without quotes as most clients send it.
-// Keys with a blank, a quote, a comma or a semicolon in them have to be quoted. [Key]
-// takes the key from another header, from the body or from elsewhere, and [Optional]
-// lets requests without one run. The clients of a service have to know:
+// The header is that of draft-ietf-httpapi-idempotency-key-header, an Internet-Draft that
+// expired in April 2026 at its version 07. Its value is a quoted string of 1 to 255
+// characters, visible ASCII and blanks, with a backslash before a quote and a backslash.
+// Most clients send the key without quotes, which is the same key. A key without quotes
+// has no blank, quote, comma or semicolon in it. [Key] takes the key from another header,
+// from the body or from elsewhere, and [Optional] lets requests without one run. The
+// clients of a service have to know:
 //
 //   - A key is for one request: same method, path, query, media type and body. It
 //     counts for the caller that used it. It lasts for 24 hours from the response, or
@@ -55,6 +57,8 @@
 //     a 200 that says in its body that the work was not done.
 //   - A 409 has two types. idempotency-in-progress has a Retry-After: ask again. After
 //     idempotency-indeterminate, asking again is of no use.
+//   - After a 400 or 422 that names a mistake of the client, the key is used up, unless
+//     the handler has withdrawn the run, as below: then the corrected request can have it.
 //   - Nothing is stored of a request that Idempotent refused, as below. Of the
 //     refusals of an inner Lock, a missing key is stored, as its status says, and a
 //     busy lock never is.

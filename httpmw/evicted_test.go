@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// TestLateAnswer is about runs that go on after Locker.Close, or after their lease was
-// lost. hazard 58
+// TestLateAnswer checks runs that continue after Locker.Close, or after the loss of
+// their lease. hazard 58
 func TestLateAnswer(t *testing.T) { onEach(t, testLateAnswer) }
 
 func testLateAnswer(t *testing.T, mw framework) {

@@ -36,8 +36,8 @@ func ExampleLock() {
 	// 409 {"type":"https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#lock-busy","title":"Busy","status":409,"detail":"Another request is in progress.","lock":"order","retry_after_ms":1000}
 }
 
-// A client that got no response asks again under the same key, and is not charged
-// twice. Another caller's key is another one.
+// A client that got no response repeats its request under the same key, and is not
+// charged twice. The same key of another caller is a different key.
 func ExampleIdempotent() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)
@@ -64,7 +64,36 @@ func ExampleIdempotent() {
 	// 422 {"type":", replayed: false
 }
 
-// Code that has no HTTP request locks the same key as a Join.
+// A handler refuses a request before it has done anything, and leaves the key free.
+// The client corrects the request and sends it again under the same key.
+func ExampleIdempotent_withdraw() {
+	locker, _ := core.New(memstore.New())
+	runs, _ := once.New(locker)
+	charges := 0
+	router := gin.New()
+	router.POST("/pay", httpmw.Idempotent(runs, httpmw.AnyCaller()), func(c *gin.Context) {
+		var in struct {
+			Amount int `binding:"required"`
+		}
+		if err := c.ShouldBindJSON(&in); err != nil {
+			_ = c.Error(once.Withdraw(err)) // nothing was done
+			c.String(http.StatusUnprocessableEntity, "the amount is missing")
+			return
+		}
+		charges++
+		c.String(http.StatusCreated, "charge %d of %d", charges, in.Amount)
+	})
+
+	fmt.Println(postWithKey(router, "/pay", `{}`, "k-1"))
+	fmt.Println(postWithKey(router, "/pay", `{"amount":5}`, "k-1"))
+	fmt.Println(postWithKey(router, "/pay", `{"amount":5}`, "k-1"))
+	// Output:
+	// 422 the amount is missing
+	// 201 charge 1 of 5
+	// 201 charge 1 of 5
+}
+
+// Code without an HTTP request takes the same lock as a Join.
 func ExampleJoin() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()
@@ -144,7 +173,7 @@ func ExampleRender() {
 	// 400 {"error":"Key missing or not allowed","retryable":false}
 }
 
-// A key function brings several spellings of one thing to one key.
+// A key function returns one key for several spellings of a value.
 func ExampleKeyFunc() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()
@@ -198,7 +227,7 @@ func ExampleSkip() {
 	// 200 charged
 }
 
-// A client that writes the same order in another way sends the same request.
+// A client that writes the same order in another form sends the same request.
 func ExampleFingerprint() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)
@@ -219,8 +248,8 @@ func ExampleFingerprint() {
 	// 422
 }
 
-// The client goes away while the handler runs, and gets the response when it asks
-// again.
+// The client disconnects while the handler runs, and gets the response when it repeats
+// the request.
 func ExampleDetached() {
 	locker, _ := core.New(memstore.New())
 	runs, _ := once.New(locker)

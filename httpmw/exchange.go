@@ -16,8 +16,8 @@ type exchange struct{ *gin.Context }
 
 var _ guard.Exchange = exchange{}
 
-// limitKey is the key under which a middleware leaves its body limit for its KeyFuncs.
-// insideKey is the key of the notes for an outer Idempotent. They are strings, because
+// limitKey is the key under which a middleware passes its body limit to its KeyFuncs.
+// insideKey is the key of the notes for an outer Idempotent. Both are strings, because
 // gin before 1.11 has no other keys.
 const (
 	limitKey  = "github.com/lockkit/lockkit/httpmw.limit"
@@ -46,7 +46,7 @@ func (x exchange) Limit() int64 {
 	return guard.DefaultLimit
 }
 
-// Cached returns the body that ShouldBindBodyWith has left.
+// Cached returns the body that ShouldBindBodyWith has stored.
 func (x exchange) Cached() []byte {
 	cached, _ := x.Get(gin.BodyBytesKey)
 	body, _ := cached.([]byte)

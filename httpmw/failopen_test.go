@@ -33,7 +33,7 @@ func (o *opened) want(t *testing.T, n int32) {
 	}
 }
 
-// fill responds with the key of its lease, and whether it runs without it.
+// fill responds with the key of its lease, and with whether it runs without the lock.
 func fill(c *gin.Context) {
 	key, unlocked := "no lease", core.Unlocked(c.Request.Context())
 	if lease, ok := core.LeaseFromContext(c.Request.Context()); ok {
@@ -181,8 +181,8 @@ func testFailOpen(t *testing.T, mw framework) {
 	})
 }
 
-// TestFailOpenOnRedis: a Redis that is gone, one that does not answer, and one that
-// executes a command after its caller has left.
+// TestFailOpenOnRedis checks FailOpen with a Redis that is gone, one that does not
+// answer, and one that executes a command after its caller has left.
 func TestFailOpenOnRedis(t *testing.T) { onEach(t, testFailOpenOnRedis) }
 
 func testFailOpenOnRedis(t *testing.T, mw framework) {
@@ -210,7 +210,8 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			}
 			n.want(t, 3)
 			c.mend(server)
-			// A claim that has arrived late is cleaned up: its TTL is longer than this.
+			// A claim that arrived late is cleaned up. It has not expired, because its
+			// TTL is longer than the wait here.
 			eventually(t, "handlers are locked again", func() bool { return s.send("GET", "/5", "").body == locked })
 			eventually(t, "no key is held", func() bool { return holds(t, db, "order:*") == 0 })
 		})
@@ -229,14 +230,14 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			other.GET("/:id", mw.Lock(other.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			releases := testserver.Match{Script: "release"}
-			s.send("GET", "/5", "").is(t, locked) // from here on the server knows the scripts: it grants what it gets
+			s.send("GET", "/5", "").is(t, locked) // the server knows the scripts now, and grants each claim
 			before := proxy.Count(releases)
 			fault := proxy.Inject(testserver.Match{Script: "acquire", Times: -1}, action)
 			s.send("GET", "/5", "").is(t, unlocked)
 			n.want(t, 1)
 			fault.Await(t)
 			fault.Deliver()
-			fault.AwaitAnswer(t) // the server has done it
+			fault.AwaitAnswer(t) // the server has executed it
 			proxy.Remove(fault)
 			eventually(t, "another replica gets the lock", func() bool {
 				r := other.send("GET", "/5", "")

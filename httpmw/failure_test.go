@@ -183,7 +183,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 				if inside <- struct{}{}; attempt(t, c) == 1 {
 					<-c.Request.Context().Done()
 					if name != "again" {
-						_ = c.Error(c.Request.Context().Err()) // which says no more
+						_ = c.Error(c.Request.Context().Err()) // no more details
 					}
 					return
 				}

@@ -21,7 +21,7 @@ func (r request) sendTo(s *site, key string) reply {
 	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
 }
 
-// TestMismatch is about hazard 60.
+// TestMismatch checks requests that differ under one key. hazard 60
 func TestMismatch(t *testing.T) { onEach(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {
@@ -104,7 +104,7 @@ func testMismatch(t *testing.T, mw framework) {
 		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
 		for _, path := range []string{"/form", "/scope", "/cached"} {
 			if path == "/cached" && mw.name != onGin.name {
-				continue // it leaves the body where gin alone finds it
+				continue // the handler leaves the body in gin's own context
 			}
 			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
 			contentType := "application/x-www-form-urlencoded"
@@ -210,7 +210,7 @@ func testIdempotentBodies(t *testing.T, mw framework) {
 				t.Errorf("%s: %d ran", c.name, n)
 			}
 		}
-		// The body counts to its last byte.
+		// The last byte of the body counts.
 		body := []byte(strings.Repeat("x", 10<<20))
 		s.pay("last", "/whole", string(body))
 		body[len(body)-1] = 'y'

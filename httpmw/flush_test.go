@@ -19,15 +19,15 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// wire records the part of a response that has reached the connection.
+// wire is a writer that records the part of a response that has reached the connection.
 type wire struct {
 	header http.Header // the map from which trailers are read at the end
 
 	mu     sync.Mutex
-	sentAs http.Header // a copy of the header as it was sent
+	sentAs http.Header // a copy of the header at the first write
 	status int
 	sent   bytes.Buffer
-	breaks any // what it panics with
+	breaks any // the value of its panic
 }
 
 func (w *wire) Header() http.Header { return w.header }
@@ -51,7 +51,7 @@ func (w *wire) CloseNotify() <-chan bool { return nil }
 
 func (w *wire) Flush() { _, _ = w.Write([]byte("|")) }
 
-// seen returns status and body so far; a flush is a "|".
+// seen returns the status and body so far, with a "|" for each flush.
 func (w *wire) seen() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +72,7 @@ func (mw framework) inBubble(t *testing.T, body func(t *testing.T, s *bubble)) {
 	})
 }
 
-// idempotentOf returns an Idempotent with a store of its own.
+// idempotentOf returns an Idempotent with a separate store.
 func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 	t.Helper()
 	l, err := core.New(memstore.New())
@@ -87,8 +87,8 @@ func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 	return mw.Idempotent(o, mw.AnyCaller())
 }
 
-// post sends a request. It returns what arrives of the response, and a channel that is
-// closed when the response is complete.
+// post sends a request. It returns the recorded response, and a channel that is closed
+// when the response is complete.
 func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	w, over := &wire{header: http.Header{}}, make(chan struct{})
 	req := httptest.NewRequest(http.MethodPost, path, nil)
@@ -100,7 +100,7 @@ func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	return w, over
 }
 
-// after waits until d has passed and every goroutine waits.
+// after waits for d, and then until every other goroutine is blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

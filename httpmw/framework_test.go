@@ -13,12 +13,11 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// framework is one of the packages that the suite is about, with the names of httpmw.
-// Its middlewares are mounted in gin: as they are, or as gin takes middlewares of
-// net/http.
+// framework is one of the packages that the suite tests, with the names of httpmw. Its
+// middlewares are mounted in gin, directly or as middlewares of net/http.
 type framework struct {
 	name       string
-	pkg        string // the package, which begins panics and errors
+	pkg        string // the name of the package, with which panics and errors begin
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
@@ -44,7 +43,7 @@ type framework struct {
 	Detached    func() option
 }
 
-// option is a framework's own, or nil.
+// option is an option of a framework, or nil.
 type option any
 
 func optionsOf[O any](opts []option) []O {
@@ -64,7 +63,7 @@ func onEach(t *testing.T, part func(t *testing.T, mw framework)) {
 	oneByOne(t, part)
 }
 
-// oneByOne is onEach for parts that no other test may run beside.
+// oneByOne works like onEach, for parts that must run alone.
 func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	t.Helper()
 	for _, mw := range []framework{onGin, onNetHTTP} {
@@ -72,8 +71,8 @@ func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	}
 }
 
-// ofGin skips a test of what gin alone has: its routes, its writer, and the values in
-// its contexts.
+// ofGin skips a test of features that only gin has: its routes, its writer, and the
+// values in its contexts.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
 	if mw.name != onGin.name {
@@ -137,7 +136,7 @@ var onNetHTTP = framework{
 			c := ginOf(r)
 			before, g := c.Writer, ginWriter(w)
 			g.WriteHeader(p.Status)
-			g.chosen = false // it is already
+			g.chosen = false // stdmw sets the status itself
 			c.Writer = g
 			c.Abort()
 			render(c, p)
@@ -171,7 +170,7 @@ type ginKey struct{}
 
 func ginOf(r *http.Request) *gin.Context { return r.Context().Value(ginKey{}).(*gin.Context) }
 
-// newEngine returns an engine in which the middlewares of inGin work.
+// newEngine returns an engine for the middlewares of inGin.
 func newEngine() *gin.Engine {
 	e := gin.New()
 	e.Use(withGin)
@@ -207,12 +206,12 @@ func allToNetHTTP(list []httpmw.KeyFunc) []stdmw.KeyFunc {
 	return own
 }
 
-// innerKey is the key in a gin context of the writer that stdmw gave to the inner
-// handlers.
+// innerKey is the key in a gin context for the writer that stdmw has passed to the
+// inner handlers.
 const innerKey = "inner"
 
 // inGin mounts a middleware of net/http in gin. The inner handlers write to gin's own
-// writer, in front of the one that the middleware gives them.
+// writer, which writes to the middleware's writer.
 func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r, w, ran := c.Request, c.Writer, false
@@ -243,8 +242,8 @@ func inGin(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// committing is gin's writer as one of net/http: it sends each status at once, except
-// 499, which is for the access log only.
+// committing adapts gin's writer to net/http. It sends each status at once, except 499,
+// which is only for the access log.
 type committing struct{ gin.ResponseWriter }
 
 func (w committing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -260,7 +259,7 @@ func (w committing) WriteHeader(status int) {
 	}
 }
 
-// chosen is gin's own writer. It records whether a status was chosen that is not
+// chosen wraps gin's own writer. It records whether a status was set that is not
 // written yet.
 type chosen struct {
 	gin.ResponseWriter

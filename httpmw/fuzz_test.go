@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// FuzzForm: for any form, the key is the one value that a handler finds there, or none,
-// and the handler still finds it.
+// FuzzForm checks for any form that the key is the single value that a handler finds,
+// or that there is no key. The handler still finds the value afterwards.
 func FuzzForm(f *testing.F) {
 	const multipart = "multipart/form-data; boundary=b"
 	for _, body := range []string{

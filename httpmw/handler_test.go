@@ -241,7 +241,8 @@ func testStreamsUnderLock(t *testing.T, mw framework) {
 	})
 }
 
-// errorsOf collects c.Errors as an outer middleware sees them.
+// errorsOf returns a middleware that collects c.Errors, as an outer middleware sees
+// them.
 type errorsOf struct {
 	mu   sync.Mutex
 	list []error

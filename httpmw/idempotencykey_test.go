@@ -17,12 +17,15 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 		name   string
 		lines  []string
 		want   string // the key, or
-		detail string // what the 400 says
+		detail string // the detail of the 400
 	}{
 		{name: "a bare key", lines: []string{"8e03978e-40d5-43e8-bc93-6894a57f9324"}, want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{name: "a quoted key", lines: []string{`"8e03978e"`}, want: "8e03978e"},
+		{name: "blank inside quotes", lines: []string{`"order 42"`}, want: "order 42"},
+		{name: "blanks at quotes", lines: []string{` " k " `}, want: " k "},
 		{name: "a key with blanks around it", lines: []string{" \t\"k\" \t"}, want: "k"},
 
+		{name: "blank without quotes", lines: []string{"order 42"}, detail: "contains something other than visible ASCII"},
 		{name: "no key", detail: "is missing"},
 		{name: "an empty header", lines: []string{""}, detail: "is empty"},
 		{name: "a blank header", lines: []string{" \t"}, detail: "is empty"},

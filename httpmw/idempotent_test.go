@@ -78,7 +78,7 @@ func testIdempotent(t *testing.T, mw framework) {
 		s, runs := mw.newSite(t), atomic.Int32{}
 		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
 		s.POST("/", mw.Idempotent(s.runs(), scope), counted(&runs))
-		// No two of these may be the same, however the parts are cut.
+		// No two of these keys may be equal, wherever the parts are separated.
 		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
 		for i, caller := range callers {
 			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])
@@ -92,7 +92,7 @@ func testIdempotent(t *testing.T, mw framework) {
 				t.Errorf("again, %v got %d %q", caller, r.status, r.body)
 			}
 		}
-		// A key cannot reach into another scope either.
+		// A key cannot lead to another scope either.
 		for _, key := range []string{"b:k", "a:b:k", "%3Ak", "../k"} {
 			if r := s.pay(key, "/", "body", "X-Tenant", "a", "X-User", "b"); r.isReplay() {
 				t.Errorf("key %q got %d %q", key, r.status, r.body)
@@ -194,7 +194,7 @@ func testIdempotent(t *testing.T, mw framework) {
 	})
 }
 
-// fifty sends the same request fifty times at once, over the sites in turn.
+// fifty sends the same request fifty times at once, distributed over the sites.
 func fifty(t *testing.T, waits bool, opts []once.Option, sites ...*site) {
 	t.Helper()
 	const requests = 50

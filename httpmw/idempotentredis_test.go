@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestIdempotentOnRedis has services that store their responses in a redis-server.
+// TestIdempotentOnRedis tests services that store their responses in a redis-server.
 func TestIdempotentOnRedis(t *testing.T) { onEach(t, testIdempotentOnRedis) }
 
 func testIdempotentOnRedis(t *testing.T, mw framework) {
@@ -139,7 +139,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 }
 
-// TestIdempotentRedisDown is about hazard 23.
+// TestIdempotentRedisDown tests an unavailable Redis. hazard 23
 func TestIdempotentRedisDown(t *testing.T) { onEach(t, testIdempotentRedisDown) }
 
 func testIdempotentRedisDown(t *testing.T, mw framework) {

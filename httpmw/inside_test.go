@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// TestGivenUpInside: a handler that stops because an inner context is done, and says
-// nothing, has not responded, whichever middleware made that context.
+// TestGivenUpInside checks that a handler has not responded if it returns without a
+// response because an inner context is done, whichever middleware made that context.
 func TestGivenUpInside(t *testing.T) { onEach(t, testGivenUpInside) }
 
 func testGivenUpInside(t *testing.T, mw framework) {
@@ -50,7 +50,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 		for _, atMostOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at most once %v", name, atMostOnce), func(t *testing.T) {
 				t.Parallel()
-				if strings.HasPrefix(name, "a time-out") { // it leaves its context where gin alone finds it
+				if strings.HasPrefix(name, "a time-out") { // the middleware leaves its context in gin's own request
 					mw.ofGin(t)
 				}
 				s, runs := mw.newSite(t), atomic.Int32{}
@@ -74,7 +74,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 					}
 					return
 				}
-				// On a machine that stands still for a second there are refusals too.
+				// On a machine that stalls for a second there are refusals too.
 				eventually(t, "it is run again", func() bool { return s.pay("k", "/1", "").body == "paid" })
 			})
 		}
@@ -126,8 +126,8 @@ func testGivenUpInside(t *testing.T, mw framework) {
 	})
 }
 
-// TestStatusAfterTheClientHasLeft: a status is a response, even of a handler that
-// outlived its client.
+// TestStatusAfterTheClientHasLeft checks that a status is a response, even if the
+// client has disconnected before.
 func TestStatusAfterTheClientHasLeft(t *testing.T) { onEach(t, testStatusAfterTheClientHasLeft) }
 
 func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
@@ -161,8 +161,8 @@ func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	}
 }
 
-// TestKeepIsNotAskedAboutRefusals: the refusals of a Lock, where nothing ran, are not
-// for KeepIf.
+// TestKeepIsNotAskedAboutRefusals checks that KeepIf is not called for refusals of a
+// Lock, after which nothing ran.
 func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEach(t, testKeepIsNotAskedAboutRefusals) }
 
 func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
@@ -192,7 +192,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 		_, err := s.try(ctx, "POST", "/wait", `{"id":"1"}`, "Idempotency-Key", "left")
 		left <- err
 	}()
-	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // for its run, and for the lock
+	eventually(t, "it waits", func() bool { return s.store.attempts.Load() >= before+2 }) // one for its run, and one for the lock
 	leave()
 	if within(t, "the client leaves", left) == nil {
 		t.Error("there was an answer")
@@ -215,8 +215,8 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	}
 }
 
-// TestDetachedFromTheBeginning: a client leaves at any moment. Its handler either does
-// not run, or its context is not canceled.
+// TestDetachedFromTheBeginning checks clients that disconnect at any moment. The
+// handler either does not run, or its context is not canceled.
 func TestDetachedFromTheBeginning(t *testing.T) { onEach(t, testDetachedFromTheBeginning) }
 
 func testDetachedFromTheBeginning(t *testing.T, mw framework) {

@@ -25,7 +25,7 @@ func testJSON(t *testing.T, mw framework) {
 		contentType string // "application/json" if empty, "none" for no header
 		body        string
 		want        string // the value that is locked, or
-		detail      string // what the 400 says
+		detail      string // the detail of the 400
 	}{
 		{name: "an integer", body: `{"x":[1,{"id":2}],"id":42}`, want: "42"},
 		{name: "a nested field", path: "order.ref.id", body: `{"id":1,"order":{"id":2,"ref":{"id":3}}}`, want: "3"},
@@ -101,7 +101,7 @@ func testJSON(t *testing.T, mw framework) {
 	})
 }
 
-// FuzzJSON looks for a body whose key is not what a handler decodes.
+// FuzzJSON searches for a body whose key differs from the value that a handler decodes.
 func FuzzJSON(f *testing.F) {
 	for _, body := range []string{
 		`{"id":1}`, `{"id":"1"}`, `{"id":1,"ID":2}`, `{"id":9007199254740993}`, `{"\u0069d":"x"}`, `{"id":"\ud800"}`,

@@ -27,11 +27,11 @@ func testKeySources(t *testing.T, mw framework) {
 	for _, c := range []struct {
 		name   string
 		key    httpmw.KeyFunc
-		path   string // of POST, below /r/:id
+		path   string // the path of the POST, below /r/:id
 		body   string
 		header []string
 		want   string // the key that is locked, or
-		detail string // what the 400 says
+		detail string // the detail of the 400
 	}{
 		{name: "a path parameter", key: mw.Param("id"), path: "/r/42", want: "order:42"},
 		{name: "path parameter with escapes", key: mw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},
@@ -163,7 +163,7 @@ func testForm(t *testing.T, mw framework) {
 	})
 }
 
-// multipartForm is a form with a file "scan" of 4 bytes, and its content type.
+// multipartForm returns a form with a file "scan" of 4 bytes, and its content type.
 func multipartForm(t *testing.T, fields ...string) (contentType, body string) {
 	t.Helper()
 	var b bytes.Buffer

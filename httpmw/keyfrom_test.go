@@ -24,7 +24,7 @@ func testKeyFrom(t *testing.T, mw framework) {
 		path   string // with query
 		body   string
 		header []string
-		detail string // what the 400 says
+		detail string // the detail of the 400
 	}{
 		{name: "a header", key: mw.Header("webhook-id"), header: []string{"Webhook-Id", "msg_1"}},
 		{name: "a header with quotes", key: mw.Header("X-Idempotency-Key"), header: []string{"X-Idempotency-Key", `"a", b`}},

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// busyTwice is a handler that always responds with 200, and says twice that it failed.
+// busyTwice is a handler that always responds with 200, and reports a failure in its
+// first two responses.
 func busyTwice(runs *atomic.Int32) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if n := runs.Add(1); n > 2 {

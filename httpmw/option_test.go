@@ -108,7 +108,7 @@ func testOptions(t *testing.T, mw framework) {
 				path := []string{"/small", "/large", "/both", "/both-ways"}[i%4]
 				r := s.send("POST", path, `{"id":"`+string(rune('A'+i))+`","other":1,"more":2}`)
 				if path == "/large" {
-					if r.status != http.StatusOK && r.status != http.StatusConflict { // they share the other key
+					if r.status != http.StatusOK && r.status != http.StatusConflict { // both share the other key
 						t.Errorf("%s: got %d %q", path, r.status, r.body)
 					}
 					return

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestProblemsPage: each type of problem has a section on the page that its link leads
-// to.
+// TestProblemsPage checks that each type of problem has a section on the page of its
+// link.
 func TestProblemsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("PROBLEMS.md")

@@ -112,8 +112,9 @@ func (u *upper) Write(data []byte) (int, error) {
 	return u.ResponseWriter.WriteString(strings.ToUpper(string(data)))
 }
 
-// TestAnswersAreTheSame: the first response is as without the middleware, and the
-// replay is the same, except for the parts that must not be replayed.
+// TestAnswersAreTheSame checks that the first response is the same as without the
+// middleware. The replay is the same too, except for the parts that must not be
+// replayed.
 func TestAnswersAreTheSame(t *testing.T) { onEach(t, testAnswersAreTheSame) }
 
 func testAnswersAreTheSame(t *testing.T, mw framework) {
@@ -127,7 +128,7 @@ func testAnswersAreTheSame(t *testing.T, mw framework) {
 				c.Next()
 				said := fmt.Sprint(c.Writer.Status(), c.Writer.Written(), c.Writer.Size())
 				if mw.name != onGin.name {
-					said = fmt.Sprint(c.Writer.Status()) // it has sent the status, which gin's writer holds back
+					said = fmt.Sprint(c.Writer.Status()) // net/http has sent the status, which gin's writer holds back
 				}
 				above <- said
 			}

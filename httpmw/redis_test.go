@@ -21,8 +21,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestOnRedis has services whose locks are in a redis-server. TTLs are 30 seconds
-// unless a test says otherwise, so a key that is free soon was not left to expire.
+// TestOnRedis tests services whose locks are in a redis-server. TTLs are 30 seconds
+// unless a test sets another one. So a key that is free earlier was released and has
+// not expired.
 func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
 
 func testOnRedis(t *testing.T, mw framework) {
@@ -42,7 +43,7 @@ func testOnRedis(t *testing.T, mw framework) {
 	}
 }
 
-// TestRedisDown: a Redis that does not answer, and one that is gone.
+// TestRedisDown tests a Redis that does not answer, and one that is gone.
 func TestRedisDown(t *testing.T) { onEach(t, testRedisDown) }
 
 func testRedisDown(t *testing.T, mw framework) {
@@ -53,7 +54,7 @@ func testRedisDown(t *testing.T, mw framework) {
 	} {
 		t.Run("Redis is "+name, func(t *testing.T) {
 			t.Parallel()
-			// After a restart, the holds are there again.
+			// After a restart, the server has the holds again.
 			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			s, db, runs := mw.newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
@@ -122,7 +123,7 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	wg.Wait()
 	for id := range b.inside {
-		again := click(id) // of a paid order, which is not charged
+		again := click(id) // the click for a paid order, which is not charged
 		charges, err := b.db.Get(t.Context(), fmt.Sprintf("charges:%d", id)).Int()
 		if most := b.inside[id].most.Load(); charges != 1 || err != nil || most != 1 || again.status != http.StatusOK {
 			t.Errorf("order %d: charged %d times (%v), %d inside at once, then %d; want 1, 1, 200", id, charges, err, most, again.status)
@@ -130,8 +131,9 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 }
 
-// bank charges orders, and keeps a naive ledger of them in Redis: it is read,
-// and written after the charge. Two at once on one order charge twice.
+// bank charges orders, and has a naive ledger of them in Redis: it reads the ledger
+// before the charge and writes it afterwards. Two simultaneous calls for one order
+// charge twice.
 type bank struct {
 	db      *redis.Client
 	inside  [10]gauge
@@ -146,9 +148,9 @@ func (b *bank) pay(c *gin.Context) {
 	paid, err := b.db.Exists(ctx, "paid:"+id).Result()
 	if err == nil && paid == 0 {
 		if b.inside[n].most.Load() > 1 {
-			b.refused[n] <- struct{}{} // it should have been, and the first waits for it
+			b.refused[n] <- struct{}{} // the second call should have been refused, and the first call waits for it
 		} else {
-			for range 10 { // of the 20 clicks on the order
+			for range 10 { // ten of the 20 clicks on the order
 				pause(c, b.refused[n])
 			}
 		}
@@ -261,7 +263,7 @@ func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 }
 
-// newReplica returns a service with a client, a store and a locker of its own.
+// newReplica returns a service with a separate client, store and locker.
 func (mw framework) newReplica(t *testing.T, server *testserver.Redis, opts ...core.Option) *site {
 	t.Helper()
 	return mw.replicaAt(t, server.Addr, opts...)
@@ -281,8 +283,8 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 	return s
 }
 
-// holds counts the keys that match pattern and are held: a released one may stay, to
-// refuse an acquire that comes late.
+// holds counts the keys that match pattern and are held. A released key may remain, to
+// refuse a late acquire.
 func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	t.Helper()
 	keys, err := db.Keys(t.Context(), "lk2:{"+pattern+"}").Result()
@@ -302,7 +304,7 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits for next, until the request is done, or for a long time.
+// pause waits for next, for the end of the request's context, or for a long time.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

@@ -23,7 +23,7 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 	headers := map[string]bool{
 		"Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Location": true,
 		"Content-Type": true, "Etag": true, "Last-Modified": true, "Link": true, "Location": true,
-		"X-Receipt":  true, // by KeepHeaders
+		"X-Receipt":  true, // KeepHeaders adds it
 		"Set-Cookie": false, "Www-Authenticate": false, "Proxy-Authenticate": false, "Authorization": false,
 		"Age": false, "Server": false, "Vary": false, "X-Request-Id": false, "Traceparent": false, "X-Other": false,
 		"Ratelimit-Remaining": false, "Retry-After": false, "Access-Control-Allow-Origin": false, "Keep-Alive": false,
@@ -84,8 +84,8 @@ func testReplayedHeaders(t *testing.T, mw framework) {
 	})
 }
 
-// compress is a middleware as those for gzip are made: it announces the compression,
-// and compresses everything that is written after that.
+// compress is a middleware like those for gzip: it announces the compression, and
+// compresses all later writes.
 func compress(c *gin.Context) {
 	zip := gzip.NewWriter(c.Writer)
 	before := c.Writer
@@ -106,7 +106,7 @@ type zipping struct {
 func (z *zipping) Write(data []byte) (int, error)       { return z.zip.Write(data) }
 func (z *zipping) WriteString(data string) (int, error) { return z.zip.Write([]byte(data)) }
 
-// allow is a middleware as those for CORS are made.
+// allow is a middleware like those for CORS.
 func allow(c *gin.Context) {
 	c.Header("Access-Control-Allow-Origin", c.GetHeader("Origin"))
 	c.Header("Access-Control-Expose-Headers", "Idempotent-Replayed")
@@ -131,7 +131,8 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 			s := mw.newSite(t)
 			s.POST("/", c.build(mw.Idempotent(s.runs(), mw.AnyCaller()))...)
 			for i, origin := range []string{"https://one.example", "https://two.example"} {
-				// Asked for by hand, the transport does not decompress.
+				// If the request sets Accept-Encoding itself, the transport does not
+				// decompress.
 				r := s.pay("k", "/", "", "Origin", origin, "Accept-Encoding", "gzip")
 				if r.isReplay() != (i > 0) || r.header.Get("Content-Encoding") != "gzip" || r.header.Get("Access-Control-Allow-Origin") != origin {
 					t.Errorf("answer %d has %v", i+1, r.header)

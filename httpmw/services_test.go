@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// TestMismatch_InProgress is about hazard 60.
+// TestMismatch_InProgress checks another request under the key of a request in
+// progress. hazard 60
 func TestMismatch_InProgress(t *testing.T) { onEach(t, testMismatchInProgress) }
 
 func testMismatchInProgress(t *testing.T, mw framework) {
@@ -36,8 +37,8 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 	s.pay("k", "/", "6 euros").problem(t, http.StatusUnprocessableEntity)
 }
 
-// TestServicesOfOneStore: two services store their runs in one store, and the one
-// passes its client's key on.
+// TestServicesOfOneStore tests two services with one store, of which one passes its
+// client's key on to the other.
 func TestServicesOfOneStore(t *testing.T) { onEach(t, testServicesOfOneStore) }
 
 func testServicesOfOneStore(t *testing.T, mw framework) {

@@ -15,7 +15,7 @@ import (
 // hiding is a writer of an outer middleware.
 type hiding struct{ gin.ResponseWriter }
 
-// packing is a writer that net/http's handlers outside of gin use.
+// packing is a writer of a net/http middleware outside gin.
 type packing struct {
 	http.ResponseWriter
 	zip *gzip.Writer
@@ -43,7 +43,7 @@ func testReplaysSayTheirLength(t *testing.T, mw framework) {
 			s.pay("k", "/", "")
 			said := fmt.Sprint(length)
 			if mw.name != onGin.name && length > 2048 {
-				said = "" // gin's writer is outside of the middleware
+				said = "" // gin's writer is the outer writer
 			}
 			if r := s.pay("k", "/", ""); !r.isReplay() || r.body != body || r.header.Get("Content-Length") != said {
 				t.Errorf("%s, %d bytes: replayed with %d bytes and %v", name, length, len(r.body), r.header)

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 20 * time.Second
 
 // site is a gin service on a real listener, with its own locker and store.
@@ -54,14 +54,14 @@ func (mw framework) newSite(t *testing.T, opts ...core.Option) *site {
 	return s
 }
 
-// reply is a response that was read whole.
+// reply is a completely read response.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// send makes a request; header are pairs.
+// send makes a request. header has pairs of names and values.
 func (s *site) send(method, path, body string, header ...string) reply {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -136,7 +136,7 @@ func (s *site) runs(opts ...once.Option) *once.Once {
 	return o
 }
 
-// pay sends a POST under an idempotency key; header are pairs.
+// pay sends a POST under an idempotency key. header has pairs of names and values.
 func (s *site) pay(key, path, body string, header ...string) reply {
 	s.t.Helper()
 	return s.send("POST", path, body, append(header, "Idempotency-Key", key)...)
@@ -175,7 +175,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// stub is a store whose answers a test can replace.
+// stub is a store whose Acquire a test can replace.
 type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // the error of Acquire

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSameSurface: httpmw and stdmw have the same names, except for those with a
-// reason.
+// TestSameSurface checks that httpmw and stdmw export the same names, except for a list
+// of names with reasons.
 func TestSameSurface(t *testing.T) {
 	t.Parallel()
 	gin, std := exported(t, "."), exported(t, "stdmw")

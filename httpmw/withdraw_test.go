@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// TestWithdraw: a handler that has done nothing leaves its key free, even for a
-// corrected request.
+// TestWithdraw checks that a handler that has done nothing leaves its key free, even
+// for a corrected request.
 func TestWithdraw(t *testing.T) { onEach(t, testWithdraw) }
 
 func testWithdraw(t *testing.T, mw framework) {

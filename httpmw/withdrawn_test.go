@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRefusedInside has Idempotent outside and Lock inside, on Redis. hazard 59
+// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
 func TestRefusedInside(t *testing.T) { onEach(t, testRefusedInside) }
 
 func testRefusedInside(t *testing.T, mw framework) {
@@ -110,7 +110,7 @@ func testRefusedInside(t *testing.T, mw framework) {
 
 		run("no route or method", func(t *testing.T, s *site, id string) {
 			mw.ofGin(t)
-			next := mw.newReplica(t, server) // of the program's next version
+			next := mw.newReplica(t, server) // a replica with the next version of the program
 			for _, s := range []*site{s, next} {
 				s.HandleMethodNotAllowed = true
 				s.Use(outside(s), mw.Lock(s.locker, "order", mw.Param("id")))

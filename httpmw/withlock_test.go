@@ -81,7 +81,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 					t.Errorf("got %d %q", r.status, r.body)
 				}
 			}
-			// A stored response needs no lock, if nothing asks for the lock first.
+			// A stored response needs no lock, unless the Lock is the outer middleware.
 			s.hold("order:7")
 			r := pay(s, "ann", "k")
 			if idempotentOutside && !r.isReplay() || !idempotentOutside && r.status != http.StatusConflict {

@@ -1,21 +1,24 @@
 // Package retry repeats an operation until it succeeds, at a pace that a Policy sets.
+// The policy, the context or the operation itself can end the run earlier.
 //
 // A Policy is an immutable value. Each run takes its pauses from a fresh sequence, so
-// one policy can serve any number of goroutines. The pauses grow as those of
-// github.com/cenkalti/backoff/v4. None of its types appear here: they carry the state
-// of one run, and its loop knows neither causes nor deadlines.
+// one policy can serve any number of goroutines. The pauses are computed by
+// github.com/cenkalti/backoff/v4. Its types are not part of this package's API, because
+// they have the state of one run. Its loop is not used, because it does not handle
+// causes and deadlines of contexts.
 //
-// Do promises more than that loop:
+// Do promises more than the loop of that package:
 //
-//   - No policy spins. Zero fields have a stated default, the zero Policy is one
-//     attempt, and Validate refuses a policy that would be a hot loop.
-//   - Max bounds every pause, jitter included; only a longer After goes beyond it.
-//   - On a context that is done, the operation does not run, not even once.
+//   - No policy retries without a pause. Zero fields have a stated default, the zero
+//     Policy makes one attempt, and Validate refuses a policy that would be a hot loop.
+//   - Max limits every pause, jitter included; only After can make a pause longer than
+//     Max.
+//   - If the context is already done, the operation does not run at all.
 //   - When the context ends the run, the error matches the operation's last error, the
 //     context's error and the context's cause.
 //   - A pause that would reach the context's deadline is not begun: Do returns at
 //     once.
-//   - Only Stop and After, given by this run's own operation, steer the run. An error
-//     that another library marks as permanent is like any other, and the marks of a
-//     nested Do are gone when that Do returns.
+//   - Only marks by Stop and After in the errors of this run's own operation have an
+//     effect. An error that another library marks as permanent is like any other error,
+//     and the marks of a nested Do have no effect after that Do has returned.
 package retry

@@ -26,7 +26,7 @@ func ExampleStop() {
 	runs := 0
 	_, err := retry.Do(context.Background(), retry.LockWait, func(ctx context.Context) (string, error) {
 		runs++
-		return "", retry.Stop(errPassword) // no use in asking again
+		return "", retry.Stop(errPassword) // another attempt is useless
 	})
 	fmt.Println(err == errPassword, "after", runs, "attempt")
 	// Output: true after 1 attempt
@@ -36,7 +36,7 @@ func ExampleAfter() {
 	start, runs := time.Now(), 0
 	_, err := retry.Do(context.Background(), retry.Policy{Initial: time.Millisecond}, func(ctx context.Context) (string, error) {
 		if runs++; runs == 1 {
-			return "", retry.After(30*time.Millisecond, errors.New("too many requests")) // as the server asks
+			return "", retry.After(30*time.Millisecond, errors.New("too many requests")) // as the server requested
 		}
 		return "welcome", nil
 	})
@@ -44,7 +44,7 @@ func ExampleAfter() {
 	// Output: <nil> true
 }
 
-// A caller that can be woken early does its own waiting.
+// A caller that can be woken early waits itself.
 func ExamplePolicy_Delays() {
 	next := retry.Policy{Initial: 10 * time.Millisecond, Max: 60 * time.Millisecond, Multiplier: 2, Attempts: 5}.Delays()
 	for d, ok := next(); ok; d, ok = next() {

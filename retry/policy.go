@@ -9,55 +9,57 @@ import (
 	"github.com/cenkalti/backoff/v4"
 )
 
-// Policy sets how often an operation is attempted and how long the pauses in between
-// are. It is a plain value, comparable and safe for concurrent use; no function of this
-// package changes one.
+// Policy sets the number of attempts of an operation, and the pauses between them. It
+// is a plain value, comparable and safe for concurrent use. No function of this package
+// changes a Policy.
 //
-// The zero Policy is one attempt. In any other policy a zero field has the default that
-// is stated at the field.
+// The zero Policy makes one attempt. In any other policy a zero field means the default
+// that is stated at the field.
 type Policy struct {
 	// Initial is the first pause. The default is 50 ms, or Max if that is shorter.
 	Initial time.Duration
-	// Max bounds each pause, jitter included. The default is a minute, or Initial if
+	// Max limits each pause, jitter included. The default is a minute, or Initial if
 	// that is longer.
 	Max time.Duration
-	// Multiplier is the growth from one pause to the next, at least 1. The default is
+	// Multiplier is the factor from one pause to the next, at least 1. The default is
 	// 1, a constant pace.
 	Multiplier float64
-	// Jitter spreads a pause at random over ± this part of it, 0 to 1. The default is
-	// no spread. A pause that would exceed Max is folded back below it, so that callers
-	// do not gather at Max.
+	// Jitter is the part, from 0 to 1, by which each pause is made longer or shorter at
+	// random. The default is 0, no spread. A pause that would exceed Max by some amount
+	// is made shorter than Max by this amount, so that the pauses of many callers do
+	// not gather at Max.
 	Jitter float64
-	// Attempts bounds how often the operation runs, the first time included. By default
-	// nothing but the context ends the run; in the zero Policy the default is 1.
+	// Attempts is the maximum number of attempts, including the first. By default there
+	// is no limit, and the context ends the run. In the zero Policy the default is 1.
 	Attempts int
 }
 
-// The named policies. Do not assign to them: derive another one by copying.
+// The named policies. Do not assign to them. To change one, copy it.
 var (
-	// LockWait is for waiting until another holder is done: 50 ms doubling up to 1
+	// LockWait is for a wait for another holder. Its pauses are 50 ms, doubling up to 1
 	// second, ±50%, until the context is done.
 	LockWait = Policy{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5}
-	// Hiccup is for a server that fails in passing: three attempts, 20 ms apart (±50%),
-	// then 100 to 200 ms.
+	// Hiccup is for transient failures of a server. It makes three attempts, with
+	// pauses of 20 ms ±50% and of 100 to 200 ms.
 	Hiccup = Policy{Initial: 20 * time.Millisecond, Max: 200 * time.Millisecond, Multiplier: 10, Jitter: 0.5, Attempts: 3}
-	// None is one attempt: the zero Policy.
+	// None makes one attempt. It is the zero Policy.
 	None = Policy{}
 )
 
 const (
 	defaultInitial = 50 * time.Millisecond
 	defaultMax     = time.Minute
-	// shortest is the least Initial of a policy without a bound on attempts.
+	// shortest is the minimum Initial of a policy without a limit of attempts.
 	shortest = time.Millisecond
-	// longest leaves room to double a pause and to pass it through a float64. Nobody
-	// will notice that a bound of 73 years or more is cut to that.
+	// longest is the maximum pause, about 73 years; a longer Initial or Max is cut to
+	// it. It leaves room to double a pause and to convert it to a float64 and back.
 	longest time.Duration = math.MaxInt64 / 4
 )
 
-// Validate returns nil, or an error that names the wrong field: a negative, infinite or
-// NaN field, a Multiplier between 0 and 1, a Jitter above 1, an Initial above Max, or
-// unbounded Attempts with a first pause below a millisecond, which would be a hot loop.
+// Validate returns nil, or an error that names the wrong field. A field is wrong if it
+// is negative, infinite or NaN. Other errors are a Multiplier between 0 and 1, a Jitter
+// above 1, and an Initial above Max. Attempts without a limit need a first pause of at
+// least a millisecond, because a shorter one would be a hot loop.
 func (p Policy) Validate() error {
 	switch {
 	case p.Initial < 0:
@@ -79,16 +81,16 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// within reports whether x is from low to high; it returns false for NaN.
+// within reports whether low <= x <= high. It returns false for NaN.
 func within(x, low, high float64) bool { return low <= x && x <= high }
 
-// Delays begins a run. Each call of the returned function, made after an attempt has
-// failed, returns the pause before the next attempt, more than 0 and at most Max, or
-// false when no attempt is left. It is for callers that do their own waiting; Do draws
-// from the same sequence.
+// Delays begins a run, and returns a function to call after each failed attempt. The
+// function returns the pause before the next attempt, more than 0 and at most Max, or
+// false if no attempt is left. Delays is for callers that wait themselves. Do uses the
+// same pauses.
 //
-// Delays is safe for concurrent use; the returned function is not, and never blocks. A
-// policy that Validate refuses has no pause.
+// Delays is safe for concurrent use. The returned function is not, and it never blocks.
+// If Validate refuses p, the function returns false.
 func (p Policy) Delays() func() (time.Duration, bool) {
 	if p.Validate() != nil {
 		p = Policy{}
@@ -97,7 +99,7 @@ func (p Policy) Delays() func() (time.Duration, bool) {
 	return s.next
 }
 
-// withDefaults returns p, which is valid, with the defaults of zero fields.
+// withDefaults returns p, which is valid, with the defaults in place of zero fields.
 func (p Policy) withDefaults() Policy {
 	if p == (Policy{}) {
 		p.Attempts = 1
@@ -118,8 +120,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// sequence holds the pauses of one run of a valid policy. Nothing is set up before the
-// first failure: most runs have none.
+// sequence yields the pauses of one run of a valid policy. It is set up only at the
+// first failure, because most runs have no failure.
 type sequence struct {
 	policy Policy
 	failed int
@@ -135,10 +137,10 @@ func (s *sequence) next() (time.Duration, bool) {
 	}
 	s.failed++
 	d, limit := s.steps.NextBackOff(), s.policy.Max
-	// The library caps the interval before it adds the jitter. Folding keeps the
-	// spread, where cutting would send half of all callers to sleep for exactly the
-	// limit. No interval is above the limit, so a folded pause never falls below the
-	// lower end of the spread.
+	// The library limits the interval before it adds the jitter, so d can exceed the
+	// limit. Folding d back below the limit keeps the spread. Cutting d would give half
+	// of all callers a pause of exactly the limit. No interval is above the limit, so a
+	// folded pause never falls below the lower end of the spread.
 	if d > limit {
 		d = 2*limit - d
 	}
@@ -152,7 +154,7 @@ func (s *sequence) begin() {
 		RandomizationFactor: s.policy.Jitter,
 		Multiplier:          s.policy.Multiplier,
 		MaxInterval:         s.policy.Max,
-		MaxElapsedTime:      0, // no bound: the context alone limits the time
+		MaxElapsedTime:      0, // no limit: only the context limits the time
 		Stop:                backoff.Stop,
 		Clock:               backoff.SystemClock,
 	}

@@ -32,7 +32,7 @@ func TestThePausesOfAPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy retry.Policy
-		want   []time.Duration // of the first six
+		want   []time.Duration // the first six pauses
 	}{
 		{"the zero policy has none", retry.Policy{}, nil},
 		{"None has none", retry.None, nil},
@@ -112,11 +112,11 @@ func TestJitterStaysBelowMax(t *testing.T) {
 		}
 	}
 	for d, times := range seen {
-		if times > 5 { // by chance: never, among half a billion values
+		if times > 5 { // practically impossible by chance, among half a billion values
 			t.Errorf("%v was drawn %d times of %d", d, times, n)
 		}
 	}
-	if upper < n*2/5 || upper > n*3/5 { // 12 standard deviations
+	if upper < n*2/5 || upper > n*3/5 { // 12 standard deviations from a half
 		t.Errorf("%d of %d pauses lie in the upper half", upper, n)
 	}
 }
@@ -126,7 +126,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy retry.Policy
-		field  string // "": valid
+		field  string // "" if the policy is valid
 	}{
 		{"a negative Initial", retry.Policy{Initial: -1, Max: 1, Attempts: 2}, "Initial"},
 		{"a negative Max", retry.Policy{Max: -1, Attempts: 2}, "Max"},
@@ -216,7 +216,7 @@ func FuzzDelays(f *testing.F) {
 		if limit == 0 {
 			limit = max(time.Minute, p.Initial)
 		}
-		// The bound leaves room for rounding, in the order of a float64's 53 bits.
+		// The bound leaves room for the rounding of a float64 with 53 bits.
 		low := time.Duration((1-p.Jitter)*float64(first)*(1-1e-9)) - 2
 		var sum float64
 		for i, d := range got {
@@ -225,8 +225,8 @@ func FuzzDelays(f *testing.F) {
 			}
 			sum += float64(d)
 		}
-		// A mean of n draws, each of at least half the first pause on average, is not a
-		// fifth of that by chance.
+		// Each draw is on average at least half of the first pause. The mean of n draws
+		// is practically never a fifth of that by chance.
 		if p.Attempts == 0 && sum/n < float64(ms)/10 {
 			t.Errorf("%+v spins: %v for %d attempts", p, time.Duration(sum), n)
 		}

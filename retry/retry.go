@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// Do runs op until it succeeds, and returns its result. An attempt that fails is
-// followed by a pause of p and another attempt, until one of these ends the run. Do
-// then returns the zero T and an error:
+// Do runs op until it succeeds, and returns its result. After each failed attempt it
+// pauses as p sets and tries again. If one of the following ends the run earlier, Do
+// returns the zero T and an error:
 //
 //   - p is invalid: the error of [Policy.Validate]; op did not run.
-//   - op returned [Stop], or was attempted as often as p allows: op's last error.
+//   - op returned an error marked by [Stop], or all attempts of p were made: op's last
+//     error.
 //   - ctx is done: op's last error, if it ran, joined with ctx.Err() and
 //     context.Cause(ctx). errors.Is and errors.As find all of them.
-//   - ctx has a deadline that the next pause would reach: at once, op's last error
-//     joined with [context.DeadlineExceeded].
+//   - ctx has a deadline that the next pause would reach: op's last error joined with
+//     [context.DeadlineExceeded], at once.
 //
-// Do blocks for the pauses and for op, which gets ctx itself and has to watch it. A
-// panic of op passes through. Do is safe for concurrent use, and allocates nothing when
-// the first attempt succeeds.
+// Do blocks during the pauses and the calls of op. op gets ctx itself, and has to
+// return when ctx is done. Do does not recover a panic of op. Do is safe for concurrent
+// use, and allocates nothing if the first attempt succeeds.
 func Do[T any](ctx context.Context, p Policy, op func(ctx context.Context) (T, error)) (T, error) {
 	var zero T
 	if err := p.Validate(); err != nil {
@@ -68,13 +69,13 @@ func pause(ctx context.Context, pauses *sequence, jitter float64, err error) err
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	if ctx.Err() != nil { // even if both were ready
+	if ctx.Err() != nil { // even if the timer has fired too
 		return ended(ctx, err)
 	}
 	return nil
 }
 
-// spread lengthens d by up to the part jitter of it.
+// spread returns d plus a random part of d, of at most jitter.
 func spread(d time.Duration, jitter float64) time.Duration {
 	if d > longest {
 		return d
@@ -82,7 +83,7 @@ func spread(d time.Duration, jitter float64) time.Duration {
 	return d + time.Duration(rand.Float64()*jitter*float64(d))
 }
 
-// reason returns an error that matches the error of ctx, which is done, and its cause.
+// reason returns an error that matches ctx.Err and the cause of ctx. ctx is done.
 func reason(ctx context.Context) error {
 	err, cause := ctx.Err(), cover(context.Cause(ctx))
 	if errors.Is(cause, err) {
@@ -93,15 +94,16 @@ func reason(ctx context.Context) error {
 
 func ended(ctx context.Context, err error) error {
 	if errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)) {
-		return err // err has the reason already
+		return err // err matches the reason already
 	}
 	return fmt.Errorf("%w (not tried again: %w)", err, reason(ctx))
 }
 
-// Stop marks err as one that another attempt will not cure: Do returns err itself. It
-// works as well when op wraps the marked error further; Do then returns the wrapped
-// one, its text unchanged. A nil err stays nil, which is success. Outside of a Do the
-// mark has no effect, and errors.Is and errors.As see through it.
+// Stop marks err as an error after which another attempt is useless: Do ends the run
+// and returns err itself. If op wraps the marked error, the mark still has its effect,
+// and Do returns the wrapping error with the same text. Stop(nil) returns nil, which
+// means success. Outside a Do the mark has no effect, and errors.Is and errors.As find
+// err.
 func Stop(err error) error {
 	if err == nil {
 		return nil
@@ -109,11 +111,11 @@ func Stop(err error) error {
 	return &mark{err: err, stop: true}
 }
 
-// After marks err with the time to wait: the next attempt, if the policy allows one,
-// comes no sooner than d after this one, and no sooner than without the mark. The pause
-// is d lengthened at random by up to the policy's Jitter, and may exceed its Max. Of
-// several marks in one error Stop wins, then the longest d; a d of 0 or less has no
-// effect. In all else After is as [Stop].
+// After marks err with the minimum pause d before the next attempt, if the policy
+// allows another attempt. The pause is d, made longer at random by up to the policy's
+// Jitter, or the policy's own pause if that is longer. It may exceed the policy's Max.
+// If an error has several marks, Stop has priority, and otherwise the longest d counts.
+// A d of 0 or less has no effect. In all other respects After behaves like [Stop].
 func After(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -121,7 +123,7 @@ func After(d time.Duration, err error) error {
 	return &mark{err: err, after: d}
 }
 
-// mark is an error with the mark of Stop or After around it.
+// mark wraps an error with the mark of Stop or After.
 type mark struct {
 	err   error
 	stop  bool
@@ -131,8 +133,8 @@ type mark struct {
 func (m *mark) Error() string { return m.err.Error() }
 func (m *mark) Unwrap() error { return m.err }
 
-// settled is an error returned by a Do, with marks inside that were meant for that Do
-// and must not steer one around it.
+// settled wraps an error that a Do has returned. The marks inside were meant for that
+// Do, and must not affect an outer Do.
 type settled struct{ err error }
 
 func (s *settled) Error() string { return s.err.Error() }
@@ -156,7 +158,7 @@ func marks(err error) (stop bool, least time.Duration) {
 	return stop, least
 }
 
-// settle removes the outer marks and covers those that lie deeper.
+// settle removes the outer marks of err, and hides inner marks in a settled error.
 func settle(err error) error {
 	for {
 		m, ok := err.(*mark)

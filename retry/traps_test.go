@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Each case in this file is a trap of github.com/cenkalti/backoff/v4 that must not be
-// reached through Do.
+// Each case in this file checks that Do avoids a trap of
+// github.com/cenkalti/backoff/v4.
 
 func TestThePaceIsThePolicys(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestAContextThatEnds(t *testing.T) {
 		matches(t, err, errDown, context.Canceled, errRoof)
 	})
 	bubble(t, "context canceled as the pause ends", func(t *testing.T) {
-		for range 50 { // both channels are ready: select picks at random
+		for range 50 { // both channels are ready, and select chooses at random
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(10*ms, cancel)
 			c := failing(always(errDown))
@@ -155,7 +155,7 @@ func TestAContextThatEndsWhileTheOperationRuns(t *testing.T) {
 func TestADeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, "pause reaches the deadline", func(t *testing.T) {
-		for _, left := range []time.Duration{40 * ms, time.Hour} { // to the deadline, when the pause of an hour is due
+		for _, left := range []time.Duration{40 * ms, time.Hour} { // the time to the deadline; the pause is an hour
 			ctx, cancel := context.WithTimeout(t.Context(), left)
 			c := failing(always(errDown))
 			_, err := retry.Do(ctx, retry.Policy{Initial: time.Hour}, c.op)

@@ -21,9 +21,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// BenchmarkBusyKey measures for ten seconds the number of tasks of 100 ms that a key
-// with very many of them gets done, and the part of the tasks of other keys that is
-// done meanwhile.
+// BenchmarkBusyKey runs for ten seconds. It reports the number of tasks of 100 ms that
+// are done for a key with very many tasks, and the share of the tasks of other keys
+// that are done meanwhile.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second
 	addr := testserver.StartRedis(b).Addr
@@ -72,8 +72,8 @@ func BenchmarkBusyKey(b *testing.B) {
 	b.ReportMetric(float64(others.Load())/float64(sent), "others-done")
 }
 
-// BenchmarkOnRedis measures the middleware beside code that is written by hand
-// and makes the same calls to the same Redis: medians, and their ratio.
+// BenchmarkOnRedis compares the middleware with hand-written code that makes the same
+// calls to the same Redis. It reports medians and their ratio.
 func BenchmarkOnRedis(b *testing.B) {
 	store, err := redisstore.New(testclient.Redis(b, testserver.StartRedis(b).Addr))
 	if err != nil {
@@ -125,7 +125,7 @@ func BenchmarkOnRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // in turn, so that both see the same machine
+				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // alternately, so that both run on the same machine load
 					task := asynq.NewTask("pay", fmt.Appendf(nil, `{"id":%q}`, c.key()))
 					start := time.Now()
 					if err := h.ProcessTask(b.Context(), task); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestWhatATaskCosts: the producer of a task decides how large it is. It is looked
-// through in place, whatever it contains.
+// TestWhatATaskCosts checks that a payload of any size and content is read in place,
+// because the producer of a task decides its size.
 func TestWhatATaskCosts(t *testing.T) {
 	const length = 8 << 20
 	fill := func(head, text, tail string) []byte {
@@ -62,7 +62,7 @@ func TestBounds(t *testing.T) {
 				answers <- run(context.Background(), mw, `{"id":5}`, func(context.Context, *asynq.Task) error { return nil })
 			}()
 		}
-		for range cap(answers) - 2 { // one asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
 			if err := within(t, "the others are refused", answers); !errors.Is(err, core.ErrBusy) {
 				t.Errorf("got %v", err)
 			}

@@ -11,10 +11,9 @@ import (
 // Busy is the policy for a task whose key is busy: another task has the lock, or runs
 // under the same idempotency key.
 //
-// Each policy first waits in-line, in the worker's slot, for as long as core.Wait says;
-// without it, for the time stated at the policy. A wait always leaves time for the
-// handler: it ends before the task's deadline by a tenth of the time left, at most 5
-// seconds.
+// Each policy first waits in-line, in the worker's slot, for the time of core.Wait, or
+// without it for the time stated at the policy. A wait always leaves time for the
+// handler: a tenth of the time until the task's deadline, at most 5 seconds.
 //
 // A task that can be rescheduled waits only if no other task of its key waits in the
 // same server of Configure, and if waiting tasks take fewer than half of the server's
@@ -23,18 +22,18 @@ type Busy int
 
 // The policies for busy keys.
 const (
-	// Reschedule waits for a second, or a tenth of the time that the task has left if
-	// that is less. Then it makes the server deliver the task again later. If another
-	// task of the key waits already, this one does not wait. With Configure that is no
-	// failure: it uses up no retry, and the ErrorHandler is not called. As many tasks
-	// as the key can serve come back within a tick of the server, see Configure, and
-	// the others within 30 seconds.
+	// Reschedule waits for a second, or for a tenth of the time until the task's
+	// deadline if that is less. Then it makes the server deliver the task again later.
+	// If another task of the key already waits, the task is rescheduled without a wait.
+	// With Configure a rescheduled task is not a failure: it uses up no retry, and the
+	// ErrorHandler is not called. As many tasks as the key can serve come back within a
+	// tick of the server (see Configure), and the others within 30 seconds.
 	//
-	// A task on its last attempt would be archived by that. So it waits in-line for as
-	// long as it can, whatever core.Wait says and even beside others that wait, and
-	// fails only then.
+	// asynq archives a task that is rescheduled on its last attempt. So such a task
+	// waits in-line for as long as its deadline allows, regardless of core.Wait and of
+	// other waiting tasks. Only then it fails.
 	Reschedule Busy = iota
-	// Wait is Reschedule that waits in-line for as long as the task's deadline
+	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
 	Wait
 	// Drop does not wait. The task is removed, and counts as processed.
@@ -42,7 +41,7 @@ const (
 	// Skip does not wait. The task counts as done.
 	Skip
 	// Fail waits for as long as Reschedule, even if another task of the key waits. The
-	// task then fails as by an error of its handler: it uses up a retry, and is
+	// task then fails as after an error of its handler: it uses up a retry, and is
 	// archived if it had none left.
 	Fail
 )
@@ -53,21 +52,21 @@ const (
 	forever    = time.Duration(math.MaxInt64)
 )
 
-// delivery is one attempt of a server to get a task done.
+// delivery is one attempt of a server to process a task.
 type delivery struct {
-	server     bool          // there is a server; in a unit test there is none
-	configured bool          // by Configure
+	server     bool          // the task is processed by a server, and not in a unit test
+	configured bool          // the server was configured by Configure
 	last       bool          // the task is archived if this attempt fails
-	left       time.Duration // until its deadline, or forever
+	left       time.Duration // the time until its deadline, or forever
 
 	// The fields below are for a server of Configure.
 	crowds  *crowds
 	task    string
-	places  []place   // the keys that it asks for
-	crowd   *crowd    // the crowd that it comes back with if its key stays busy
-	waits   bool      // whether it is counted among those that wait
-	refused bool      // whether it must not wait
-	began   time.Time // when it was granted its keys
+	places  []place   // the keys that it acquires
+	crowd   *crowd    // the crowd with which the task comes back if its key stays busy
+	waits   bool      // the task counts as a waiting task
+	refused bool      // the task must not wait
+	began   time.Time // the time at which the keys were granted
 }
 
 func deliveryOf(ctx context.Context) *delivery {
@@ -86,8 +85,8 @@ func deliveryOf(ctx context.Context) *delivery {
 	return d
 }
 
-// enter registers the keys that the delivery is about to ask for. After it, patience
-// returns how long it may wait, and end has to be called.
+// enter registers the keys that the delivery is about to acquire. After enter, patience
+// returns the allowed wait, and end has to be called.
 func (d *delivery) enter(c *conflict, run bool, keys ...string) {
 	if !d.configured || c.busy == Drop || c.busy == Skip {
 		return
@@ -127,8 +126,8 @@ func (d *delivery) end() {
 	}
 }
 
-// patience returns how long the delivery waits in-line. asked is the time of core.Wait,
-// or less than 0 without it.
+// patience returns the time for which the delivery waits in-line. asked is the time of
+// core.Wait, or negative without it.
 func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {

@@ -143,7 +143,7 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// late is a store whose caller leaves when it is granted something.
+// late is a store that cancels its caller's context when it grants a claim.
 type late struct {
 	*memstore.Store
 	granted context.CancelFunc
@@ -157,7 +157,7 @@ func (s *late) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// bothBusy tries a Lock and an Idempotent whose key is busy.
+// bothBusy tests a Lock and an Idempotent whose key is busy.
 func bothBusy(t *testing.T, policy string, left time.Duration, check func(*testing.T, error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

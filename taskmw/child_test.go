@@ -22,11 +22,11 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// childEnv makes the test binary an asynq server in a process of its own; it
-// holds a plan.
+// childEnv is the environment variable that makes the test binary an asynq server in a
+// separate process. Its value is a plan.
 const childEnv = "LOCKKIT_TASKMW_CHILD"
 
-// plan is what a server of jobs is started with.
+// plan has the settings of a server of jobs.
 type plan struct {
 	Name, Addr string
 	TTL        time.Duration
@@ -39,7 +39,7 @@ type jobs struct {
 	db *redis.Client
 }
 
-// register accepts writes with the greatest token so far, or a greater one.
+// register accepts a write if its token is at least the greatest token so far.
 var register = redis.NewScript(`
 if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token') or '0') then
 	return redis.call('HINCRBY', KEYS[1], 'refused', 1)
@@ -47,8 +47,8 @@ end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return redis.call('HINCRBY', KEYS[1], 'effects', 1)`)
 
-// ProcessTask reports that it has begun, waits until it may go on without checking its
-// context, and writes to the register of its key.
+// ProcessTask reports its beginning, waits for permission to continue without checking
+// its context, and writes to the register of its key.
 func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	lease, _ := core.LeaseFromContext(ctx)
 	attempt, _ := once.AttemptFromContext(ctx)
@@ -74,8 +74,8 @@ func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	return j.db.Incr(ctx, "written:"+j.Name).Err()
 }
 
-// server returns a server that processes tasks by p, not started yet. Several tasks of
-// the queue may have one key.
+// server returns a server that processes tasks by p and is not started yet. Several
+// tasks of the queue may have one key.
 func (p plan) server(db *redis.Client, l *core.Locker) (*asynq.Server, asynq.Handler, error) {
 	o, err := once.New(l, once.Acquire(core.TTL(p.TTL)))
 	if err != nil {
@@ -88,7 +88,7 @@ func (p plan) server(db *redis.Client, l *core.Locker) (*asynq.Server, asynq.Han
 	return asynq.NewServerFromRedisClient(db, taskmw.Configure(cfg)), lock(run(&jobs{p, db})), nil
 }
 
-// childMain is the main of a child. It ends with its standard input.
+// childMain is the main function of a child. It returns at the end of standard input.
 func childMain(text string) int {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -114,7 +114,7 @@ func childMain(text string) int {
 	return 0
 }
 
-// child is a server of jobs in a process of its own. It ends with the test.
+// child is a server of jobs in a separate process. It ends with the test.
 type child struct{ *testserver.Process }
 
 func newChild(t *testing.T, p plan) *child {
@@ -124,7 +124,8 @@ func newChild(t *testing.T, p plan) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a program otherwise waits a second before it exits.
+	// Without this setting a program with the race detector waits for a second before
+	// it exits.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -133,7 +134,7 @@ func newChild(t *testing.T, p plan) *child {
 	return &child{testserver.StartProcess(t, cmd)}
 }
 
-// begin runs a server by p in this process.
+// begin starts a server by p in this process.
 func (r *rig) begin(p plan) {
 	r.t.Helper()
 	db := testclient.Redis(r.t, r.server.Addr)
@@ -147,7 +148,7 @@ func (r *rig) begin(p plan) {
 	r.t.Cleanup(server.Shutdown)
 }
 
-// expire makes asynq believe that the workers of all active tasks are gone.
+// expire makes asynq treat the workers of all active tasks as dead.
 func (r *rig) expire() {
 	r.t.Helper()
 	const leases = "asynq:{default}:lease"
@@ -163,7 +164,7 @@ func (r *rig) expire() {
 	}
 }
 
-// strings of a list in Redis.
+// strings returns the elements of a list in Redis.
 func (r *rig) list(key string) []string {
 	r.t.Helper()
 	list, err := r.db.LRange(r.t.Context(), key, 0, -1).Result()

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// quickTick is the default interval in which a server of Configure looks for tasks.
+	// quickTick is the default interval at which a server of Configure looks for tasks.
 	// With asynq's own 5 seconds and 1 second, a key would be unused most of the time
-	// between two lots of rescheduled tasks.
+	// between two batches of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
-	// defaultTick is the tick for a delivery whose server is not known.
+	// defaultTick is asynq's own tick.
+	// It is the tick for a delivery without a crowd.
 	defaultTick = 5 * time.Second
 )
 
 // configuredKey is the key in the context of each task of a server of Configure.
 type configuredKey struct{}
 
-// Configure returns cfg for a server on which busy tasks are no failures: they use up
-// no retry, are delivered again later, and the ErrorHandler is not called for them. It
-// marks the tasks' contexts, by BaseContext.
+// Configure returns cfg with changes for a server on which busy tasks are not failures.
+// They use up no retry and are delivered again later, and the ErrorHandler is not
+// called for them. Configure marks the tasks' contexts, by BaseContext.
 //
 // A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
 // any tasks every TaskCheckInterval while there are none. Configure sets each of
@@ -32,11 +33,11 @@ type configuredKey struct{}
 // server then sends Redis about thirty commands a second for each queue. A key whose
 // tasks take less than a tick is not in use all the time.
 //
-// Everything else is as cfg says, by its own IsFailure, RetryDelayFunc and
-// ErrorHandler, or by asynq's defaults.
+// For all other tasks cfg's own IsFailure, RetryDelayFunc and ErrorHandler decide, or
+// asynq's defaults.
 //
-// Configure does not change what cfg refers to. Do not replace the fields of the result
-// that it has set; set them before.
+// Configure does not change the values to which cfg refers. Set the fields of cfg
+// before Configure, and do not replace them in the result.
 func Configure(cfg asynq.Config) asynq.Config {
 	tick := cfg.DelayedTaskCheckInterval
 	if tick <= 0 {
@@ -47,7 +48,7 @@ func Configure(cfg asynq.Config) asynq.Config {
 	}
 	slots := cfg.Concurrency
 	if slots < 1 {
-		slots = runtime.NumCPU() // as asynq does
+		slots = runtime.NumCPU() // the same default as asynq's
 	}
 	cfg.BaseContext = mark(cfg.BaseContext, newCrowds(cfg.DelayedTaskCheckInterval, slots))
 	isFailure := cfg.IsFailure
@@ -93,9 +94,10 @@ func mark(base func() context.Context, s *crowds) func() context.Context {
 	return func() context.Context { return context.WithValue(base(), configuredKey{}, s) }
 }
 
-// pause returns the time until a busy task is delivered again: about a tick, so that
-// not all come at once, and at the latest a tick after the holder's lease has expired.
-// It does not grow: asynq does not report how often a task was busy.
+// pause returns the time until a busy task is delivered again. It is about a tick,
+// spread so that tasks do not come together, and at most a tick longer than the
+// holder's lease. It does not grow, because asynq does not report how often a task was
+// busy.
 func pause(tick, after time.Duration) time.Duration {
 	return min(tick/2+rand.N(tick), after+tick)
 }

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// inLine bounds how many tasks of a key wait in a worker's slot.
+	// inLine limits the tasks of a key that wait in a worker's slot.
 	inLine = 1
-	// soonAtMost bounds how many tasks of a key come back within a tick.
+	// soonAtMost limits the tasks of a key that come back within a tick.
 	soonAtMost = 64
-	// rateAtMost bounds how many short tasks a key is expected to run in a period
-	// before it has run as many.
+	// rateAtMost limits the number of short tasks that a key is expected to run in a
+	// period, until it has run as many.
 	rateAtMost = 16
-	// laterAtLeast is the least number of tasks of a key that come back each second.
+	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
-	// laterAtMost is the longest pause. It bounds how long a key can stand
-	// unused, and how often each of very many tasks comes back in vain.
+	// laterAtMost is the maximum pause. A long pause can leave a key unused. With a
+	// short one each of very many tasks comes back in vain more often.
 	laterAtMost = 30 * time.Second
 )
 
@@ -31,13 +31,13 @@ type place struct {
 	key    string
 }
 
-// crowds are the tasks of one server that find their keys busy, by key. They
-// decide which of them waits in a worker's slot, and when the others come back.
+// crowds has the tasks of one server that find their keys busy, by key. It decides
+// which task waits in a worker's slot, and when the others come back.
 type crowds struct {
-	tick    time.Duration // interval in which rescheduled tasks are taken up
-	period  time.Duration // in which all tasks that are due come back
+	tick    time.Duration // interval at which the server takes up rescheduled tasks
+	period  time.Duration // interval in which all due tasks come back
 	waiting int           // the number of tasks that wait, for any key
-	most    int           // the bound of waiting, except for tasks that have to wait
+	most    int           // the limit of waiting, except for tasks that have to wait
 
 	mu    sync.Mutex
 	of    map[place]*crowd
@@ -48,12 +48,12 @@ type crowds struct {
 type crowd struct {
 	waiting int           // the number of tasks that wait in their slots
 	refused time.Time     // when a task was last refused
-	next    time.Time     // when the last of the others comes back
-	hold    time.Duration // how long a task has the key; 0 if unknown
+	next    time.Time     // when the last of the other tasks comes back
+	hold    time.Duration // the time for which a task has the key; 0 if unknown
 
 	period    int64                // the period of the fields below
-	soon      map[string]time.Time // when tasks left that come back at the next tick, by ID
-	ran, last int                  // the number of tasks that had the key, in the period and in the one before
+	soon      map[string]time.Time // when tasks were refused that come back at the next tick, by ID
+	ran, last int                  // the number of tasks that had the key, in this period and in the one before
 }
 
 func newCrowds(tick time.Duration, slots int) *crowds {
@@ -61,8 +61,8 @@ func newCrowds(tick time.Duration, slots int) *crowds {
 	return &crowds{tick: tick, period: max(tick, time.Second), most: max(slots/2, 1), of: map[place]*crowd{}}
 }
 
-// enter reports whether a task may wait, and returns the crowd that it belongs to. If
-// must is set, the task waits. leave has to be called for a task that waits.
+// enter reports whether a task may wait, and returns the task's crowd. If must is set,
+// the task waits. leave has to be called for a task that waits.
 func (s *crowds) enter(places []place, task string, must bool) (c *crowd, wait bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *crowds) leave(places []place, granted bool) {
 	}
 }
 
-// held records how long a task had its keys.
+// held records the time for which a task had its keys.
 func (s *crowds) held(places []place, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *crowds) held(places []place, d time.Duration) {
 	}
 }
 
-// sweep removes the crowds that have dispersed.
+// sweep removes idle crowds.
 func (s *crowds) sweep(now time.Time) {
 	if now.Sub(s.swept) < 2*s.period {
 		return
@@ -168,9 +168,9 @@ func (c *crowd) begin(now time.Time, period time.Duration) {
 	c.period, c.ran, c.soon = n, 0, nil
 }
 
-// pause returns the time until a refused task comes back. As many tasks as the key can
-// still run in this period come back at the next tick. The others are spread over the
-// next periods.
+// pause returns the time until a refused task comes back; 0 means the next tick. As
+// many tasks as the key can still run in this period come back at the next tick. The
+// others are spread over the next periods.
 func (s *crowds) pause(c *crowd, task string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *crowds) pause(c *crowd, task string) time.Duration {
 	left := s.period - time.Duration(now.UnixNano()%int64(s.period))
 	need := min(2+int(1.5*float64(rate)*float64(left)/float64(s.period)), soonAtMost)
 	if len(c.soon) >= need {
-		// Tasks that are not back by now went to other servers.
+		// Tasks that are not back yet went to other servers.
 		maps.DeleteFunc(c.soon, func(_ string, since time.Time) bool { return now.Sub(since) > 2*s.tick })
 	}
 	if len(c.soon) < need {

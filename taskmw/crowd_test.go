@@ -35,7 +35,7 @@ func TestCrowds(t *testing.T) {
 	}
 }
 
-// stream is a handler that knows which deliveries have not returned yet.
+// stream is a handler that records the deliveries that have not returned yet.
 type stream struct {
 	asynq.Handler
 	mu      sync.Mutex
@@ -72,8 +72,8 @@ func (s *stream) refusals() int {
 	return s.refused
 }
 
-// stays waits until exactly so many deliveries of hot tasks go on while others are
-// refused.
+// stays waits until exactly want deliveries of hot tasks are in progress while others
+// are refused.
 func (s *stream) stays(t *testing.T, want int) {
 	t.Helper()
 	var old map[int]bool
@@ -101,9 +101,9 @@ func (s *stream) stays(t *testing.T, want int) {
 	})
 }
 
-// crowded serves hot tasks, of a key that is held, and others. It returns when all
-// others are done, although the key is still held, and want hot tasks wait or run. At
-// the end all hot tasks are done.
+// crowded serves hot tasks of a held key, and other tasks. It checks that all other
+// tasks are done while the key is still held and want hot tasks wait or run. Then it
+// calls release, and waits until all hot tasks are done.
 func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int) {
 	r.t.Helper()
 	const others = 20
@@ -130,7 +130,7 @@ func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int
 	}
 }
 
-// unretried is a handler of tasks that have used up no retry.
+// unretried is a handler that checks that its tasks have used up no retry.
 func unretried(t *testing.T) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		if n, _ := asynq.GetRetryCount(ctx); n != 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestDrain is about hot keys: thousands of tasks on ten, with more workers than keys.
-// Most find their key free or wait in-line, and some are rescheduled; the number
-// depends on the machine. Each is run once, and none uses up a retry.
+// TestDrain has thousands of tasks on ten hot keys, with more workers than keys. Most
+// tasks find their key free or wait in-line, and some are rescheduled; their number
+// depends on the machine. Each task runs once, and none uses up a retry.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const keys = 10
@@ -32,7 +32,7 @@ func TestDrain(t *testing.T) {
 	cfg.DelayedTaskCheckInterval = time.Second
 	cfg = taskmw.Configure(cfg)
 	var inside [keys]gauge
-	var ledger [keys]atomic.Int64 // of each key, read and then written
+	var ledger [keys]atomic.Int64 // the count of each key, read and then written
 	h := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		lease, _ := core.LeaseFromContext(ctx)
 		n, err := strconv.Atoi(lease.Key()[len("order:"):])

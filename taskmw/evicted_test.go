@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestLateAnswer is about runs that go on after Locker.Close. hazard 58
+// TestLateAnswer checks runs that continue after Locker.Close. hazard 58
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {

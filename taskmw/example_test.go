@@ -28,7 +28,7 @@ func ExampleLock() {
 	ctx, task := context.Background(), asynq.NewTask("book", []byte(`{"account_id":9007199254740993}`))
 	fmt.Println(mux.ProcessTask(ctx, task))
 
-	// Another process is working on the account for longer than a task waits.
+	// Another process holds the account for longer than a task waits.
 	lease, _ := locks.Acquire(ctx, core.Key("account", "9007199254740993"))
 	fmt.Println(mux.ProcessTask(ctx, task))
 	_ = lease.Release(ctx)
@@ -38,7 +38,7 @@ func ExampleLock() {
 	// taskmw account: busy
 }
 
-// The server's own functions decide about everything else; they are not called for busy
+// The server's own functions decide about all other tasks. They are not called for busy
 // tasks.
 func ExampleConfigure() {
 	locks, _ := core.New(memstore.New())
@@ -62,7 +62,7 @@ func ExampleConfigure() {
 	// a failure does: true and comes back after 3m0s
 }
 
-// Two producers enqueue the same invoice; it is sent once.
+// Two producers enqueue the same invoice, which is sent once.
 func ExampleIdempotent() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks, once.Retain(7*24*time.Hour))
@@ -89,7 +89,7 @@ func ExampleIdempotent() {
 	// <nil>
 }
 
-// Each replica schedules the report; the first task of a tick runs.
+// Each replica schedules the report. The first task of each scheduled time runs.
 func ExampleOnBusy() {
 	locks, _ := core.New(memstore.New())
 	lock := taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),

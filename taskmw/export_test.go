@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Remembered returns how many busy keys the server of cfg remembers, and how many tasks
-// wait in its slots.
+// Remembered returns the number of busy keys that the server of cfg remembers, and the
+// number of tasks that wait in its slots.
 func Remembered(cfg asynq.Config) (keys, waiting int) {
 	s := cfg.BaseContext().Value(configuredKey{}).(*crowds)
 	s.mu.Lock()

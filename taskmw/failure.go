@@ -14,7 +14,7 @@ import (
 )
 
 // failure is the reason why a task did not run. asynq stores its text and shows it in
-// dashboards, so the text has no key, and nothing that a KeyFunc says.
+// dashboards, so the text has no key, and no text of a KeyFunc.
 type failure struct {
 	text   string
 	causes []error
@@ -26,21 +26,22 @@ func (f *failure) Unwrap() []error { return f.causes }
 // notRun returns err as a failure of the middleware, and not of the handler.
 func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
-// hasRun reports whether err is an error of the handler's.
+// hasRun reports whether the handler has run and returned err.
 func hasRun(err error) bool {
 	return err == nil || !errors.As(err, new(*failure)) && !isContention(err)
 }
 
-// contention is the failure of a task that did not run because its key was busy,
-// and is no failure at all to a server of Configure.
+// contention is the error of a task that did not run because its key was busy. A server
+// of Configure does not count it as a failure.
 type contention struct {
 	failure
-	after   time.Duration // when the holder's lease expires, or 0 if unknown
+	after   time.Duration // the time until the holder's lease expires, or 0 if unknown
 	crowded bool          // whether pause is known
-	pause   time.Duration // until it is delivered again
+	pause   time.Duration // the time until the task is delivered again
 }
 
-// isContention reports whether a task has only to be delivered again, or removed.
+// isContention reports whether a task with this error only has to be delivered again,
+// or removed.
 func isContention(err error) bool {
 	return err != nil && errors.As(err, new(*contention))
 }
@@ -58,11 +59,10 @@ func (g *config) keyFailure(err error) error {
 	return &failure{text, []error{err, asynq.SkipRetry}}
 }
 
-// errNotConfigured is the observer's error for a server that has not been through
-// Configure.
+// errNotConfigured is the observer's error for a server without Configure.
 var errNotConfigured = errors.New("a busy task uses up a retry: the server's asynq.Config is not that of taskmw.Configure")
 
-// conflict has what is needed to end a task whose key is busy.
+// conflict has the data with which a middleware ends a task whose key is busy.
 type conflict struct {
 	*config
 	locker   *core.Locker
@@ -75,7 +75,8 @@ func (c *conflict) end(ctx context.Context, d *delivery, busy *core.BusyError) e
 	if c.busy == Skip {
 		return nil
 	}
-	// Without the key: a caller that inspects errors may store their contents.
+	// The error has no key, because a caller that inspects errors may store their
+	// contents.
 	err := failure{"taskmw " + c.name + ": busy", []error{busy.WithoutKey()}}
 	switch {
 	case c.busy == Drop:

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestHeader needs an asynq whose tasks have headers, which make newest has.
+// TestHeader needs an asynq whose tasks have headers. make newest runs it.
 func TestHeader(t *testing.T) {
 	t.Parallel()
 	headers := map[string]string{"tenant": "a:b", "Tenant": "c", "empty": ""}
@@ -21,7 +21,7 @@ func TestHeader(t *testing.T) {
 		name  string
 		key   taskmw.KeyFunc
 		want  string // the key that is locked, or
-		fault string // what the error says
+		fault string // the text of the error
 	}{
 		{"a header", taskmw.Header("tenant"), "order:a%3Ab", ""},
 		{"another case", taskmw.Header("Tenant"), "order:c", ""},

@@ -14,36 +14,37 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Idempotent returns a middleware that runs a task once. A task that is delivered
-// again, or enqueued again under the same key, after a success is done without being
-// run. With TaskID as the key it protects from duplicate deliveries of asynq, with a
-// key of the payload or a header also from producers that enqueue twice. once.Retain
-// sets how long a success is remembered, and once.AtMostOnce whether a run that died
-// midway runs again.
+// Idempotent returns a middleware that runs a task once. After a success, a task that
+// is delivered again, or enqueued again under the same key, is done without a run. With
+// TaskID as the key the middleware protects against duplicate deliveries of asynq. With
+// a key from the payload or a header it also protects against producers that enqueue
+// twice. once.Retain sets the time for which a success is remembered. once.AtMostOnce
+// prevents another run after a run that died midway.
 //
-// A run that failed is run again when asynq tries again; once.AttemptFromContext
-// reports the number of the attempt to the handler. For once.AtMostOnce, an error of a
-// handler whose context is done, or that matches context.Canceled or
-// context.DeadlineExceeded, says that it is not known how far the handler came: that
-// run died midway. After other errors it runs again. After once.NotFinal and nil this
-// task is done, and a later one under its key runs again. The key is busy while the
-// task is being run elsewhere, see Busy. A task that differs in type or payload from
-// the one that the key was used for is archived.
+// A failed task runs again when asynq tries again, and once.AttemptFromContext reports
+// the number of the attempt to the handler. With once.AtMostOnce, a run counts as one
+// that died midway if the handler returns an error and its context is done, or if the
+// error matches context.Canceled or context.DeadlineExceeded: the handler's progress is
+// then unknown. After other errors the task runs again. After once.NotFinal and nil
+// this task is done, and a later one under its key runs again. While the task runs
+// elsewhere the key is busy, see Busy. A task is archived if its type or payload
+// differs from that of the first task under its key.
 //
 // The handler runs under the context of a lease, derived from that of the task, which
-// is canceled when the lease is lost. Its result stands, even if its success could not
-// be stored: the task is done, but a later one may run again. The run is held until the
-// handler returns, as Lock holds its lock.
+// is canceled when the lease is lost. The handler's result counts even if its success
+// could not be stored: the task is done, but a later one may run again. Like the lock
+// of Lock, the run is held until the handler returns.
 //
 // A result that the handler writes by WriteResult is stored with the run, and is the
 // result of later tasks too.
 //
-// After Commit the database decides: the task is done if the transaction was committed,
-// whatever the handler returns, and tried again if it was rolled back.
+// After Commit the database decides. If the transaction was committed, the task is
+// done, whatever the handler returns. If the transaction was rolled back, the task is
+// tried again.
 //
-// A task that an inner Lock refused is no attempt: its key is busy, bad or not to be
-// found, or the store is down. Mount Idempotent inside of a Lock if duplicates are
-// rare: outside, a task that finds the lock busy costs two more calls.
+// A task that an inner Lock refuses is not an attempt: the lock's key is busy, bad or
+// missing, or the store is unavailable. Mount Idempotent inside a Lock if duplicates
+// are rare. Outside, a task that finds the lock busy costs two more calls to the store.
 //
 // Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
 // has more than 64 bytes, or if an option is nil or for Lock only. The middleware is
@@ -62,7 +63,7 @@ func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) asynq.Mi
 	l, acquire := adapter.Terms(o)
 	m := &idempotent{conflict: conflict{config: &g, locker: l}, once: o, key: key}
 	m.terms = termsOf("Idempotent", l, append([]core.AcquireOption{core.Wait(unasked)}, acquire...))
-	m.acquire = nil // o has these options
+	m.acquire = nil // the Once has these options
 	return middleware(m.process)
 }
 
@@ -100,13 +101,13 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	d.leave(err == nil)
 	switch {
 	case ran && committed && (err == nil || answer == nil || errors.Is(err, core.ErrUnavailable)):
-		return err // as the database recorded it
+		return err // the database has decided
 	case ran:
-		// The handler's result stands, stored or not.
+		// The handler's result counts, stored or not.
 		return answer
 	case err == nil:
 		if err := replay(ctx, t, out.Value); err != nil {
-			return notRun(err) // and is tried again
+			return notRun(err) // the task is tried again
 		}
 		return nil
 	case errors.Is(err, once.ErrUnreplayable):
@@ -123,9 +124,9 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 }
 
 // outcome returns the error of the inner handlers, marked for once. If a middleware of
-// this package refused the task, there was no run, unless something in between has
-// asked for its attempt and may have acted on that. An error that does not say that
-// nothing was done leaves the outcome open.
+// this package refused the task, there was no run, unless code in between has read the
+// attempt and may have acted on it. After an error that does not mean that nothing was
+// done, the outcome is open.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -167,7 +168,7 @@ func (m *idempotent) call(ctx context.Context, t *asynq.Task) (once.Call, error)
 	return c, nil
 }
 
-// digest returns one value for several, which do not run into each other.
+// digest returns one digest of several values. Different values give different digests.
 func digest(values ...[]byte) []byte {
 	all := sha256.New()
 	for _, v := range values {

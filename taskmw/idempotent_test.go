@@ -321,8 +321,8 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// mute is a store that grants, and then neither hears nor records anything, until it is
-// well again.
+// mute is a store that grants, never answers extensions, and answers releases only when
+// well is set.
 type mute struct {
 	deaf
 	well atomic.Bool

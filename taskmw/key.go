@@ -8,28 +8,27 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds in a task the key to lock. An error that matches core.ErrInvalid is the
-// task's own fault: the task is archived. After any other error the task is tried
-// again. Neither text is stored with the task; an ErrorHandler that unwraps the error
-// finds it.
+// KeyFunc finds in a task the key to lock. After an error that matches core.ErrInvalid
+// the task is archived, because the task is wrong. After any other error the task is
+// tried again. The text of the error is not stored with the task. An ErrorHandler that
+// unwraps the error finds it.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
 // lock core.Key("order", "a", "b").
 //
-// ctx is the task's. Outside of an asynq server, in a unit test, it has no data of the
-// task.
+// ctx is the task's context. Without an asynq server, as in a unit test, it has no data
+// of the task.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
-// sourceOf names a place in tasks.
+// sourceOf returns a source in a task.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "taskmw", Kind: kind} }
 
-// headed is a task of asynq v0.26.0 and later.
+// headed is implemented by tasks of asynq v0.26.0 and later.
 type headed interface{ Headers() map[string]string }
 
-// Header takes the key from one of the task's headers, by its exact name. It
-// panics if name is empty, and with asynq before v0.26.0, whose tasks have no
-// headers.
+// Header takes the key from one of the task's headers, by its exact name. Header panics
+// if name is empty, and with asynq before v0.26.0, whose tasks have no headers.
 func Header(name string) KeyFunc {
 	s := keys.NewSource("taskmw", "header", name)
 	if _, ok := any((*asynq.Task)(nil)).(headed); !ok {
@@ -45,8 +44,7 @@ func Header(name string) KeyFunc {
 }
 
 // TaskID takes the key from the task's ID, which stays the same when the task is tried
-// again or delivered twice. Outside of an asynq server a task has no ID, and is
-// refused.
+// again or delivered twice. Without an asynq server a task has no ID, and is refused.
 func TaskID() KeyFunc {
 	s := sourceOf("task ID")
 	return func(ctx context.Context, _ *asynq.Task) (string, error) {
@@ -64,10 +62,10 @@ func Type() KeyFunc {
 	return func(_ context.Context, t *asynq.Task) (string, error) { return s.Part(t.Type()) }
 }
 
-// Join makes one key of several, whose parts cannot run into each other:
-// Join(Payload("a"), Payload("b")) under the name "x" locks core.Key("x", a, b). Its
-// KeyFunc fails with the error of the first part that fails. Join panics if there are
-// no parts, or one is nil.
+// Join combines several keys into one, whose parts stay distinct: Join(Payload("a"),
+// Payload("b")) under the name "x" locks core.Key("x", a, b). The returned KeyFunc
+// fails with the error of the first part that fails. Join panics if there are no parts,
+// or if one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("taskmw: Join without parts")
@@ -78,7 +76,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// clone copies keys, so that their caller may change the slice, and refuses nil.
+// clone returns a copy of keys, because the caller may change the slice. It panics if a
+// key is nil.
 func clone(where string, keys []KeyFunc) []KeyFunc {
 	keys = append([]KeyFunc(nil), keys...)
 	for _, k := range keys {

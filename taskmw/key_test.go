@@ -22,7 +22,7 @@ func TestKeys(t *testing.T) {
 		name  string
 		key   taskmw.KeyFunc
 		want  string // the key that is locked, or
-		fault string // what the error says
+		fault string // the text of the error
 	}{
 		{"the type", taskmw.Type(), "order:order%3Apay", ""},
 		{"the task ID without a server", taskmw.TaskID(), "", "known to an asynq server only"},
@@ -135,8 +135,8 @@ func TestBadArgumentsPanic(t *testing.T) {
 	}
 }
 
-// TestHeader_NamesVersion: with an older asynq, Header names the version that it needs.
-// header_test.go has the cases of a newer one.
+// TestHeader_NamesVersion checks that Header with an older asynq names the version that
+// it needs. header_test.go has the cases for a newer asynq.
 func TestHeader_NamesVersion(t *testing.T) {
 	t.Parallel()
 	_, has := any((*asynq.Task)(nil)).(interface{ Headers() map[string]string })

@@ -14,23 +14,23 @@ import (
 )
 
 // Lock returns a middleware that runs tasks under a lock. It locks core.Key(name, key),
-// with the parts of key if Join made it, and further keys that the option Also names.
-// Busy says what becomes of a task whose key is busy; that needs a server configured by
+// or core.Key(name, parts...) if Join made the key. The option Also adds further keys.
+// Busy has the policies for a task whose key is busy; they need a server configured by
 // Configure.
 //
 // The handler runs under the lease's context, derived from that of the task, which is
-// canceled when the lease is lost. The handler's result stands, whatever becomes of the
-// lease. The lock is released when the handler has returned or panicked, and not
-// before: when a task times out, asynq delivers it again while the old handler still
-// runs, and the new one waits for it. A handler that hangs does not hold the key for
-// ever: a MaxHold of the task's deadline and one TTL is set, see Acquire.
+// canceled when the lease is lost. The handler's result counts even if the lease is
+// lost. The lock is released when the handler has returned or panicked, and not before.
+// When a task times out, asynq delivers it again while the old handler still runs, and
+// the new delivery waits for the old handler. A handler that hangs does not hold the
+// key for ever: a MaxHold of the task's deadline and one TTL is set, see Acquire.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire
 // option is not allowed. The middleware is safe for concurrent use. It can be mounted
-// on a mux, on a mux inside of a mux, or around one handler: Lock(…)(handler). Tasks
-// that a mux has no handler for pass it, unless it cannot see that because a middleware
-// of another package is mounted inside.
+// on a mux, on a mux inside another mux, or around one handler: Lock(…)(handler). Tasks
+// without a handler in the mux pass, unless an inner middleware of another package
+// hides that fact.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if l == nil {
 		panic("taskmw: Lock: the locker is nil")
@@ -77,11 +77,11 @@ func (m *lock) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 		return notRun(err)
 	}
 	d.begin()
-	// The handler's result stands whatever error Release returns; the Locker's observer
-	// is notified of it.
+	// The handler's result does not depend on the error of Release. The Locker's
+	// observer is notified of that error.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	if ctx.Err() != nil {
-		return notRun(context.Cause(ctx)) // the server has abandoned the task meanwhile
+		return notRun(context.Cause(ctx)) // the server has meanwhile abandoned the task
 	}
 	return next.ProcessTask(lease.Context(), t)
 }
@@ -101,15 +101,15 @@ func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
 	return found, nil
 }
 
-// unasked is a wait that no caller asks for.
+// unasked is the value of a wait that was not set. No caller sets this value.
 const unasked = forever - 1
 
 // terms are the settings with which a middleware acquires.
 type terms struct {
 	acquire []core.AcquireOption
-	wait    time.Duration // the time of core.Wait, or less than 0 without it
+	wait    time.Duration // the time of core.Wait, or negative without it
 	ttl     time.Duration
-	bounded bool // whether there is a MaxHold
+	bounded bool // there is a MaxHold
 }
 
 // termsOf returns the terms of the options. It panics if they are not allowed.
@@ -121,7 +121,7 @@ func termsOf(what string, l *core.Locker, opts []core.AcquireOption) terms {
 	if wait == unasked {
 		wait = -1
 	}
-	ttl, maxHold, _ := adapter.Limits(l, opts...) // fails as Check does
+	ttl, maxHold, _ := adapter.Limits(l, opts...) // it fails only if Check fails
 	return terms{opts[:len(opts):len(opts)], wait, ttl, maxHold > 0}
 }
 
@@ -135,8 +135,8 @@ func (m *terms) options(b Busy, d *delivery) []core.AcquireOption {
 	return opts
 }
 
-// middleware makes process run each task, or refuse it. A mux calls the result for each
-// task anew, so the result has no state.
+// middleware makes process run each task, or refuse it. A mux calls the result again
+// for each task, so the result has no state.
 func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Handler) error) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		if isNotFound(next) {
@@ -146,9 +146,8 @@ func middleware(process func(ctx context.Context, t *asynq.Task, next asynq.Hand
 	}
 }
 
-// isNotFound reports whether h is the handler of a mux for a task without one. To lock
-// such tasks would archive those of a newer program that this one does not know yet, if
-// they have no key.
+// isNotFound reports whether h is the handler of a mux for tasks without a handler. A
+// lock around it would archive tasks without the key, such as those of a newer program.
 func isNotFound(h asynq.Handler) bool {
 	f, ok := h.(asynq.HandlerFunc)
 	return ok && reflect.ValueOf(f).Pointer() == reflect.ValueOf(asynq.NotFound).Pointer()

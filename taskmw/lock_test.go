@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestLock has no server, as in a unit test of a handler: asynq passes no data of the
-// task, and the middleware does what it can.
+// TestLock runs without a server, like a unit test of a handler. asynq then passes no
+// data of the task, and the middleware works without it.
 func TestLock(t *testing.T) {
 	t.Parallel()
 
@@ -259,7 +259,7 @@ func (broken) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
 }
 
-// deaf is a store that grants, and then hears nothing.
+// deaf is a store that grants, and does not answer extensions.
 type deaf struct{ *memstore.Store }
 
 func (deaf) Extend(_ context.Context, claims []store.Claim) []store.Extension {

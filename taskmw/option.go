@@ -16,17 +16,17 @@ type config struct {
 	acquire     []core.AcquireOption
 	also        []KeyFunc
 	busy        Busy
-	open        bool // if the store is unavailable
+	open        bool // let tasks run if the store is unavailable
 	fingerprint KeyFunc
 }
 
-// Acquire sets how the lock is acquired: its TTL, KeepFor, and so on. Several add up,
-// and the later one wins. core.Wait sets the in-line wait, see Busy. Without
-// core.MaxHold, here or among the Locker's defaults, the lock is held for at most a TTL
-// beyond the task's deadline, and then expires within another.
+// Acquire sets the options with which Lock acquires: TTL, KeepFor and so on. Several
+// Acquires add up, and the later option wins. core.Wait sets the in-line wait, see
+// Busy. Without core.MaxHold, here or among the Locker's defaults, the lock is extended
+// for at most a TTL beyond the task's deadline, and then expires within another TTL.
 //
-// Acquire is for Lock, which panics if a value is not allowed; once.Acquire sets how
-// Idempotent claims its runs.
+// Acquire is an option of Lock, which panics if a value is not allowed. once.Acquire
+// has the options with which Idempotent claims its runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -37,18 +37,20 @@ func Acquire(opts ...core.AcquireOption) Option {
 	return func(g *config) { g.acquire = append(g.acquire, opts...) }
 }
 
-// Also makes Lock lock more keys under the same lease, all or nothing: a transfer locks
-// both accounts. Each key is a value under the middleware's name, in the same name
-// space as the first. Neither their order nor a key that comes twice matters, and two
-// tasks that name the same keys do not deadlock. Several add up. It is for Lock.
+// Also makes Lock lock more keys under the same lease, all or nothing. For example, a
+// transfer locks both accounts. Each key is a value under the middleware's name, in the
+// same name space as the first. The order of the keys does not matter, a key may come
+// twice, and two tasks with the same keys do not deadlock. Several Alsos add up. Also
+// is an option of Lock.
 func Also(keys ...KeyFunc) Option {
 	keys = clone("Also", keys)
 	return func(g *config) { g.also = append(g.also, keys...) }
 }
 
-// Fingerprint sets what has to be the same in all tasks with one key. The default is
-// type and payload. It is for payloads that differ in unimportant fields, such as a
-// trace ID. Tasks in which of finds nothing fail. It is for Idempotent.
+// Fingerprint sets the parts of a task that have to be the same in all tasks with one
+// key. The default is type and payload. Fingerprint is for payloads that differ in
+// unimportant fields, such as a trace ID. Tasks in which of finds nothing fail.
+// Fingerprint is an option of Idempotent.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("taskmw: Fingerprint: the function is nil")
@@ -64,14 +66,15 @@ func OnBusy(b Busy) Option {
 	return func(g *config) { g.busy = b }
 }
 
-// FailOpen lets a Lock's tasks run without the lock if the store is unavailable. By
-// default they fail. A key that is busy or lost, and a Locker that is closed, are
-// treated as without it. core.Unlocked(ctx) reports it to the handler, core.RanUnlocked
-// events count it, and a grant whose answer was lost is cleaned up.
+// FailOpen lets a Lock's tasks run without the lock let tasks run if the store is
+// unavailable. By default they fail. A busy or lost key and a closed Locker are treated
+// as without FailOpen. core.Unlocked(ctx) reports to the handler that it runs without
+// the lock, core.RanUnlocked events count such tasks, and a grant whose answer was lost
+// is cleaned up.
 //
-// It is right where two at once only cost time: a cache fill, a report that would be
-// made twice. It is wrong where they cost money: a charge, a booking. It matters only
-// if locks are in another store than the queues of asynq.
+// Use FailOpen if two tasks at once only cost time: a cache fill, or a report that is
+// made twice. Do not use it if they cost money: a charge, or a booking. FailOpen has an
+// effect only if the locks are in another store than the queues of asynq.
 func FailOpen() Option {
 	return func(g *config) { g.open = true }
 }

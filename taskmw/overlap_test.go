@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestOverlap is about hazard 61: asynq delivers a task again while its first handler
-// still runs. TTLs are 30 seconds if a test says nothing else, so whatever comes soon
-// did not wait for one to expire.
+// TestOverlap checks that asynq delivers a task again while its first handler still
+// runs. hazard 61. TTLs are 30 seconds unless a test sets another one, so an earlier
+// event did not wait for an expiry.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
@@ -33,8 +33,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// stuck is a handler that lets its first call ignore its context until release is
-// closed; later calls return at once.
+// stuck is a handler whose first call ignores its context until release is closed.
+// Later calls return at once.
 type stuck struct {
 	gauge
 	begun, release chan struct{}
@@ -137,7 +137,7 @@ func shutDownWaiting(r *rig) {
 	cfg := config()
 	cfg.ShutdownTimeout = 50 * time.Millisecond
 	stop := r.serve(taskmw.Configure(cfg), h)
-	id := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0)) // so it would wait for long
+	id := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0)) // so the task would wait for a long time
 	eventually(r.t, "the task waits", func() bool { return delivered.Load() == 1 })
 	stop()
 	if err := within(r.t, "the wait ends with the server", returned); !errors.Is(err, context.Canceled) {
@@ -164,8 +164,8 @@ func hangs(r *rig) {
 	r.enqueue("pay", `{"id":1}`, asynq.Timeout(time.Second))
 	within(r.t, "the task runs", h.begun)
 	eventually(r.t, "the retry runs although the first one hangs", func() bool { return h.total.Load() == 2 })
-	// Its deadline is a second after its start, as asynq counts, which is in
-	// whole ones; MaxHold is a TTL more.
+	// The task's deadline is a second after its start, counted by asynq in whole
+	// seconds. MaxHold is a TTL longer.
 	if held := time.Since(start); held < 1500*time.Millisecond {
 		r.t.Errorf("the key was free after %v", held)
 	}

@@ -18,7 +18,7 @@ func TestPayload(t *testing.T) {
 		path    string
 		payload string
 		want    string // the value, or
-		fault   string // what the error says
+		fault   string // the text of the error
 	}{
 		{"an integer", "id", `{"x":[1,{"id":2}],"id":42}`, "42", ""},
 		{"a nested string", "order.ref.id", `{"id":1,"order":{"id":2,"ref":{"id":"a:b"}}}`, "a:b", ""},

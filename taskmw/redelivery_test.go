@@ -11,9 +11,9 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// TestRedelivery: a worker in a process of its own is stopped or killed in the middle
-// of its tasks. asynq delivers them again, to a worker of this process; its recovery is
-// made to come at once.
+// TestRedelivery stops or kills a worker in a separate process in the middle of its
+// tasks. asynq delivers the tasks again to a worker of this process. The test makes
+// asynq's recovery come at once.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 
@@ -54,7 +54,7 @@ func TestRedelivery(t *testing.T) {
 				t.Errorf("task %d: %v effects and refused writes (%v), want 1 and 1", i, got, err)
 			}
 		}
-		// A task that is enqueued again was done, and stays so.
+		// A task that is enqueued again counts as done.
 		for i := range tasks {
 			r.enqueue("pay", payload(i))
 		}
@@ -94,7 +94,8 @@ func TestRedelivery(t *testing.T) {
 		at := time.Now()
 		for i := range tasks {
 			wg.Go(func() {
-				// As soon as it begins; drained reports whether it does.
+				// The loop ends as soon as the second run begins. drained reports
+				// whether it does.
 				for end := at.Add(soon); time.Now().Before(end) && len(r.list("begun:"+strconv.Itoa(i))) < 2; {
 					time.Sleep(time.Millisecond)
 				}
@@ -126,7 +127,7 @@ func (r *rig) set(key string) {
 	}
 }
 
-// allBegun waits until each task has been begun this often.
+// allBegun waits until each task has begun as often as times says.
 func (r *rig) allBegun(tasks, times int) {
 	r.t.Helper()
 	for i := range tasks {

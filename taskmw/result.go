@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxResult is the length of the longest result that is stored with a run, in bytes.
+// maxResult is the maximum length of a result that is stored with a run, in bytes.
 const maxResult = 256 << 10
 
 // resultVersion is the first byte of a stored result. A run without a result stores
@@ -19,17 +19,18 @@ const resultVersion = 1
 
 var errResult = errors.New("taskmw: the stored result has a version that this program does not know")
 
-// WriteResult writes the result of t as t.ResultWriter().Write(data) does, and records
-// it for Idempotent, which stores it with the run. A later task under the same key is
-// done with the same result. Only the last result of a run counts.
+// WriteResult writes the result of t like t.ResultWriter().Write(data). It also records
+// the result for Idempotent, which stores the result with the run. A later task under
+// the same key is done with the same result. Only the last result of a run counts.
 //
-// ctx is that of the handler. Without an Idempotent around it, WriteResult only writes.
-// Without a server, as in a unit test, it only records. Idempotent cannot see what a
-// handler writes to ResultWriter itself: a later task is then done without a result.
+// ctx is the handler's context. Without an Idempotent around the handler, WriteResult
+// only writes. Without a server, as in a unit test, it only records. Idempotent does
+// not see a result that the handler writes directly to ResultWriter. A later task is
+// then done without a result.
 //
 // A result of more than 256 KiB is written to t, and is not stored: later tasks are
-// done without a result. WriteResult is safe for concurrent use. An error is that of
-// the ResultWriter; the result is recorded all the same.
+// done without a result. WriteResult is safe for concurrent use. It returns the error
+// of the ResultWriter, and records the result even then.
 func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 	if r, ok := ctx.Value(resultKey{}).(*result); ok {
 		r.note(data)
@@ -44,12 +45,12 @@ func WriteResult(ctx context.Context, t *asynq.Task, data []byte) error {
 
 // Commit stores the success of the task of ctx, with the result that WriteResult has
 // written, in the caller's own transaction tx, as once.Commit does. The handler's
-// effect and its success are committed together, or neither is. The handler writes the
-// result first, calls Commit as the last statement of the transaction, and commits
-// that. A result that is written after Commit is not stored.
+// effect and its success are committed together, or neither is. The handler first
+// writes the result, then calls Commit as the last statement of the transaction, and
+// then commits the transaction. A result that is written after Commit is not stored.
 //
-// Commit fails as once.Commit does, with core.ErrInvalid if there is no Idempotent
-// around the handler. Do not pass the ctx of a once.Do in the handler: Commit would
+// Commit fails like once.Commit, and with core.ErrInvalid if there is no Idempotent
+// around the handler. Do not pass the ctx of a once.Do inside the handler: Commit would
 // store the result as the response of that run.
 func Commit(ctx context.Context, tx once.Saver) error {
 	var a once.Answer
@@ -61,15 +62,15 @@ func Commit(ctx context.Context, tx once.Saver) error {
 
 type resultKey struct{}
 
-// result is the result of a run, as far as it was recorded.
+// result has the recorded result of a run.
 type result struct {
-	outer *result // of an Idempotent around this one, which has the same
+	outer *result // the result of an outer Idempotent, which has the same value
 
 	mu   sync.Mutex
 	kept once.Answer
 }
 
-// noting returns a context in which WriteResult also records for the result.
+// noting returns a context in which WriteResult records the result, and that result.
 func noting(ctx context.Context) (context.Context, *result) {
 	r := &result{}
 	r.outer, _ = ctx.Value(resultKey{}).(*result)

@@ -64,8 +64,8 @@ func TestWriteResult(t *testing.T) {
 	}
 }
 
-// TestWriteResult_ReplayedInside: an Idempotent around another one stores the result
-// that the inner one replays.
+// TestWriteResult_ReplayedInside checks that an outer Idempotent stores the result that
+// an inner one replays.
 func TestWriteResult_ReplayedInside(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)
@@ -89,8 +89,8 @@ func TestWriteResult_ReplayedInside(t *testing.T) {
 	}
 }
 
-// TestWriteResult_UnknownVersion: a result of a later version of the kit is an error
-// and not a further run.
+// TestWriteResult_UnknownVersion checks that a result of a later version of the kit
+// causes an error and not another run.
 func TestWriteResult_UnknownVersion(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 30 * time.Second
 
-// tick is the interval in which the servers of these tests take up rescheduled tasks.
+// tick is the interval at which the servers of these tests take up rescheduled tasks.
 const tick = 100 * time.Millisecond
 
 // rig is a Redis for asynq and for locks.
@@ -56,7 +56,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{t, server, db, asynq.NewClientFromRedisClient(db), asynq.NewInspectorFromRedisClient(db)}
 }
 
-// config returns the configuration of a server that does not keep tests waiting.
+// config returns the configuration of a server with short intervals.
 func config() asynq.Config {
 	return asynq.Config{
 		Concurrency:              8,
@@ -67,7 +67,7 @@ func config() asynq.Config {
 	}
 }
 
-// locker returns the Locker of a process of its own.
+// locker returns a new Locker with a separate store, like that of another process.
 func (r *rig) locker(opts ...core.Option) *core.Locker {
 	r.t.Helper()
 	store, err := redisstore.New(testclient.Redis(r.t, r.server.Addr))
@@ -130,7 +130,7 @@ func (r *rig) enqueue(typename, payload string, opts ...asynq.Option) string {
 	return info.ID
 }
 
-// task returns what the queue knows of a task, or nil if it is done.
+// task returns the queue's information about a task, or nil if the task is done.
 func (r *rig) task(id string) *asynq.TaskInfo {
 	r.t.Helper()
 	info, err := r.queue.GetTaskInfo("default", id)

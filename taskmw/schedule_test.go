@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestScheduledJob has three replicas that each run a scheduler and a server: each tick
+// TestScheduledJob runs three replicas, each with a scheduler and a server. Each tick
 // brings three tasks, of which one runs.
 func TestScheduledJob(t *testing.T) {
 	t.Parallel()
@@ -33,13 +33,14 @@ func TestScheduledJob(t *testing.T) {
 					})).ProcessTask(ctx, task)
 				}))
 			}
-			// A scheduler that was late once stays late, so they start again then.
+			// A scheduler that was late once stays late, so the schedulers start again
+			// then.
 			for round := 0; s.good < 3; round++ {
 				if round == rounds {
 					t.Fatalf("started %d times, only %d ticks went as on a machine that is not busy", rounds, s.good)
 				}
-				// "@every" counts whole seconds from the start of the scheduler: they
-				// have to start in the same one.
+				// "@every" counts whole seconds from the start of a scheduler, so the
+				// schedulers have to start in the same second.
 				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 100*time.Millisecond)))
 				s.begin(time.Now().Truncate(time.Second))
 				var stops []func()
@@ -62,8 +63,8 @@ func TestScheduledJob(t *testing.T) {
 			defer s.mu.Unlock()
 			slices.SortFunc(s.runs, func(a, b runAt) int { return a.began.Compare(b.began) })
 			for i := 1; i < len(s.runs); i++ {
-				// The key was granted between the two. A few milliseconds are for
-				// Redis, which counts whole ones, by a clock of its own.
+				// The key was granted between these two times. A few milliseconds are
+				// allowed for Redis, which counts whole milliseconds by its own clock.
 				if apart := s.runs[i].began.Sub(s.runs[i-1].delivered); apart < keep-5*time.Millisecond {
 					t.Errorf("two runs %v apart", apart)
 				}
@@ -75,10 +76,10 @@ func TestScheduledJob(t *testing.T) {
 // schedule records the tasks of each tick.
 type schedule struct {
 	every, keep time.Duration
-	good        int // ticks of the rounds before this
+	good        int // the ticks of earlier rounds
 
 	mu    sync.Mutex
-	start time.Time // of this round
+	start time.Time // the start of this round
 	ticks map[int]*outcome
 	runs  []runAt // of all rounds
 }
@@ -86,7 +87,7 @@ type schedule struct {
 // outcome has the result of one tick.
 type outcome struct {
 	delivered, runs int
-	late            bool // by so much that KeepFor does not suffice
+	late            bool // too late for KeepFor
 }
 
 // runAt has the times at which a task was delivered and began.
@@ -126,7 +127,7 @@ func (s *schedule) run(delivered time.Time) {
 	s.runs = append(s.runs, runAt{delivered, at})
 }
 
-// goodTicks counts the ticks of which three tasks were delivered in time, and one ran.
+// goodTicks counts the ticks in which three tasks were delivered in time and one ran.
 func (s *schedule) goodTicks() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

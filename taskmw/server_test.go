@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestServer has servers of asynq on a redis-server.
+// TestServer tests servers of asynq on a redis-server.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){
@@ -100,7 +100,7 @@ func unburned(r *rig) {
 		})))
 	id := r.enqueue("pay", `{"id":"secret"}`, asynq.MaxRetry(1))
 	eventually(r.t, "the task was rescheduled five times", func() bool { return delays.Load() >= 5 })
-	// It is between two attempts most of the time.
+	// The task is between two attempts most of the time.
 	var info *asynq.TaskInfo
 	eventually(r.t, "the task is seen waiting", func() bool {
 		info = r.task(id)
@@ -138,7 +138,8 @@ func lastAttempt(r *rig) {
 	}))
 	first := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(0))
 	eventually(r.t, "the task is delivered", func() bool { return waiting.Load() == 1 })
-	// A task with retries is refused at once, so the other one would have been.
+	// A task with retries is refused at once, so the other task would have been refused
+	// at once too.
 	second := r.enqueue("pay", `{"id":1}`, asynq.MaxRetry(1))
 	eventually(r.t, "the other is rescheduled", func() bool { return waiting.Load() >= 4 })
 	if a, b := r.task(first), r.task(second); a.State != asynq.TaskStateActive || b.Retried != 0 {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// scale is how much of everything is done.
+// scale has the sizes of all scenarios.
 type scale struct {
 	name   string
 	rounds int
-	window time.Duration // of one round of one contender, in most scenarios
+	window time.Duration // duration of one round of one contender, in most scenarios
 
-	drain time.Duration // how long the last waiters of a round are waited for
+	drain time.Duration // time to wait for the last waiters of a round
 
-	handoffs    int // of a round
+	handoffs    int // number per round
 	handoffTime time.Duration
 
 	crowd       int
@@ -30,7 +30,7 @@ type scale struct {
 
 	held       int
 	heldWindow time.Duration
-	heldAll    bool // all contenders that can, not just the best known
+	heldAll    bool // all contenders that support it, not only the best known
 
 	replays int
 }
@@ -44,7 +44,8 @@ var (
 	defaultScale = scale{
 		name: "default", rounds: 5, window: 500 * time.Millisecond, drain: 5 * time.Second, handoffs: 100, handoffTime: 2500 * time.Millisecond,
 		crowd: 10_000, crowdRounds: 2, crowdWatch: 20 * time.Second, crowdBound: 15 * time.Second,
-		// Long enough for two extensions by a library that extends every half of the TTL.
+		// The window is long enough for two extensions by a library that extends after
+		// half of the TTL.
 		growth: []int{10, 100, 1000}, held: 100_000, heldWindow: ttl + 2*time.Second, replays: 2000,
 	}
 	fullScale = func() scale {
@@ -59,11 +60,11 @@ type scenario struct {
 	name, title, about string
 	columns            []Column
 	targets            []target
-	// run measures: it adds rows to s.
+	// run measures the scenario, and adds rows to s.
 	run func(b *bench, s *Section) error
 }
 
-// scenarios are all that can be run, in order.
+// scenarios returns all scenarios, in order.
 func scenarios(s scale) []scenario {
 	return append([]scenario{
 		ownKeys("own-1", 1, true), ownKeys("own-64", 64, true), ownKeys("own-512", 512, true),
@@ -76,10 +77,10 @@ func scenarios(s scale) []scenario {
 // bench runs scenarios on one server.
 type bench struct {
 	scale
-	ctx    context.Context // of the whole run
+	ctx    context.Context // context of the whole run
 	server *server
 	report *Report
-	log    io.Writer // tells how far it is
+	log    io.Writer // receives the progress
 }
 
 // run runs one scenario and adds its section to the report.
@@ -105,24 +106,24 @@ func (b *bench) run(sc scenario) (*Section, error) {
 // station is a contender in a scenario.
 type station struct {
 	contender
-	round func(round int) (outcome, error) // measures
+	round func(round int) (outcome, error) // measures one round
 	close func() error
 }
 
-// outcome is what one round of a contender found out.
+// outcome is the result of one round of a contender.
 type outcome struct {
 	figures  map[string]float64
-	bounded  []string // figures that are known to be worse
+	bounded  []string // figures that are only a bound: the true figure is worse
 	overlaps int64
-	errors   int64  // of acquires and releases
-	first    string // of them
-	unserved int64  // goroutines, as in counts
+	errors   int64  // failed acquires and releases
+	first    string // the first error
+	unserved int64  // number of goroutines, as in counts
 	stuck    int64
 	note     string
 	last     bool // further rounds would take too long
 }
 
-// interleave has all stations take turns, n rounds long, and adds their rows.
+// interleave runs n rounds, alternating between the stations, and adds their rows.
 func (b *bench) interleave(s *Section, n int, stations []station) error {
 	rows := make([]*Row, len(stations))
 	over := make([]bool, len(stations))
@@ -133,7 +134,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	var errs []error
 	for round := range n {
 		for k := range stations {
-			// The order changes, so that none always follows the same one.
+			// The order rotates, so that no station always follows the same one.
 			i := (k + round) % len(stations)
 			if over[i] || len(errs) > 0 {
 				continue
@@ -144,8 +145,8 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 			}
 			runtime.GC()
 			o, err := stations[i].round(round)
-			// A peer may hang now and then. That is noted, and no reason to lose the
-			// other figures.
+			// A peer may hang occasionally. That is recorded as a note, and the other
+			// figures are kept.
 			for range 2 {
 				if err == nil || stations[i].kind == Kit || context.Cause(b.ctx) != nil {
 					break
@@ -171,7 +172,7 @@ func (b *bench) interleave(s *Section, n int, stations []station) error {
 	return errors.Join(errs...)
 }
 
-// take adds what a round found out.
+// take adds the result of a round.
 func (r *Row) take(o outcome) {
 	r.Rounds = append(r.Rounds, o.figures)
 	for _, key := range o.bounded {

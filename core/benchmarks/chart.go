@@ -23,18 +23,18 @@ var lanes = []lane{
 // lane is one figure of one scenario.
 type lane struct {
 	section, key string
-	what         string // of the scenario's title
+	what         string // appended to the scenario's title
 	unit         string
 }
 
 // bar is a contender in a lane.
 type bar struct {
 	row     *Row
-	speed   float64 // in best peers: twice as fast is 2, whatever the figure counts
-	bounded bool    // it is slower than that
+	speed   float64 // in multiples of the best peer: 2 is twice as fast, whatever the figure counts
+	bounded bool    // its true speed is lower
 }
 
-// bars are the contenders that took part in l, and its title.
+// bars returns the contenders that took part in l, and the lane's title.
 func (r *Report) bars(l lane) (title string, all []bar) {
 	s := r.section(l.section)
 	if s == nil {
@@ -58,13 +58,14 @@ func (r *Report) bars(l lane) (title string, all []bar) {
 const (
 	chartWidth = 880
 	chartLeft  = 330 // where bars begin
-	chartUnit  = 130 // of the best peer's bar
+	chartUnit  = 130 // length of the best peer's bar
 	chartMost  = 3.4 // longer bars are cut off
 	barHeight  = 13
 	laneGap    = 30
 )
 
-// Colours stand on white and on black: the middle of the scale, no background.
+// These colours are legible on white and on black: they have medium brightness, and need
+// no background.
 var colours = map[string]string{
 	"lockkit": "#2f81f7", "lockkit plain keys": "#79a8e8", "redislock": "#c9803b", "redsync": "#b35fa0",
 	"rueidislock": "#4f9d5d", "bare commands": "#8b949e",
@@ -72,7 +73,7 @@ var colours = map[string]string{
 
 const chartText = "#7b848e"
 
-// chart draws how fast everybody was, in best peers.
+// chart draws the speed of all contenders, in multiples of the best peer.
 func (r *Report) chart() ([]byte, error) {
 	var body bytes.Buffer
 	y := 70
@@ -103,7 +104,7 @@ func (r *Report) chart() ([]byte, error) {
 	return svg.Bytes(), nil
 }
 
-// label is what is written beside a bar.
+// label returns the text beside a bar.
 func (b bar) label(l lane) string {
 	sign := ""
 	if b.bounded {
@@ -117,7 +118,7 @@ func (b bar) label(l lane) string {
 	return text
 }
 
-// thousands writes a number, with a separator of thousands from ten of them on.
+// thousands returns a number as text, with a thousands separator from 1,000 on.
 func thousands(v float64) string {
 	if math.Abs(v) < 1000 {
 		return short(v)

@@ -14,13 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// errand is what a child process is to do.
+// errand is the task of a child process.
 type errand struct {
-	Mode      string // of modes
+	Mode      string // a key of modes
 	Contender string
 	Addr      string
 	Key       string
-	Index     int    // of this child, from 0
+	Index     int    // index of this child, from 0
 	Shared    string // path of the shared memory
 	Count     int
 	Warm      time.Duration
@@ -28,20 +28,22 @@ type errand struct {
 	Drain     time.Duration
 }
 
-// childVariable tells a process of this program that it is a child, and what
-// its errand is.
+// childVariable is the environment variable that makes a process of this program a
+// child. Its value is the child's errand.
 const childVariable = "LOCKKIT_BENCHMARKS_CHILD"
 
-// modes are what children can do: they prepare, call start and return a result.
+// modes are the tasks of children. Each one prepares itself, calls start and returns a
+// result.
 var modes = map[string]func(ctx context.Context, e errand, l *locks, start func()) (any, error){
 	"load":    loadChild,
 	"handoff": handoffChild,
 	"held":    heldChild,
 }
 
-// runChild does an errand, if this process is a child, and tells so. A child
-// writes a line when it is ready, starts when it reads one, writes its result,
-// and ends when its standard input does: with its parent at the latest.
+// runChild does the errand if this process is a child, and reports whether it is one. A
+// child writes a line when it is ready, starts when it reads a line, and writes its
+// result. It exits when its standard input is closed, at the latest when its parent
+// exits.
 func runChild() (child bool, code int) {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -121,7 +123,7 @@ func spawn(e errand) (*child, error) {
 		return nil, err
 	}
 	c := &child{cmd: exec.Command(self)}
-	// With the race detector, ending would take a second.
+	// By default, a program with the race detector waits a second before it exits.
 	c.cmd.Env = append(os.Environ(), childVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stderr = os.Stderr
 	testserver.EndWithParent(c.cmd)
@@ -142,7 +144,7 @@ func spawn(e errand) (*child, error) {
 	return c, nil
 }
 
-// start lets a child begin.
+// start makes a child start.
 func (c *child) start() error {
 	_, err := io.WriteString(c.in, "start\n")
 	return err
@@ -163,7 +165,7 @@ func (c *child) read(result any) error {
 	return json.Unmarshal(r.Result, result)
 }
 
-// end lets the child end, and waits for it.
+// end makes a child exit, and waits for the exit.
 func (c *child) end() error {
 	err := c.in.Close()
 	ended := make(chan error, 1)
@@ -176,7 +178,7 @@ func (c *child) end() error {
 	}
 }
 
-// endAll ends all of them.
+// endAll makes all children exit.
 func endAll(children []*child) error {
 	var errs []error
 	for _, c := range children {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ttl is the length of every lease.
+// ttl is the TTL of every lease.
 const ttl = 30 * time.Second
 
 // lease is held until Release.
@@ -17,22 +17,22 @@ type lease interface {
 	Release(ctx context.Context) error
 }
 
-// locks is what one process has of a contender, with a client of its own. What
-// a contender cannot do is nil.
+// locks has the operations of a contender in one process, on a separate client.
+// Operations that the contender does not support are nil.
 type locks struct {
 	try     func(ctx context.Context, key string) (lease, error) // one attempt
 	acquire func(ctx context.Context, key string) (lease, error) // waits
-	// pass is acquire of a yardstick that has no lock to wait for.
+	// pass acquires key for a yardstick without a lock.
 	pass func(ctx context.Context, key string) (lease, error)
-	// hold acquires key and keeps it extended; lost tells that it is no longer
-	// held, as far as the contender says.
+	// hold acquires key and keeps extending it. lost reports whether the contender has
+	// noticed that it no longer holds key.
 	hold func(ctx context.Context, key string) (lost func() bool, err error)
-	// once runs a call of key that answers answer, or replays what it answered.
+	// once runs a call of key that returns answer, or replays the call's earlier answer.
 	once  func(ctx context.Context, key string, answer []byte) error
 	close func() error
 }
 
-// waits is how l waits for a key, nil if it cannot.
+// waits returns the function with which l waits for a key, or nil if l cannot wait.
 func (l *locks) waits() acquirer {
 	if l.acquire != nil {
 		return l.acquire
@@ -40,41 +40,41 @@ func (l *locks) waits() acquirer {
 	return l.pass
 }
 
-// Kind is what a contender is in the comparison.
+// Kind is the role of a contender in the comparison.
 type Kind string
 
 const (
 	Kit  Kind = "kit"
 	Peer Kind = "peer"
-	Bare Kind = "bare" // a yardstick: it promises nothing
+	Bare Kind = "bare" // a yardstick, without any guarantee
 )
 
 // contender is one of the compared locks.
 type contender struct {
 	name   string
 	kind   Kind
-	about  string   // how it is set up
-	direct []string // data commands that it sends outside scripts
-	free   []string // those that it sends so only for keys that it expects to be free
+	about  string   // description of its setup
+	direct []string // data commands that it sends outside of scripts
+	free   []string // further such commands that it sends only for keys that it expects to be free
 	open   func(o opening) (*locks, error)
 }
 
-// opening is how a contender is to be opened.
+// opening has the parameters for opening a contender.
 type opening struct {
 	addr  string
-	conns int  // connections at most, for those that pool them
-	small bool // one of a thousand, with small buffers
+	conns int  // maximum number of connections, for contenders with a pool
+	small bool // one of a thousand clients, with small buffers
 }
 
-// contenders are all that are compared, in the order of the table.
+// contenders returns all compared contenders, in the order of the table.
 func contenders() []contender {
 	return []contender{kitHash(), kitPlain(), redislockPeer(), redsyncPeer(), rueidislockPeer(), bareCommands()}
 }
 
-// others are contenders of one scenario or, in tests, of none.
+// others are contenders of only one scenario, or only of tests.
 var others = []contender{bareMessage(), bareDetached()}
 
-// contenderOf finds a contender by its name.
+// contenderOf returns the contender with this name.
 func contenderOf(name string) (contender, error) {
 	all := append(contenders(), others...)
 	i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
@@ -84,7 +84,7 @@ func contenderOf(name string) (contender, error) {
 	return all[i], nil
 }
 
-// goRedis is a client as all contenders on go-redis get it.
+// goRedis returns a client with the options for all contenders that use go-redis.
 func goRedis(o opening) *redis.Client {
 	options := &redis.Options{Addr: o.addr, PoolSize: o.conns, ContextTimeoutEnabled: true}
 	if o.small {
@@ -93,9 +93,9 @@ func goRedis(o opening) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// watchdog calls extend every third of the TTL until it fails, as redislock's
-// README advises for a lock that is held for longer than its TTL. It returns a function that
-// tells that it has failed.
+// watchdog calls extend after every third of the TTL until extend fails. redislock's
+// README advises this for locks that are held for longer than their TTL. The returned
+// function reports whether extend has failed.
 func watchdog(ctx context.Context, extend func(ctx context.Context) error) (lost func() bool) {
 	held, cancel := context.WithCancel(ctx)
 	go func() {

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bareCommands are the two commands of the simplest lock: no waiting, no
-// extension, no notice of loss, and here not even an owner of its own for each
-// hold. They are the yardstick of what a trip to the server costs.
+// bareCommands are the two commands of the simplest lock. They do not wait, extend, or
+// notify of a loss, and all holds even have the same owner. They are the yardstick for
+// the cost of a trip to the server.
 func bareCommands() contender {
 	return contender{name: "bare commands", kind: Bare,
 		about:  "SET NX PX, and a script that compares and deletes; to wait, BLPOP of a token that RPUSH gives back, which nobody owns and which never expires; for once two scripts by hand, without attempt, fingerprint or extension",
@@ -42,8 +42,8 @@ func (b *bareLease) Release(ctx context.Context) error {
 	return bareRelease.Run(ctx, b.client, []string{b.key}, bareOwner).Err()
 }
 
-// token is the right to go on, of the goroutines that pass it among each other in the
-// server: the shortest way from one process to the next that Redis has.
+// token is the right to continue, which goroutines pass to each other in the server.
+// This is the fastest way from one process to another that Redis has.
 type token struct {
 	client *redis.Client
 	key    string
@@ -53,7 +53,7 @@ func (t *token) Release(ctx context.Context) error {
 	return t.client.RPush(ctx, t.key, "token").Err()
 }
 
-// tokens are those of one process.
+// tokens are the tokens of one process.
 type tokens struct {
 	client *redis.Client
 	made   sync.Map // keys
@@ -67,7 +67,7 @@ func (t *tokens) pass(ctx context.Context, key string) (lease, error) {
 		}
 		t.made.Store(key, true)
 		if err == nil {
-			return &token{t.client, key}, nil // the first one
+			return &token{t.client, key}, nil // the first token
 		}
 	}
 	if err := t.client.BLPop(ctx, 0, key).Err(); err != nil {
@@ -76,9 +76,10 @@ func (t *tokens) pass(ctx context.Context, key string) (lease, error) {
 	return &token{t.client, key}, nil
 }
 
-// bareDetached are the bare commands for a caller whose context can end: the first one goes
-// on a goroutine of its own, and the caller waits for it or for that end. go-redis itself
-// waits for the server's answer, whatever becomes of the context.
+// bareDetached is bareCommands for a caller with a context that can be canceled. The
+// first command runs in a separate goroutine, and the caller waits for the command or
+// for the context. go-redis itself waits for the server's reply even if the context is
+// done.
 func bareDetached() contender {
 	return contender{name: "bare, cancellable", kind: Bare, direct: []string{"set"}, open: func(o opening) (*locks, error) {
 		bare, err := openBare(o)

@@ -48,8 +48,8 @@ func openKit(o opening, opts ...redisstore.Option) (*locks, error) {
 	return l, nil
 }
 
-// lockerLocks are the locks of a Locker. What closers close is closed after it, in
-// order.
+// lockerLocks returns the locks of a Locker. closers are called after the Locker is
+// closed, in order.
 func lockerLocks(locker *core.Locker, closers ...func() error) *locks {
 	take := func(acquire func(context.Context, string, ...core.AcquireOption) (*core.Lease, error)) acquirer {
 		return func(ctx context.Context, key string) (lease, error) {

@@ -7,11 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bareMessage is the least lock that a release can pass on by message: a script
-// finds out that the caller has it, writes that it is the other's, and tells that
-// one. There is no token and no order, no time but that of the key, no look
-// whether the other still listens, and only one can wait. It costs as much as a script
-// and a message.
+// bareMessage is the simplest lock that a release can pass on by message. A script
+// checks that the caller has the lock, makes the waiter its owner, and notifies the
+// waiter. It has no token and no order, and no expiry except the key's. It does not
+// check whether the waiter still listens, and only one process can wait. The cost is one
+// script and one message.
 func bareMessage() contender {
 	return contender{name: "bare message", kind: Bare, direct: []string{"subscribe"}, open: openMessage}
 }
@@ -29,7 +29,7 @@ redis.call('set', KEYS[1], other, 'px', ARGV[2])
 return redis.call('publish', other, '')`)
 )
 
-// listener is a process that locks are passed to, one at a time.
+// listener is a process to which locks are passed, one at a time.
 type listener struct {
 	client *redis.Client
 	sub    *redis.PubSub
@@ -59,7 +59,7 @@ func (l *listener) acquire(ctx context.Context, key string) (lease, error) {
 	return &passed{l, key}, err
 }
 
-// passed is a lock that is held.
+// passed is a held lock.
 type passed struct {
 	*listener
 	key string

@@ -16,7 +16,7 @@ func redislockPeer() contender {
 func openRedislock(o opening) (*locks, error) {
 	client := goRedis(o)
 	locker := redislock.New(client)
-	// The strategy has no state: all may share it.
+	// The strategy has no state, so all goroutines may share it.
 	waiting := &redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}
 	obtain := func(opts *redislock.Options) func(context.Context, string) (lease, error) {
 		return func(ctx context.Context, key string) (lease, error) {

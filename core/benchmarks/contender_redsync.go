@@ -16,7 +16,7 @@ func redsyncPeer() contender {
 		open:   openRedsync}
 }
 
-// mutex is a redsync.Mutex that is held.
+// mutex is a held redsync.Mutex.
 type mutex redsync.Mutex
 
 func (m *mutex) Release(ctx context.Context) error {

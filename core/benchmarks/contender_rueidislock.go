@@ -14,7 +14,7 @@ func rueidislockPeer() contender {
 		open:  openRueidislock}
 }
 
-// cancelable is a lock of rueidislock that is held.
+// cancelable is a held lock of rueidislock.
 type cancelable context.CancelFunc
 
 func (c cancelable) Release(context.Context) error {
@@ -32,9 +32,9 @@ func openRueidislock(o opening) (*locks, error) {
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		KeyValidity:    ttl,
-		// How long one try may take. With the default of 20ms tries fail on a
-		// busy machine, and one that fails on a free key waits for a
-		// notification that does not come.
+		// TryNextAfter is the time limit of one attempt. With the default of 20ms,
+		// attempts fail on a busy machine. An attempt that fails on a free key then
+		// waits for a notification that never arrives.
 		TryNextAfter: time.Second,
 	})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command benchmarks measures the kit beside its peers and beside the bare
-// commands of go-redis, on one redis-server that it starts on a free port of
-// 127.0.0.1 and ends; taskset, if it is there, keeps that on one processor.
+// Command benchmarks compares the kit with its peers and with the bare commands of
+// go-redis. All use one redis-server, which the program starts on a free port of
+// 127.0.0.1 and stops. If taskset is installed, the server runs on one processor only.
 //
 //	make bench               # all scenarios, some minutes; writes result.json, chart.svg and the table of README.md
 //	make bench SHORT=1       # a quick look, writes nothing
@@ -8,15 +8,15 @@
 //	go run . -full           # held leases for two minutes
 //	go run . -from result.json -chart chart.svg   # draw again
 //
-// Contenders take turns, round by round, so that a noise of the machine meets
-// all of them; a figure is the median of the rounds, a ratio the median of the
-// rounds' ratios to the best peer's. The holders of each key are counted inside
-// every critical section; two at once is reported, and the command fails.
+// Contenders alternate round by round, so that disturbances of the machine affect all of
+// them. A figure is the median of the rounds. A ratio is the median of the rounds'
+// ratios to the best peer. The program counts the holders of each key inside every
+// critical section. It reports two holders at once, and then fails.
 //
-// Commands are those that a client sends; calls include what scripts call in
-// the server. Bytes, and the server's CPU time, are from INFO; allocations and
-// CPU time of the client are those of the whole process, with the loop that
-// drives it. Unix only.
+// Commands are the commands that clients send. Calls include the commands that scripts
+// call in the server. The bytes and the server's CPU time are read from INFO.
+// Allocations and CPU time of the client are those of the whole process, including the
+// loop that drives it. The program runs on Unix only.
 //
-// It is a Go module of its own, so that no peer enters the kit's go.mod.
+// It is a Go module of its own, which keeps the peers out of the kit's go.mod.
 package main

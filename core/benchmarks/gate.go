@@ -10,7 +10,7 @@ type gate struct {
 
 func newGate() gate { return gate{inside: new(atomic.Int64), overlaps: new(atomic.Int64)} }
 
-// gateIn is a gate of two words of a shared memory.
+// gateIn returns a gate that uses two words of a shared memory.
 func gateIn(s *shared, word int) gate { return gate{inside: s.word(word), overlaps: s.word(word + 1)} }
 
 func (g gate) enter() {

@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// load is goroutines that acquire and release for a while.
+// load is a group of goroutines that repeatedly acquire and release locks.
 type load struct {
 	goroutines int
-	key        func(g int) string // of goroutine g
-	gate       func(g int) gate   // of that key
+	key        func(g int) string // key of goroutine g
+	gate       func(g int) gate   // gate of that key
 	get        func(g int) acquirer
-	hold       time.Duration // the length of the critical section
-	warm       time.Duration // not counted, at the start
-	window     time.Duration // counted
-	cancelable bool          // calls get a context that can end
-	free       bool          // no other load wants the keys
-	drain      time.Duration // for the callers that still wait when the window is over; then they are cancelled
-	// mark is called at both ends of the window, with every goroutine at work.
+	hold       time.Duration // duration of the critical section
+	warm       time.Duration // time at the start that is not counted
+	window     time.Duration // time that is counted
+	cancelable bool          // calls have a context that can be canceled
+	free       bool          // no other load uses the keys
+	drain      time.Duration // time for late callers after the window, before their cancellation
+	// mark is called at both ends of the window, while every goroutine is working.
 	mark func() error
 }
 
-// counts is what a load did in its window.
+// counts has the results of a load in its window.
 type counts struct {
 	Took     float64 // seconds
-	Turns    []int64 // of each goroutine
+	Turns    []int64 // cycles of each goroutine
 	Used     usage
 	Overlaps int64
 	Errors   int64
-	Error    string // the first
-	Unserved int64  // goroutines that still waited long after all others had gone
-	Stuck    int64  // of these, those that did not even come back when their context ended
+	Error    string // the first error
+	Unserved int64  // goroutines that still waited long after all others had finished
+	Stuck    int64  // those of them that did not return after their context was canceled
 }
 
-// turn counts what one goroutine does, on a line of its own.
+// turn counts the cycles of one goroutine, in a separate cache line.
 type turn struct {
 	n atomic.Int64
 	_ [56]byte
 }
 
 const (
-	leaving = 10 * time.Second // for those whose context has ended
-	tooMany = 100              // errors of one goroutine
+	leaving = 10 * time.Second // for goroutines whose context is done
+	tooMany = 100              // maximum errors of one goroutine
 )
 
 type loadRun struct {
@@ -53,10 +53,10 @@ type loadRun struct {
 	stop   atomic.Bool
 	errors atomic.Int64
 	first  atomic.Pointer[string]
-	out    atomic.Int64 // goroutines that have ended
+	out    atomic.Int64 // goroutines that have finished
 }
 
-// run measures l. It fails only if a mark does.
+// run measures l. It returns an error only if mark does.
 func (l load) run(ctx context.Context) (counts, error) {
 	r := &loadRun{load: l, turns: make([]turn, l.goroutines)}
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func (l load) run(ctx context.Context) (counts, error) {
 	return t, err
 }
 
-// count is the window.
+// count counts the cycles in the window.
 func (r *loadRun) count() (counts, error) {
 	if err := r.mark(); err != nil {
 		return counts{}, err
@@ -120,7 +120,7 @@ func (r *loadRun) count() (counts, error) {
 	return t, r.mark()
 }
 
-// work is what goroutine g does.
+// work runs the cycles of goroutine g.
 func (r *loadRun) work(ctx context.Context, g int) {
 	key, gate, get, failed := r.key(g), r.gate(g), r.get(g), 0
 	for !r.stop.Load() {
@@ -156,7 +156,7 @@ func (r *loadRun) cycle(ctx context.Context, get acquirer, key string, gate gate
 	return nil
 }
 
-// total is how many cycles there were.
+// total returns the number of cycles.
 func (t counts) total() float64 {
 	n := int64(0)
 	for _, turns := range t.Turns {
@@ -165,7 +165,8 @@ func (t counts) total() float64 {
 	return float64(n)
 }
 
-// shares are what the unluckiest and the luckiest got of the fair share.
+// shares returns the smallest and the largest number of turns, as multiples of the fair
+// share.
 func shares(turns []int64) (least, most float64) {
 	low, high, sum := turns[0], turns[0], int64(0)
 	for _, n := range turns {
@@ -178,7 +179,7 @@ func shares(turns []int64) (least, most float64) {
 	return float64(low) / fair, float64(high) / fair
 }
 
-// within waits for done, for a while.
+// within waits for done for at most d, and reports whether done was closed.
 func within(d time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// command is the whole program.
+// command runs the program.
 func command(ctx context.Context, args []string, out, log io.Writer) error {
 	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	flags.SetOutput(log)
@@ -67,7 +67,7 @@ func command(ctx context.Context, args []string, out, log io.Writer) error {
 	)
 }
 
-// measure runs the scenarios that are picked, and prints each when it is done.
+// measure runs the picked scenarios, and prints each one when it is complete.
 func measure(ctx context.Context, sc scale, picked []string, out, log io.Writer) (report *Report, err error) {
 	s, err := startServer(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (r *Report) json() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// toFile writes a file, if it has a path.
+// toFile writes a file, unless the path is empty.
 func toFile(path string, content func() ([]byte, error)) error {
 	if path == "" {
 		return nil

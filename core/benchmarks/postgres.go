@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// postgresServer is a PostgreSQL server of our own.
+// postgresServer is a PostgreSQL server that the program starts.
 type postgresServer struct {
 	url   string
 	dir   string
@@ -28,12 +28,12 @@ type postgresServer struct {
 
 var errNoPostgres = errors.New("PostgreSQL is not installed (apt-get install postgresql, or brew install postgresql)")
 
-// initdb is where that program is, or empty.
+// initdb returns the path of the program initdb, or "".
 func initdb() string {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return path
 	}
-	// Debian does not put it where other programs are.
+	// Debian installs it in a separate directory.
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
 		return ""
@@ -41,8 +41,8 @@ func initdb() string {
 	return found[len(found)-1]
 }
 
-// startPostgres starts a server on a free port of 127.0.0.1, as it is set up by
-// default, but for its size.
+// startPostgres starts a server on a free port of 127.0.0.1, with the default settings
+// except for its size.
 func startPostgres(ctx context.Context) (*postgresServer, error) {
 	program := initdb()
 	if program == "" {
@@ -59,7 +59,7 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	if out, err := setup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(dir))
 	}
-	// Another program may take the port between the look and the start.
+	// Another program may take the port between the check and the start.
 	for range 3 {
 		var s *postgresServer
 		if s, err = runPostgres(ctx, filepath.Join(filepath.Dir(program), "postgres"), dir); err == nil {
@@ -69,7 +69,7 @@ func startPostgres(ctx context.Context) (*postgresServer, error) {
 	return nil, errors.Join(err, os.RemoveAll(dir))
 }
 
-// runPostgres starts a server that is set up in dir.
+// runPostgres starts a server with the data in dir.
 func runPostgres(ctx context.Context, program, dir string) (*postgresServer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -109,8 +109,8 @@ func runPostgres(ctx context.Context, program, dir string) (*postgresServer, err
 	return nil, err
 }
 
-// asPostgres has the command run as a user that PostgreSQL accepts, which root
-// is not, and end with this program.
+// asPostgres makes the command run as a user that PostgreSQL accepts, which root is not,
+// and exit with this program.
 func asPostgres(cmd *exec.Cmd, dir string) error {
 	testserver.EndWithParent(cmd)
 	cmd.Dir = dir
@@ -130,13 +130,13 @@ func asPostgres(cmd *exec.Cmd, dir string) error {
 	return errors.Join(errU, errG, os.Chown(dir, uid, gid))
 }
 
-// end ends the server.
+// end stops the server.
 func (s *postgresServer) end() {
-	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // its children too, at once
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // an immediate shutdown, including the children
 	<-s.ended
 }
 
-// stop ends the server and removes its data.
+// stop stops the server and removes its data.
 func (s *postgresServer) stop() error {
 	s.end()
 	return os.RemoveAll(s.dir)

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// Report is what one run found out.
+// Report is the result of one run.
 type Report struct {
 	Scale    string // short, default or full
 	Machine  Machine
 	Versions map[string]string // of modules, Go and Redis
-	Setups   map[string]string // of contenders
+	Setups   map[string]string // by contender
 	Sections []*Section
 	Failures []string // overlaps and errors
 }
 
-// Machine is where it ran.
+// Machine describes the machine of the run.
 type Machine struct {
 	OS, Arch string
 	CPUs     int
 	Network  string
-	Others   float64 // how much of it other programs used during the run, in percent; -1 if unknown
+	Others   float64 // share of other programs during the run, in percent; -1 if unknown
 }
 
 // Section is one scenario.
@@ -39,12 +39,12 @@ type Section struct {
 // Column is one figure of the rows.
 type Column struct {
 	Key, Title string
-	Digits     int    // after the point
-	Better     Better // what a ratio to the best peer takes for the best
-	Ratio      bool   // it has one
+	Digits     int    // digits after the point
+	Better     Better // whether more or less is better
+	Ratio      bool   // the column has a ratio
 }
 
-// Better says which of two figures is the better one.
+// Better selects the better one of two figures.
 type Better string
 
 const (
@@ -58,15 +58,16 @@ type Row struct {
 	Kind      Kind
 	Figures   map[string]float64 // medians of the rounds
 	Ratios    map[string]float64 // to the best peer: medians of the rounds' ratios
-	// Bounded are the figures of which is only known that they are worse.
+	// Bounded are the figures that are only a bound: the true figure is worse.
 	Bounded []string             `json:",omitempty"`
 	Rounds  []map[string]float64 // in order
 	Notes   []string             `json:",omitempty"`
-	// Of all rounds: how often two holders were in at once, acquires and releases
-	// that failed, goroutines that still waited for a free key long after the end,
-	// and those that did not even come back when their context ended.
+	// These are sums of all rounds. Overlaps counts the moments with two holders at
+	// once, and Errors the failed acquires and releases. Unserved counts the goroutines
+	// that still waited for a free key long after the end. Stuck counts those of them
+	// that did not return after their context was canceled.
 	Overlaps, Errors, Unserved, Stuck int64  `json:",omitempty"`
-	Error                             string `json:",omitempty"` // the first
+	Error                             string `json:",omitempty"` // the first error
 }
 
 func newReport(scale string, redis string) *Report {
@@ -89,13 +90,13 @@ func newReport(scale string, redis string) *Report {
 	return r
 }
 
-// named are the modules whose versions matter.
+// named has the modules whose versions the report contains.
 var named = map[string]bool{
 	"github.com/bsm/redislock": true, "github.com/go-redsync/redsync/v4": true,
 	"github.com/redis/rueidis": true, "github.com/redis/go-redis/v9": true,
 }
 
-// section finds a scenario that was run.
+// section returns the section of a scenario, or nil if the scenario was not run.
 func (r *Report) section(name string) *Section {
 	i := slices.IndexFunc(r.Sections, func(s *Section) bool { return s.Name == name })
 	if i < 0 {
@@ -104,7 +105,7 @@ func (r *Report) section(name string) *Section {
 	return r.Sections[i]
 }
 
-// row finds a contender, nil if it took no part.
+// row returns the row of a contender, or nil if the contender did not take part.
 func (s *Section) row(contender string) *Row {
 	i := slices.IndexFunc(s.Rows, func(r *Row) bool { return r.Contender == contender })
 	if i < 0 {
@@ -113,7 +114,7 @@ func (s *Section) row(contender string) *Row {
 	return s.Rows[i]
 }
 
-// finish takes the medians, and the ratios to the best peer.
+// finish computes the medians, and the ratios to the best peer.
 func (s *Section) finish() {
 	for _, r := range s.Rows {
 		r.Notes = append(r.Notes, r.wrongs()...)
@@ -144,7 +145,7 @@ func (s *Section) finish() {
 	}
 }
 
-// best is the peer with the best figure, nil if no peer has one.
+// best returns the peer with the best figure, or nil if no peer has the figure.
 func (s *Section) best(c Column) *Row {
 	var peers []*Row
 	for _, r := range s.Rows {
@@ -163,7 +164,7 @@ func (s *Section) best(c Column) *Row {
 	})
 }
 
-// ratio is the median of the rounds' ratios of a to b.
+// ratio returns the median of the rounds' ratios of a to b.
 func ratio(a, b *Row, key string) (float64, bool) {
 	var all []float64
 	for i := range min(len(a.Rounds), len(b.Rounds)) {
@@ -188,20 +189,20 @@ func median(all []float64) float64 {
 	return (all[n/2-1] + all[n/2]) / 2
 }
 
-// percentile is the p-th of sorted figures.
+// percentile returns the p-th percentile of sorted figures.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p/100*float64(len(sorted)))) - 1
 	return sorted[max(0, min(i, len(sorted)-1))]
 }
 
-// note adds a remark once.
+// note adds a remark, unless the row already has it.
 func (r *Row) note(text string) {
 	if text = strings.TrimSpace(text); text != "" && !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
 }
 
-// wrongs are what went wrong.
+// wrongs returns descriptions of the row's overlaps, errors and unserved waiters.
 func (r *Row) wrongs() (all []string) {
 	add := func(n int64, format string, more ...any) {
 		if n > 0 {
@@ -215,7 +216,7 @@ func (r *Row) wrongs() (all []string) {
 	return all
 }
 
-// failures are an overlap of any contender, and every error of the kit.
+// failures returns the overlaps of any contender, and every error of the kit.
 func (s *Section) failures() (all []string) {
 	for _, r := range s.Rows {
 		if r.Overlaps == 0 && r.Kind != Kit {

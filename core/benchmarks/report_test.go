@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// reportOf is a report of two scenarios, with rounds as given.
+// reportOf returns a report of two scenarios with fixed rounds.
 func reportOf() *Report {
 	rounds := func(key string, values ...float64) (all []map[string]float64) {
 		for _, v := range values {
@@ -51,7 +51,7 @@ func TestRatiosAreTakenRoundByRoundToTheBestPeer(t *testing.T) {
 		key       string
 		ratio     float64
 	}{
-		{own, "lockkit", "rate", 3}, // of 3, 3 and 2
+		{own, "lockkit", "rate", 3}, // median of 3, 3 and 2
 		{own, "rueidislock", "rate", 1},
 		{own, "bare commands", "rate", 900.0 / 110}, // no target refers to it here
 		{crowd, "lockkit", "served", 0.375},
@@ -83,7 +83,7 @@ func TestTargetsAreJudged(t *testing.T) {
 	}
 }
 
-// again is r, written as JSON and read.
+// again returns r after writing it as JSON and reading it.
 func again(t *testing.T, r *Report) *Report {
 	t.Helper()
 	text, err := r.json()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// crowd is one process with very many goroutines that wait for one key, which
-// another process holds and then gives up.
+// crowd returns a scenario with very many goroutines of one process that wait for one
+// key. Another process holds the key and then releases it.
 func crowd(sc scale) scenario {
 	return scenario{
 		name: "crowd", title: fmt.Sprintf("%d waiters in one process, held key", sc.crowd),
@@ -37,13 +37,13 @@ func crowd(sc scale) scenario {
 	}
 }
 
-// waiters are goroutines that want one key once.
+// waiters is a group of goroutines that each acquire one key once.
 type waiters struct {
 	served atomic.Int64
 	errors atomic.Int64
 	first  atomic.Pointer[string]
 	gate   gate
-	all    chan struct{} // closed when all have ended
+	all    chan struct{} // closed when all have finished
 }
 
 func wait(ctx context.Context, n int, key string, l *locks) *waiters {
@@ -91,7 +91,7 @@ func (b *bench) crowdRound(c contender, key string) (outcome, error) {
 		return o, err
 	}
 	w := wait(ctx, b.crowd, key, l)
-	time.Sleep(min(b.crowdWatch, 3*time.Second)) // they all have to have found out that they must wait
+	time.Sleep(min(b.crowdWatch, 3*time.Second)) // time for all to start waiting
 	cpu := cpuSoFar()
 	watched, start, err := b.timedWork(c)
 	if err != nil {

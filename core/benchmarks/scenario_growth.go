@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// growth is more and more processes' worth of waiters on one key, each with a
-// client of its own.
+// growth returns a scenario with an increasing number of waiting clients on one key.
+// Each client stands for a process.
 func growth(sc scale) scenario {
 	least, most := sc.growth[0], sc.growth[len(sc.growth)-1]
 	s := scenario{
@@ -34,7 +34,7 @@ func growthKey(n int) string { return fmt.Sprintf("with%d", n) }
 func (b *bench) growthRound(c contender, round int) (outcome, error) {
 	o := outcome{figures: map[string]float64{}}
 	for _, n := range b.growth {
-		// A machine that stands still counts nothing in a short window.
+		// If the machine stands still, a short window may have no cycles.
 		for try := range 10 {
 			if err := context.Cause(b.ctx); err != nil {
 				return o, err
@@ -73,7 +73,7 @@ func (b *bench) grow(c contender, n int, key string) (counts, work, error) {
 			return counts{}, work{}, err
 		}
 		clients = append(clients, l)
-		// Connections and scripts are not what is counted.
+		// The measurement does not include connecting and loading scripts.
 		held, err := l.try(b.ctx, fmt.Sprintf("%s:warm:%d", key, i))
 		if err != nil {
 			return counts{}, work{}, err

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// handoff is two processes that pass one lock to and fro.
+// handoff returns a scenario with two processes that pass one lock to and fro.
 func handoff() scenario {
 	return scenario{
 		name: "hand-off", title: "hand-off to a waiting process",
@@ -36,15 +36,15 @@ func handoff() scenario {
 	}
 }
 
-// Words of the shared memory of a hand-off, after those of the gate.
+// These are the words of a hand-off's shared memory, after the words of the gate.
 const (
-	wordGrants   = 2 + iota // how many grants there were
-	wordAsked               // the number of the latest grant that was asked for
-	wordReleased            // when release was called last, by clock
-	wordOver                // the holder is the last one
+	wordGrants   = 2 + iota // number of grants
+	wordAsked               // number of the latest requested grant
+	wordReleased            // time of the last call of Release, by clock
+	wordOver                // set when the holder is the last one
 )
 
-// handoffs is what a child tells.
+// handoffs is the report of a child.
 type handoffs struct {
 	Took []time.Duration
 	CPU  float64
@@ -106,7 +106,7 @@ func (b *bench) handoffRound(c contender, round int) (o outcome, err error) {
 	return o, nil
 }
 
-// handoffChild is one of the two processes. Child i takes the grants i, i+2, …
+// handoffChild runs in each of the two processes. Child i acquires the grants i, i+2, …
 func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	mem, err := openShared(e.Shared)
 	if err != nil {
@@ -126,7 +126,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	door, over := gateIn(mem, 0), mem.word(wordOver)
 	until := time.Now().Add(e.Window)
 	for n := int64(e.Index); ; n += 2 {
-		// The other one holds, so that this one will have to wait.
+		// The other process holds the lock, so this one will have to wait.
 		if err := reach(ctx, mem.word(wordGrants), n, over); err != nil || over.Load() != 0 {
 			h.CPU += cpuSoFar()
 			return h, err
@@ -142,13 +142,14 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 			h.Took = append(h.Took, granted-time.Duration(mem.word(wordReleased).Load()))
 		}
 		mem.word(wordGrants).Store(n + 1)
-		// The first grant is no hand-off, however late it is.
+		// The first grant is not a hand-off, however late it is.
 		if n >= int64(e.Count) || n > 0 && time.Now().After(until) {
 			over.Store(1)
 		} else if err := reach(ctx, mem.word(wordAsked), n+1, over); err != nil {
 			return nil, err
 		} else {
-			// Waiting takes its time to begin, and pollers must not be met in step.
+			// The pause gives the other process time to start waiting. It is random, so
+			// that it is not in step with polling contenders.
 			time.Sleep(3*time.Millisecond + rand.N(10*time.Millisecond))
 		}
 		door.leave()
@@ -159,7 +160,7 @@ func handoffChild(ctx context.Context, e errand, l *locks, start func()) (any, e
 	}
 }
 
-// reach waits until word is n at least, or over is set.
+// reach waits until word is at least n, or over is set.
 func reach(ctx context.Context, word *atomic.Int64, n int64, over *atomic.Int64) error {
 	for word.Load() < n && over.Load() == 0 {
 		if ctx.Err() != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// heldLeases is one process that holds very many leases and does nothing else.
+// heldLeases returns a scenario in which one process only holds very many leases.
 func heldLeases(sc scale) scenario {
 	return scenario{
 		name: "held", title: fmt.Sprintf("%d held leases, TTL %v", sc.held, ttl),
@@ -46,13 +46,13 @@ func heldLeases(sc scale) scenario {
 	}
 }
 
-// heldTally is what a child tells that held leases.
+// heldTally is the report of a child that held leases.
 type heldTally struct {
 	Lost       int
 	CPU        float64 // seconds
 	Seconds    float64
 	Bytes      float64
-	Goroutines int // the most, beyond those before the first lease
+	Goroutines int // maximum, beyond those before the first lease
 	Acquiring  float64
 }
 
@@ -93,12 +93,13 @@ func (b *bench) heldRound(c contender) (o outcome, err error) {
 	return o, nil
 }
 
-// heldHands is how many goroutines acquire.
+// heldHands is the number of goroutines that acquire.
 const heldHands = 64
 
-// heldChild acquires first and starts then, so that only the holding counts.
+// heldChild acquires the leases before it calls start, so that only the holding is
+// measured.
 func heldChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
-	// Connections are not what is counted.
+	// The measurement does not include connecting.
 	if t, err := (load{
 		goroutines: heldHands, key: func(g int) string { return "warm:" + strconv.Itoa(g) },
 		gate: func(int) gate { return newGate() }, get: func(int) acquirer { return l.try },
@@ -150,7 +151,7 @@ func heldChild(ctx context.Context, e errand, l *locks, start func()) (any, erro
 	return h, nil
 }
 
-// memory is how much the process uses for objects and stacks, in bytes.
+// memory returns the size of the process's objects and stacks, in bytes.
 func memory() float64 {
 	runtime.GC()
 	runtime.GC()

@@ -1,9 +1,10 @@
 package main
 
-// hotGoroutines is how many goroutines want the key.
+// hotGoroutines is the number of goroutines that want the key.
 const hotGoroutines = 64
 
-// hot is a key that many goroutines of one process want, on each store.
+// hot returns a scenario with a key that many goroutines of one process want, on each
+// store.
 func hot() scenario {
 	sc := scenario{
 		name: "hot", title: "64 goroutines, one key, on each store",
@@ -42,7 +43,7 @@ func (b *bench) hot(l *locks, key string) (outcome, error) {
 		return o, err
 	}
 	o.figures = map[string]float64{"one": one, "many": many}
-	if one > 0 { // a short window may have no whole cycle of a slow store
+	if one > 0 { // with a slow store, a short window may have no complete cycle
 		o.figures["times"] = many / one
 	}
 	return o, nil

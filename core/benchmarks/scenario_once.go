@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// replay is the answer of a call that was answered before, beside its first run.
+// replay returns a scenario that compares the replay of an answered call with the call's
+// first run.
 func replay() scenario {
 	return scenario{
 		name: "replay", title: "replay of an idempotent answer",
@@ -54,7 +55,7 @@ func (b *bench) replayRound(c contender, l *locks, key string) (outcome, error) 
 		after, err := b.server.work(b.ctx, c.direct)
 		return figures(float64(b.replays), took, after.since(before), u), err
 	}
-	// The first call pays for the connection and the scripts.
+	// The first call connects and loads the scripts.
 	if err := l.once(context.Background(), key+"kept", answer); err != nil {
 		return outcome{}, err
 	}

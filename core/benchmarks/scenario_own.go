@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// cycleColumns are the figures of scenarios that count cycles.
+// cycleColumns returns the columns of scenarios that count cycles.
 func cycleColumns(more ...Column) []Column {
 	return append([]Column{
 		{Key: "rate", Title: "cycles/s", Better: More, Ratio: true},
@@ -23,9 +23,9 @@ func cycleColumns(more ...Column) []Column {
 
 const perCycle = "All but the first columns are per cycle: commands sent, calls with those of scripts, bytes, CPU time, allocations."
 
-// ownKeys is the free lock: each goroutine has a key of its own. A request's context
-// can end, and a call that can be left costs more; so that is what is measured. Where
-// it cannot, the scenario is there to compare.
+// ownKeys returns a scenario of free locks, with one key per goroutine. In practice a
+// request's context can be canceled, and such a call costs more, so the main scenarios
+// measure it. The scenarios with contexts that cannot be canceled are for comparison.
 func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	sc := scenario{
 		name: name, columns: cycleColumns(), title: fmt.Sprintf("%d goroutines, own keys", goroutines),
@@ -75,14 +75,15 @@ func ownKeys(name string, goroutines int, cancelable bool) scenario {
 	return sc
 }
 
-// acquirer is one of the functions of locks that acquire.
+// acquirer is the type of the acquire functions of locks.
 type acquirer = func(ctx context.Context, key string) (lease, error)
 
-// conns is how many connections a pool gets for so many goroutines. More made
-// all contenders that pool slower.
+// conns returns the size of a pool for this number of goroutines. Larger pools made all
+// contenders with a pool slower.
 func conns(goroutines int) int { return min(goroutines, 64) }
 
-// cycles runs a load for every contender that can, and for more, so many rounds.
+// cycles runs rounds of a load for every contender that supports it, including those in
+// more.
 func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquirer, gates func(round int) func(g int) gate, more ...contender) error {
 	var stations []station
 	for _, c := range append(contenders(), more...) {
@@ -108,7 +109,7 @@ func (b *bench) cycles(s *Section, l load, rounds int, pick func(*locks) acquire
 	return b.interleave(s, rounds, stations)
 }
 
-// cycle is one round of one contender.
+// cycle runs one round of one contender.
 func (b *bench) cycle(c contender, l load) (outcome, error) {
 	var marks []work
 	direct := c.direct
@@ -132,7 +133,7 @@ func (b *bench) cycle(c contender, l load) (outcome, error) {
 	return o, nil
 }
 
-// tell takes over what went wrong.
+// tell(t) adds the errors and overlaps of t.
 func (o *outcome) tell(t counts) {
 	o.overlaps += t.Overlaps
 	o.errors += t.Errors
@@ -143,7 +144,7 @@ func (o *outcome) tell(t counts) {
 	}
 }
 
-// figures are those of cycleColumns.
+// figures returns the figures for cycleColumns.
 func figures(cycles, seconds float64, w work, u usage) map[string]float64 {
 	f := map[string]float64{"rate": cycles / seconds}
 	if cycles == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/pgstore"
 )
 
-// postgresScenarios are none where PostgreSQL is not installed.
+// postgresScenarios returns the scenarios on PostgreSQL, or none if it is not installed.
 func postgresScenarios() []scenario {
 	if initdb() == "" {
 		return nil
@@ -25,7 +25,8 @@ func postgresScenarios() []scenario {
 	return []scenario{postgres(1), postgres(16)}
 }
 
-// postgres is free locks in PostgreSQL, beside session-level advisory locks.
+// postgres returns a scenario that compares free locks in PostgreSQL with session-level
+// advisory locks.
 func postgres(goroutines int) scenario {
 	sc := scenario{
 		name: fmt.Sprintf("postgres-%d", goroutines), title: fmt.Sprintf("goroutines with own keys in PostgreSQL: %d", goroutines),
@@ -48,7 +49,7 @@ func postgres(goroutines int) scenario {
 
 const advisory = "advisory lock"
 
-// postgres measures both in turns, each with a pool of its own.
+// postgres measures both kinds of locks alternately, each with its own pool.
 func (b *bench) postgres(s *Section, goroutines int) (err error) {
 	server, err := startPostgres(b.ctx)
 	if err != nil {
@@ -87,7 +88,7 @@ func (b *bench) postgres(s *Section, goroutines int) (err error) {
 	return b.interleave(s, b.rounds, stations)
 }
 
-// postgresRound is cycles for a while, on a key for each goroutine.
+// postgresRound runs cycles for a window, with one key per goroutine.
 func (b *bench) postgresRound(writes *atomic.Int64, l *locks, goroutines int) (o outcome, err error) {
 	cycle := func(g int) error {
 		held, err := l.try(b.ctx, fmt.Sprintf("own:%d", g))
@@ -122,7 +123,7 @@ func (b *bench) postgresRound(writes *atomic.Int64, l *locks, goroutines int) (o
 		wg.Wait()
 		return errors.Join(errs...)
 	}
-	if err := run(b.window/5, false); err != nil { // connections, and what the server prepares for each
+	if err := run(b.window/5, false); err != nil { // opens connections and prepares statements
 		return o, err
 	}
 	before := writes.Load()
@@ -140,7 +141,7 @@ func (b *bench) postgresRound(writes *atomic.Int64, l *locks, goroutines int) (o
 	return o, nil
 }
 
-// countingConn counts how often something is sent.
+// countingConn counts the writes to a connection.
 type countingConn struct {
 	net.Conn
 	writes *atomic.Int64
@@ -166,7 +167,7 @@ func openPgstore(pool *pgxpool.Pool) (*locks, error) {
 	return lockerLocks(locker, store.Close), nil
 }
 
-// advisoryLock is a lock of a session, which it keeps for itself.
+// advisoryLock is an advisory lock, with a session that only this lock uses.
 type advisoryLock struct {
 	conn *pgxpool.Conn
 	key  int64

@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/redlock"
 )
 
-// quorum is a lock on a majority of three or five servers, of which one may be silent.
+// quorum returns a scenario of locks on a majority of three or five servers, of which
+// one may be silent.
 func quorum(servers int, silent bool) scenario {
 	number := map[int]string{3: "three", 5: "five"}[servers]
 	sc := scenario{
@@ -50,7 +51,7 @@ func quorum(servers int, silent bool) scenario {
 	return sc
 }
 
-// quorumContenders are the contenders that can lock a majority of servers, for a TTL.
+// quorumContenders returns the contenders that can lock a majority of servers.
 func quorumContenders(ttl time.Duration) []quorumContender {
 	return []quorumContender{
 		{"lockkit", Kit, func(clients []*redis.Client) (*locks, error) { return openRedlock(clients, ttl) }},
@@ -110,7 +111,7 @@ func openRedsyncs(clients []*redis.Client, ttl time.Duration, opts ...redsync.Op
 	}, nil
 }
 
-// quorum measures the contenders in turns, each with servers' clients of its own.
+// quorum measures the contenders alternately, each with its own clients of the servers.
 func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 	servers, stop, err := b.startServers(n)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -129,7 +130,8 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		// Before one goes silent: a process that has just started looks at all of them.
+		// This is done before one server becomes silent, because a new process first
+		// contacts all of them.
 		if held, err := l.persist(b.ctx, c.name+":warm"); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		} else if err := held.Release(b.ctx); err != nil {
@@ -151,7 +153,7 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 	return err
 }
 
-// startServers starts n servers, which stop ends, also after an error.
+// startServers starts n servers. stop stops them, also after an error.
 func (b *bench) startServers(n int) (servers []*server, stop func() error, err error) {
 	stop = func() (err error) {
 		for _, s := range servers {
@@ -169,8 +171,8 @@ func (b *bench) startServers(n int) (servers []*server, stop func() error, err e
 	return servers, stop, nil
 }
 
-// persist tries again where a node did not answer in its time, since the machine
-// was busy with something else. It takes another key, since the state of the first is unknown.
+// persist tries again if a node did not answer in time because the machine was busy.
+// Each attempt uses another key, because the state of the previous key is unknown.
 func (l *locks) persist(ctx context.Context, key string) (held lease, err error) {
 	for n := range 10 {
 		if held, err = l.try(ctx, fmt.Sprintf("%s:%d", key, n)); !errors.Is(err, core.ErrUnavailable) {
@@ -180,7 +182,7 @@ func (l *locks) persist(ctx context.Context, key string) (held lease, err error)
 	return held, err
 }
 
-// latencies is one round: cycles one after the other, for a while.
+// latencies runs one round: consecutive cycles for the length of the window.
 func (b *bench) latencies(l *locks, key string) (o outcome, err error) {
 	var took []float64
 	gate, used := newGate(), usedSoFar()

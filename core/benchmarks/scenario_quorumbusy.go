@@ -14,12 +14,12 @@ import (
 
 const (
 	busyLockers = 10
-	busyLoops   = 2 // of each processor
+	busyLoops   = 2 // per processor
 	busyTTL     = 2 * time.Second
 )
 
-// quorumBusy is a lock on a majority of three servers, in a process that is busy with
-// something else.
+// quorumBusy returns a scenario of locks on a majority of three servers, in a process
+// that is busy with computations.
 func quorumBusy() scenario {
 	return scenario{
 		name: "quorum-busy", title: "a majority of three servers, in a busy process",
@@ -88,7 +88,7 @@ func (b *bench) quorumBusy(s *Section) (err error) {
 	return err
 }
 
-// turns is one round: the lockers one after the other, for a while.
+// turns runs one round, in which the lockers acquire the key one after the other.
 func (b *bench) turns(lockers []*locks, key string) (o outcome) {
 	var took []float64
 	gate, refused, calls := newGate(), 0, 0

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// oneKey is goroutines of one process that want the same key.
+// oneKey returns a scenario with goroutines of one process that want the same key.
 func oneKey() scenario {
 	return scenario{
 		name: "one-key", title: "64 goroutines, one key, one process",
@@ -38,7 +38,8 @@ const (
 	processGoroutines = 16
 )
 
-// processes are goroutines of several processes that want the same key.
+// processes returns a scenario with goroutines of several processes that want the same
+// key.
 func processes() scenario {
 	return scenario{
 		name: "processes", title: "4 processes × 16 goroutines, one key",
@@ -58,8 +59,8 @@ func processes() scenario {
 	}
 }
 
-// waitingStations are all contenders that can wait, and some yardsticks, each with
-// clients of its rounds' own.
+// waitingStations returns stations for all contenders that can wait, and for some
+// yardsticks. Each round opens its own clients.
 func waitingStations(round func(c contender) func(round int) (outcome, error), bare ...contender) []station {
 	all := slices.DeleteFunc(contenders(), func(c contender) bool { return c.kind == Bare })
 	var stations []station
@@ -120,7 +121,7 @@ func (b *bench) processRound(c contender, round int) (o outcome, err error) {
 	}
 	o.overlaps = gateIn(mem, 0).overlaps.Load()
 	o.figures = figures(total, 1, after.since(before), used)
-	o.figures["rate"] = rate // of each by its own clock
+	o.figures["rate"] = rate // each process measures with its own clock
 	o.figures["least"], o.figures["most"] = shares(turns)
 	idlest := slices.Min(each)
 	if idlest == 0 {
@@ -130,13 +131,13 @@ func (b *bench) processRound(c contender, round int) (o outcome, err error) {
 	return o, nil
 }
 
-// loadChild is one of the processes.
+// loadChild runs in each of the processes.
 func loadChild(ctx context.Context, e errand, l *locks, start func()) (any, error) {
 	mem, err := openShared(e.Shared)
 	if err != nil {
 		return nil, err
 	}
-	// A connection, and the scripts, are there before the race begins.
+	// This connects and loads the scripts before the measurement.
 	held, err := l.waits()(ctx, fmt.Sprintf("%s:warm:%d", e.Key, e.Index))
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// stores is the kit on each of its stores.
+// stores returns a scenario of the kit on each of its stores.
 func stores() scenario {
 	return scenario{
 		name: "stores", title: "one goroutine, own key, on each store",
@@ -30,7 +30,7 @@ func stores() scenario {
 // place is a store with its servers.
 type place struct {
 	name string
-	open func(b *bench) (*locks, error) // errors of missing servers are errNoZookeeper and errNoPostgres
+	open func(b *bench) (*locks, error) // errors: errNoZookeeper, errNoPostgres
 }
 
 var places = []place{
@@ -78,7 +78,7 @@ var places = []place{
 	}},
 }
 
-// and closes more in the end.
+// and makes close also call more, afterwards.
 func (l *locks) and(more ...func() error) *locks {
 	if l == nil {
 		return nil
@@ -98,7 +98,7 @@ func (b *bench) stores(s *Section) error {
 	return b.everywhere(s, b.latencies)
 }
 
-// everywhere runs rounds on the kit on each store. key is one of the round's own.
+// everywhere runs rounds with the kit on each store. key is different in each round.
 func (b *bench) everywhere(s *Section, round func(l *locks, key string) (outcome, error)) error {
 	var stations []station
 	for _, p := range places {

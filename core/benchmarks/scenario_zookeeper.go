@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// zookeeperScenarios are none where ZooKeeper is not installed.
+// zookeeperScenarios returns the scenarios on ZooKeeper, or none if it is not installed.
 func zookeeperScenarios() []scenario {
 	if !hasZookeeper() {
 		return nil
@@ -24,8 +24,8 @@ func zookeeperScenarios() []scenario {
 	return []scenario{zookeeper("zookeeper-1", 1, false), zookeeper("zookeeper-16", 16, false), zookeeper("zookeeper-hot", 16, true)}
 }
 
-// zookeeper is locks in ZooKeeper, beside the one of the client library. With hot
-// all goroutines want the same key.
+// zookeeper returns a scenario that compares locks in ZooKeeper with the client
+// library's lock. With hot, all goroutines want the same key.
 func zookeeper(name string, goroutines int, hot bool) scenario {
 	sc := scenario{
 		name: name, title: fmt.Sprintf("goroutines with own keys in ZooKeeper: %d", goroutines),
@@ -49,7 +49,7 @@ func zookeeper(name string, goroutines int, hot bool) scenario {
 	return sc
 }
 
-// zookeeper measures both in turns, each with a session of its own.
+// zookeeper measures both kinds of locks alternately, each with its own session.
 func (b *bench) zookeeper(s *Section, goroutines int, hot bool) (err error) {
 	server, err := startZookeeper(b.ctx)
 	if err != nil {
@@ -82,8 +82,8 @@ func (b *bench) zookeeper(s *Section, goroutines int, hot bool) (err error) {
 	return b.interleave(s, b.rounds, stations)
 }
 
-// zookeeperConn counts how often something is sent: the client writes each
-// request by itself.
+// zookeeperConn counts the writes to a connection. The client sends each request in a
+// separate write.
 type zookeeperConn struct {
 	net.Conn
 	writes *atomic.Int64
@@ -94,7 +94,7 @@ func (c *zookeeperConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// zookeeperRound is cycles for a while.
+// zookeeperRound runs cycles for the length of the window.
 func (b *bench) zookeeperRound(requests *atomic.Int64, l *locks, goroutines int, hot bool) (o outcome, err error) {
 	var mu sync.Mutex
 	var took []float64
@@ -132,7 +132,7 @@ func (b *bench) zookeeperRound(requests *atomic.Int64, l *locks, goroutines int,
 		wg.Wait()
 		return errors.Join(errs...)
 	}
-	if err := run(b.window / 5); err != nil { // the keys' nodes
+	if err := run(b.window / 5); err != nil { // creates the nodes of the keys
 		return o, err
 	}
 	before := requests.Load()
@@ -165,7 +165,7 @@ func openZkstore(conn *zk.Conn) (*locks, error) {
 	return lockerLocks(locker, store.Close), nil
 }
 
-// zkLock is the lock that comes with the client library.
+// zkLock is the client library's lock.
 type zkLock zk.Lock
 
 func openZkLock(conn *zk.Conn) (*locks, error) {

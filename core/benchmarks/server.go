@@ -20,11 +20,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// server is a redis-server of our own that keeps nothing on disk.
+// server is a redis-server that the program starts, which stores nothing on disk.
 type server struct {
 	addr    string
 	version string
-	control *redis.Client // for what is not measured
+	control *redis.Client // for requests that are not measured
 
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -42,7 +42,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Another program may take the port between the look and the start.
+	// Another program may take the port between the check and the start.
 	for range 3 {
 		var s *server
 		if s, err = runServer(ctx, dir); err == nil {
@@ -82,7 +82,7 @@ func runServer(ctx context.Context, dir string) (*server, error) {
 		default:
 		}
 		info, err := s.info(ctx)
-		// A server of another process may have been given the same port.
+		// A server of another process may have the same port.
 		if err == nil && info["process_id"] == strconv.Itoa(s.cmd.Process.Pid) {
 			s.version = info["redis_version"]
 			return s, nil
@@ -91,10 +91,10 @@ func runServer(ctx context.Context, dir string) (*server, error) {
 	return nil, errors.Join(errors.New("redis-server does not answer"), s.stop())
 }
 
-// onOneProcessor is a command that stays on the last processor, if the system has
-// a program that can do so. A server that is single-threaded loses nothing by it,
-// and one that moves about makes the same code twice as fast from one second to
-// the next, as it happens to share a processor with its client or not.
+// onOneProcessor returns a command that runs on the last processor, if taskset is
+// installed. A single-threaded server loses nothing by that. A server that changes
+// processors makes figures vary by a factor of two, because it sometimes shares a
+// processor with its client.
 func onOneProcessor(name string, args ...string) *exec.Cmd {
 	if taskset, err := exec.LookPath("taskset"); err == nil && runtime.NumCPU() > 1 {
 		return exec.Command(taskset, append([]string{"-c", strconv.Itoa(runtime.NumCPU() - 1), name}, args...)...)
@@ -102,7 +102,7 @@ func onOneProcessor(name string, args ...string) *exec.Cmd {
 	return exec.Command(name, args...)
 }
 
-// stop ends the server.
+// stop stops the server.
 func (s *server) stop() error {
 	err := s.control.Close()
 	_ = s.cmd.Process.Kill()
@@ -110,10 +110,10 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// wipe forgets all keys.
+// wipe deletes all keys.
 func (s *server) wipe(ctx context.Context) error { return s.control.FlushAll(ctx).Err() }
 
-// info is all that INFO says, by field; "info" itself has the length of it.
+// info returns the fields of INFO. The field "info" has the length of INFO's text.
 func (s *server) info(ctx context.Context) (map[string]string, error) {
 	text, err := s.control.Info(ctx, "all").Result()
 	if err != nil {
@@ -128,18 +128,18 @@ func (s *server) info(ctx context.Context) (map[string]string, error) {
 	return fields, nil
 }
 
-// work is what the server has done until some moment, or between two.
+// work is the work of the server up to some time, or between two times.
 type work struct {
-	Commands float64 // that clients sent
-	Calls    float64 // with those of scripts
+	Commands float64 // commands that clients sent
+	Calls    float64 // including those of scripts
 	In, Out  float64 // bytes
 	CPU      float64 // seconds
-	asking   float64 // bytes of the answer to the question itself
+	asking   float64 // bytes of the reply to INFO itself
 }
 
-// work asks the server what it has done so far. Commands that direct lists
-// count as sent by clients; otherwise those do that no script can call. Of TIME each call
-// of a script has one, which does not count.
+// work returns the work that the server has done so far. The commands in direct count as
+// sent by clients, and so do commands that no script can call. The call of TIME inside
+// each script does not count.
 func (s *server) work(ctx context.Context, direct []string) (work, error) {
 	info, err := s.info(ctx)
 	if err != nil {
@@ -177,11 +177,11 @@ var sentOnly = map[string]bool{
 	"ping": true, "hello": true, "client": true, "command": true, "wait": true,
 }
 
-// since is what was done between two moments.
+// since returns the work between two times.
 func (w work) since(before work) work {
 	return work{
 		Commands: w.Commands - before.Commands, Calls: w.Calls - before.Calls,
-		// The answer to the first question was sent after it was written.
+		// The reply to the first INFO was sent after its text was composed.
 		In: w.In - before.In, Out: w.Out - before.Out - before.asking, CPU: w.CPU - before.CPU,
 	}
 }

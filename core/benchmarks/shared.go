@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedWords is how many words a shared memory has.
+// sharedWords is the number of words of a shared memory.
 const sharedWords = 512
 
-// shared is memory that this process and its children share, by a file. A word
-// takes a line of the processors' caches.
+// shared is memory that this process and its children share through a file. Each word
+// has its own cache line.
 type shared struct {
 	path string
 	mem  []byte
 }
 
-// newShared makes a shared memory; child processes open it by its path.
+// newShared creates a shared memory. Child processes open it by its path.
 func newShared() (*shared, error) {
 	f, err := os.CreateTemp("", "benchmarks")
 	if err != nil {
@@ -47,12 +47,13 @@ func openShared(path string) (*shared, error) {
 	return &shared{path: path, mem: mem}, nil
 }
 
-// word is the i-th word.
+// word returns the i-th word.
 func (s *shared) word(i int) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&s.mem[i*64]))
 }
 
-// remove gives the memory back. Only the process that made it may remove it.
+// remove unmaps the memory and deletes its file. Only the process that created the
+// memory may call it.
 func (s *shared) remove() error {
 	return errors.Join(unix.Munmap(s.mem), os.Remove(s.path))
 }

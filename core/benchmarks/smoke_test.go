@@ -33,7 +33,7 @@ type nothing struct{}
 
 func (nothing) Release(context.Context) error { return nil }
 
-// smokeScale is every scenario, for some milliseconds.
+// smokeScale runs every scenario for some milliseconds.
 var smokeScale = scale{
 	name: "smoke", rounds: 1, window: 20 * time.Millisecond, drain: 10 * time.Second, handoffs: 6, handoffTime: 200 * time.Millisecond,
 	crowd: 60, crowdRounds: 1, crowdWatch: 50 * time.Millisecond, crowdBound: 5 * time.Second,
@@ -56,7 +56,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{scale: smokeScale, ctx: context.Background(), server: s, report: newReport("smoke", s.version), log: io.Discard}
 }
 
-// takePart is how many contenders can serve a scenario.
+// takePart is the number of contenders that can take part in a scenario.
 var takePart = map[string]int{
 	"own-1": 7, "own-64": 7, "own-512": 7, "own-1-endless": 6, "own-64-endless": 6, "own-512-endless": 6, "one-key": 6, "processes": 6,
 	"hand-off": 7, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
@@ -128,8 +128,9 @@ func check(t *testing.T, s *Section, sc scenario, rows int) {
 			t.Errorf("%s: a target is for %q, who takes no part", s.Name, target.who)
 		}
 	}
-	// Where each cycle is one acquire and one release, as many were sent. The
-	// window's ends may cut some in two, and a slow machine may have none.
+	// If each cycle is one acquire and one release, about that many commands were sent.
+	// The ends of the window may cut cycles in two, and on a slow machine the window may
+	// have no cycle.
 	if strings.HasPrefix(s.Name, "own-1") {
 		for _, r := range s.Rows {
 			if n, ok := r.Figures["commands"]; ok && (n < 1 || n > 4) {

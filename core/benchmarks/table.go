@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// write prints s as a table, with its verdicts.
+// write prints s as a table with its verdicts.
 func (s *Section) write(out io.Writer) {
 	fmt.Fprintf(out, "\n%s (%s)\n", s.Title, s.Name)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -34,7 +34,7 @@ func (s *Section) write(out io.Writer) {
 		}
 	}
 	for _, r := range s.Rows {
-		if !known[r.Contender] { // of a scenario that has contenders of its own
+		if !known[r.Contender] { // a contender of this scenario only
 			fmt.Fprintln(w, strings.Join(s.cells(r), "\t")+"\t")
 		}
 	}
@@ -76,7 +76,7 @@ func (s *Section) cells(r *Row) []string {
 	return cells
 }
 
-// bound marks a figure of which only a bound is known.
+// bound marks a figure that is only a bound.
 func (r *Row) bound(c Column, text string) string {
 	if !slices.Contains(r.Bounded, c.Key) {
 		return text
@@ -87,7 +87,7 @@ func (r *Row) bound(c Column, text string) string {
 	return ">" + text
 }
 
-// write prints what stands above the tables.
+// write prints the header of the report.
 func (r *Report) write(out io.Writer) {
 	fmt.Fprintf(out, "%d CPUs, %s/%s, Redis %s on %s, %s", r.Machine.CPUs, r.Machine.OS, r.Machine.Arch,
 		r.Versions["redis"], r.Machine.Network, r.Versions["go"])

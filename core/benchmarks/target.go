@@ -5,28 +5,28 @@ import (
 	"math"
 )
 
-// target is what the kit has to reach in a scenario.
+// target is a figure that the kit should reach in a scenario.
 type target struct {
-	who   string  // contender
-	key   string  // of a column
-	of    string  // bestPeer, a contender's name, or empty for the figure itself
-	least bool    // at least limit; otherwise at most
-	limit float64 // a ratio, or a figure
-	why   why     // what forbids more, if something does
+	who   string  // name of the contender
+	key   string  // key of a column
+	of    string  // bestPeer, the name of a contender, or "" for the figure itself
+	least bool    // the minimum is limit; otherwise the maximum
+	limit float64 // a ratio or a figure
+	why   why     // explains a limit of what is possible, if there is one
 }
 
 const bestPeer = "the best peer"
 
-// Verdict is what became of a target.
+// Verdict is the result of checking a target.
 type Verdict struct {
 	Target string
 	Value  float64
-	Text   string // of Value
+	Text   string // Value as text
 	Met    bool
-	Why    string `json:",omitempty"` // it is not met
+	Why    string `json:",omitempty"` // why it is not met
 }
 
-// judge compares s with its targets. What was not measured is left out.
+// judge compares s with its targets. It omits targets that were not measured.
 func (s *Section) judge(targets []target) {
 	for _, t := range targets {
 		value, ok := s.reached(t)
@@ -86,7 +86,7 @@ func (s *Section) describe(t target) string {
 	return text
 }
 
-// short writes a number with as many digits as one wants to read.
+// short returns a number as text with a readable number of digits.
 func short(v float64) string {
 	switch a := math.Abs(v); {
 	case a == math.Trunc(a) && a < 1e6:

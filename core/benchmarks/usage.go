@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what this process has used until some moment, or between two.
+// usage is the resource usage of this process up to some time, or between two times.
 type usage struct {
 	CPU     float64 // seconds
 	Mallocs float64
@@ -22,7 +22,7 @@ func usedSoFar() usage {
 	return usage{CPU: cpuSoFar(), Mallocs: float64(m.Mallocs)}
 }
 
-// cpuSoFar is this process's time on the processors, in seconds.
+// cpuSoFar returns the CPU time of this process, in seconds.
 func cpuSoFar() float64 { return cpuOf(unix.RUSAGE_SELF) }
 
 func cpuOf(who int) float64 {
@@ -37,7 +37,8 @@ func (u usage) since(before usage) usage {
 	return usage{CPU: u.CPU - before.CPU, Mallocs: u.Mallocs - before.Mallocs}
 }
 
-// clock is a clock that all processes of the machine share and that cannot be set.
+// clock returns the time of a clock that all processes of the machine share and that is
+// never set.
 func clock() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
@@ -46,7 +47,7 @@ func clock() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// bystanders tells how much of the machine other programs use.
+// bystanders measures the share of the machine that other programs use.
 type bystanders struct{ idle, all float64 }
 
 func watchOthers() bystanders {
@@ -54,21 +55,21 @@ func watchOthers() bystanders {
 	return bystanders{idle, all}
 }
 
-// share is what they used since, in percent, if this program and its children,
-// also those that run, used so many seconds of processors; -1 if the system does
-// not say.
+// share returns the share that other programs have used since, in percent, or -1 if it
+// is unknown. ours is the CPU time in seconds of this program and its children,
+// including those that are running.
 func (b bystanders) share(ours float64) float64 {
 	idle, all := ticks()
 	idle, all = idle-b.idle, all-b.all
 	if all <= 0 {
 		return -1
 	}
-	const hertz = 100 // of ticks, on all that have them
+	const hertz = 100 // ticks per second, on all systems that have them
 	return max(0, all-idle-ours*hertz) / all * 100
 }
 
-// ticks is how long all processors were idle, and how long they have run, as
-// the first line of /proc/stat says.
+// ticks returns the idle time and the total time of all processors, from the first line
+// of /proc/stat.
 func ticks() (idle, all float64) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -80,7 +81,7 @@ func ticks() (idle, all float64) {
 		if i == 4 || i == 5 { // idle, and waiting for disks
 			idle += n
 		}
-		if i < 9 { // guests are counted as users too
+		if i < 9 { // the time of guests is also counted as user time
 			all += n
 		}
 	}

@@ -5,11 +5,12 @@ import (
 	"runtime"
 )
 
-// why says what stands between a figure and its target, in figures of the same
-// run; "" if the run does not have them.
+// why returns the reason why a target is not met, with figures of the same run, or "" if
+// the run does not have them.
 type why = func(s *Section, t target) string
 
-// twoTrips is for a lone caller: each step of a cycle waits for the one before.
+// twoTrips explains the figures of a lone caller. Each step of a cycle waits for the
+// previous one.
 func twoTrips(s *Section, t target) string {
 	kit, bare := s.row(t.who), s.row("bare commands")
 	if kit == nil || bare == nil {
@@ -28,8 +29,9 @@ func twoTrips(s *Section, t target) string {
 		longer, scripts, calls, least, kit.Figures["clientCPU"]-bare.Figures["clientCPU"]) + whenCancelled(s, t)
 }
 
-// whenCancelled is what the bare commands reach where the end of a context ends the wait, as
-// with the kit, and not with the peers on go-redis.
+// whenCancelled returns the ratio that the bare commands reach if a canceled context
+// ends their wait. The kit's calls behave like that, and those of the peers on go-redis
+// do not.
 func whenCancelled(s *Section, t target) string {
 	if r := s.row(bareDetached().name); r != nil {
 		return fmt.Sprintf("; the bare commands, if the end of a context ends their wait, reach %s ×", short(r.Ratios[t.key]))
@@ -37,8 +39,8 @@ func whenCancelled(s *Section, t target) string {
 	return ""
 }
 
-// busyMachine is for crowds: what a server that never waits does, and processors
-// that never do.
+// busyMachine explains the figures of crowds, with a server and processors that never
+// wait.
 func busyMachine(s *Section, t target) string {
 	kit := s.row(t.who)
 	peer := s.bestPeerFigure(t.key)
@@ -51,7 +53,7 @@ func busyMachine(s *Section, t target) string {
 		server, short(1e6/server/peer), client, short(float64(runtime.NumCPU())*1e6/both/peer), runtime.NumCPU(), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
 }
 
-// passing is for hand-overs: the least that Redis needs for one.
+// passing explains hand-overs by the minimum that Redis needs for one.
 func passing(s *Section, t target) string {
 	bare := s.row("bare commands")
 	if bare == nil {
@@ -68,12 +70,12 @@ func passing(s *Section, t target) string {
 	return text
 }
 
-// polls is for very many waiters.
+// polls explains the figures of very many waiters.
 func polls(*Section, target) string {
 	return "a waiter asks once in some seconds in case a message was lost, also while others are served"
 }
 
-// extensions is for holders that do nothing else.
+// extensions explains the figures of holders that only hold.
 func extensions(s *Section, t target) string {
 	kit := s.row(t.who)
 	if kit == nil || kit.Figures["commands"] == 0 {
@@ -82,7 +84,8 @@ func extensions(s *Section, t target) string {
 	return fmt.Sprintf("%.1f µs for each of %.0f extensions a second, sent in pipelines", kit.Figures["cpu"]/100*1e6/kit.Figures["commands"], kit.Figures["commands"])
 }
 
-// allOfAMajority is for Redlock: the trips of a cycle go to three servers at once.
+// allOfAMajority explains the figures of Redlock: each step of a cycle sends requests to
+// three servers at once.
 func allOfAMajority(s *Section, t target) string {
 	kit, peer := s.row(t.who), s.row(t.of)
 	if kit == nil || peer == nil {
@@ -92,7 +95,7 @@ func allOfAMajority(s *Section, t target) string {
 		kit.Figures["clientCPU"], peer.Figures["clientCPU"])
 }
 
-// bestPeerFigure is the best that a peer reached, 0 if none did.
+// bestPeerFigure returns the best figure of a peer, or 0 if no peer has the figure.
 func (s *Section) bestPeerFigure(key string) float64 {
 	best := 0.0
 	for _, c := range s.Columns {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// zookeeperServer is a ZooKeeper server of our own, as it is set up by default,
-// but for its size. It waits for its disk.
+// zookeeperServer is a ZooKeeper server that the program starts, with the default
+// settings except for its size. It waits for its disk.
 type zookeeperServer struct {
 	addr  string
 	dir   string
@@ -24,12 +24,12 @@ type zookeeperServer struct {
 	ended chan struct{}
 }
 
-// zookeeperJars are where Debian's package puts what is needed.
+// zookeeperJars are the files that the server needs from Debian's package.
 const zookeeperJars = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 
 var errNoZookeeper = errors.New("ZooKeeper is not installed (apt-get install zookeeper default-jre-headless)")
 
-// hasZookeeper tells whether ZooKeeper is installed.
+// hasZookeeper reports whether ZooKeeper is installed.
 func hasZookeeper() bool {
 	_, err := os.Stat("/usr/share/zookeeper/bin/zkServer.sh")
 	_, java := exec.LookPath("java")
@@ -41,7 +41,7 @@ func startZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	if !hasZookeeper() {
 		return nil, errNoZookeeper
 	}
-	// Another program may take the port between the look and the start.
+	// Another program may take the port between the check and the start.
 	for range 3 {
 		if s, err = runZookeeper(ctx); err == nil {
 			return s, nil
@@ -80,7 +80,7 @@ func runZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 		_ = s.cmd.Wait()
 		close(s.ended)
 	}()
-	conn, err := s.connect(net.DialTimeout) // waits until it serves
+	conn, err := s.connect(net.DialTimeout) // waits until the server serves
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
@@ -88,7 +88,7 @@ func runZookeeper(ctx context.Context) (s *zookeeperServer, err error) {
 	return s, nil
 }
 
-// stop ends the server and removes its data.
+// stop stops the server and removes its data.
 func (s *zookeeperServer) stop() error {
 	_ = s.cmd.Process.Kill()
 	<-s.ended

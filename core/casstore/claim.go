@@ -14,9 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store. The usual lock is one step in a place that is Usual,
-// unless the key is busy; everything else is a Load and a Save. A refusal is written
-// only if the claim's place is new, or a quarter of its life has passed.
+// Acquire implements store.Store. In a place that is Usual, it takes a usual lock in
+// one step, unless the key is busy. Any other claim takes a Load and a Save. A refusal
+// is saved only if the claim's place in the queue is new, or a quarter of the place's
+// lifetime has passed.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -52,7 +53,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// taken is the answer of Usual.Take.
+// taken is the result of Usual.Take.
 type taken struct {
 	token uint64
 	ok    bool
@@ -74,7 +75,7 @@ func (s *Store) take(ctx context.Context, c store.Claim) (token uint64, ok bool,
 func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Grant, err error) {
 	asked := c.Record
 	if asked != nil {
-		// The rule decides with the digest of the value.
+		// The rule uses the digest of the value.
 		c.Record = &store.Record{Value: digest(asked.Value), Retain: asked.Retain}
 		m.want.Value, m.value = true, asked.Value
 	}
@@ -102,7 +103,7 @@ func (s *Store) acquire(ctx context.Context, c store.Claim, m move) (g store.Gra
 	return g, s.failed("acquire", err)
 }
 
-// placeOf returns the place of lease in the line, or nil.
+// placeOf returns the place of lease in the queue, or nil.
 func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	for _, w := range state.Waiters {
 		if w.Lease == lease {
@@ -112,9 +113,9 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 	return nil
 }
 
-// settle leaves the place of c, which was in the line before, with its old deadline, if
-// a quarter of its life has not passed. So a claim that asks again and again writes
-// little.
+// settle restores the old deadline of c, which was in the queue before, unless a
+// quarter of the lifetime of its place has passed. So a claim that asks repeatedly
+// causes few writes.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	now := placeOf(state, c.Lease)
 	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {
@@ -127,15 +128,15 @@ func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	}
 }
 
-// isUsual reports whether c is for a whole key.
+// isUsual reports whether c is an exclusive claim that Alone can store.
 func isUsual(c *store.Claim) bool {
 	return c.Weight == store.All && c.Limit == store.All && max(len(c.Lease), len(c.Owner)) <= maxWord
 }
 
 func version() int64 { return rand.Int64N(math.MaxInt64) + 1 }
 
-// Release implements store.Store. The usual hold is one step in a place that is Usual;
-// everything else is a Load and a Save.
+// Release implements store.Store. In a place that is Usual, it releases a usual hold in
+// one step. Any other release takes a Load and a Save.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	const op = "release"
 	if err := s.check(op, &c); err != nil {
@@ -177,9 +178,9 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 		sum.Value, m.value = digest(r.Value), r.Value
 		c.Record = &sum
 	}
-	var until time.Time // of the hold or the place that an earlier turn has found
+	var until time.Time // when the hold or place that an earlier attempt found expires
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as a Commit has; an old entry can show that too, because it stays so
+		if state.HasSavedOther(e.Now, c) { // as Commit does; an old entry proves it too, because it stays true
 			err = store.ErrSaved
 			return result{}
 		}
@@ -203,7 +204,8 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	return s.failed("release", err)
 }
 
-// endOf returns when the hold or the place of lease expires, or the zero time.
+// endOf returns the time at which the hold or the place of lease expires, or the zero
+// time.
 func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 	for _, h := range state.Holds {
 		if h.Lease == lease && h.Owner != "" && h.Until.After(now) {
@@ -217,19 +219,19 @@ func endOf(state *keystate.State, lease string, now time.Time) time.Time {
 }
 
 const (
-	// mostTogether is the maximum number of claims of a Usual.Extend.
+	// mostTogether is the maximum number of claims in a Usual.Extend.
 	mostTogether = 512
-	// sideBySide is the number of keys that are extended at a time by a Load and a Save.
-	// A key that takes longer than patience, for example because another client has
-	// locked its entry, holds up no others.
+	// sideBySide is the number of keys that are extended in parallel by a Load and a
+	// Save each. A key that takes longer than patience does not delay others, for
+	// example because another client has locked its entry.
 	sideBySide = 8
 	patience   = 100 * time.Millisecond
 )
 
-// Extend implements store.Store. The usual holds are extended together in a place that
-// is Usual, without waiting for other calls of this process. For any other key there is
-// a Load and a Save for all its claims. Eight keys are asked for at a time, or more if
-// some are slow.
+// Extend implements store.Store. In a place that is Usual, it extends the usual holds
+// together, without waiting for other calls of this process. For any other key it makes
+// one Load and one Save for all claims of the key. It extends eight such keys in
+// parallel, or more if some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -263,7 +265,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extendUsual extends the holds that may be usual, and returns the keys that are left.
+// extendUsual extends the holds that may be usual, and returns the other keys.
 func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []string, byKey map[string][]int, answers []store.Extension) (rest []string) {
 	var some []string
 	for _, key := range keys {
@@ -295,7 +297,7 @@ func (s *Store) extendUsual(ctx context.Context, all []store.Claim, keys []strin
 	return rest
 }
 
-// extend extends the holds of key whose numbers are some.
+// extend extends the holds of key for the claims with the indexes in some.
 func (s *Store) extend(ctx context.Context, claims []store.Claim, key string, some []int, answers []store.Extension) {
 	errs := make([]error, len(some))
 	failed := s.step(ctx, "extend", move{key: key, apply: func(state *keystate.State, e Entry) (r result) {

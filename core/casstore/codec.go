@@ -15,8 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The state of a key as text. In it, and in its keystate.State, a record has the digest
-// of its value, so that a value is read and written only if it is needed.
+// These types are the state of a key as text. In the text, and in its keystate.State, a
+// record has the digest of its value. So a value is read and written only if it is
+// needed.
 type (
 	stateText struct {
 		V       int          `json:"v"`
@@ -50,7 +51,7 @@ type (
 		Until int64 `json:"until"`
 	}
 	recordText struct {
-		Sum      []byte      `json:"sum,omitempty"` // SHA-256; none in before, which has that of the record
+		Sum      []byte      `json:"sum,omitempty"` // SHA-256; empty in before, which shares the record's
 		Attempt  int         `json:"attempt"`
 		Done     bool        `json:"done,omitempty"`
 		Until    int64       `json:"until"`
@@ -61,7 +62,7 @@ type (
 	}
 )
 
-// textVersion is the version of the text. Another one is refused.
+// textVersion is the version of the text. Texts of other versions are refused.
 const textVersion = 1
 
 var (
@@ -69,7 +70,8 @@ var (
 	errNewer   = errors.New("the entry was written by another version of this package")
 )
 
-// word is a lease or an owner: itself if it is printable ASCII, else base64 after "=".
+// word is a lease or an owner. Printable ASCII is stored as it is, anything else as
+// base64 after "=".
 type word string
 
 // MarshalText implements encoding.TextMarshaler.
@@ -95,14 +97,14 @@ func (w *word) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// digest returns the stand-in of a value.
+// digest returns the digest that replaces a value in the state.
 func digest(value []byte) []byte {
 	sum := sha256.Sum256(value)
 	return sum[:]
 }
 
-// encode returns the entry for s at now, without expired entries. If usual, the usual
-// lock has no text.
+// encode returns the entry for s at now, without expired parts. If usual is set and s
+// is at most one usual lock, encode stores the lock in Alone, without a text.
 func encode(s *keystate.State, now time.Time, usual bool) Entry {
 	e := Entry{Due: now, Alone: Alone{Token: s.Token, Written: now}}
 	text := stateText{V: textVersion, Written: now.UnixMicro(), Token: s.Token}
@@ -167,10 +169,10 @@ func recordOf(r *keystate.Record) *recordText {
 	return text
 }
 
-// decode returns the state in e at its time, which may have expired in part. If the
-// clock was set back since e was written, all times are set back too, so that nothing
-// lasts for longer. decode fails for a text that it does not know as a whole: an unknown
-// part may keep others out.
+// decode returns the state in e at the time e.Now; parts of it may have expired. If the
+// clock was set back since e was written, decode sets all times back too, so that
+// nothing lasts longer. It fails for a text of which it does not know every part,
+// because an unknown part may exclude other claims.
 func decode(e Entry) (*keystate.State, error) {
 	switch {
 	case e.Version == 0:
@@ -256,15 +258,15 @@ func alone(e Entry) (*keystate.State, error) {
 	return s, nil
 }
 
-// moved returns a function that makes a time of a number that was written at the given
-// time.
+// moved returns a function that converts stored microseconds to times. If the clock was
+// set back since written, the function sets the times back by the same amount.
 func moved(written int64, now time.Time) func(us int64) time.Time {
 	back := max(written-now.UnixMicro(), 0)
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
 // wasSetBack reports whether the clock was set back since e was written. Then the times
-// that were moved for it must be saved, or they would never come nearer.
+// that decode has set back must be saved, or they would never be reached.
 func wasSetBack(e Entry) bool {
 	if e.State == nil {
 		return e.Version != 0 && e.Alone.Written.After(e.Now)
@@ -273,7 +275,7 @@ func wasSetBack(e Entry) bool {
 	return json.Unmarshal(e.State, &text) == nil && text.Written > e.Now.UnixMicro()
 }
 
-// same reports whether a and b are equal, apart from the times at which they were
+// same reports whether a and b are equal, ignoring the times at which they were
 // written.
 func same(a, b Entry) bool {
 	if (a.State == nil) != (b.State == nil) {

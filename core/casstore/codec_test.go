@@ -16,7 +16,7 @@ import (
 
 var noon = time.UnixMicro(1_700_000_000_000_000)
 
-// full returns a state with everything in it.
+// full returns a state that uses every field.
 func full() *keystate.State {
 	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 	sum := digest([]byte("answer"))
@@ -41,8 +41,8 @@ const fullText = `{"v":1,"written":1700000000000000,"token":1699999990000000,` +
 	`"tombs":[{"lease":"\"\\\u003c\u0026\u003e","until":1700000040000000}],` +
 	`"record":{"sum":"9a9R3jpYYNKd5s5hU1sCsSpwiCz5T/V4XRhDxdTW4u0=","attempt":2,"until":1700000060000000,"beginner":"L1","before":{"attempt":1,"until":1700000050000000,"saver":"L0"}}}`
 
-// TestText shows the text of an entry, which is a format: another process, even of an
-// earlier version, reads it.
+// TestText compares the text of an entry with a fixed one. The text is a format that
+// other processes read, even those with earlier versions.
 func TestText(t *testing.T) {
 	t.Parallel()
 	e := encode(full(), noon, true)
@@ -70,8 +70,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestText_Damaged shows that a text is refused unless all of it is known: an unknown
-// part could let two holders in.
+// TestText_Damaged checks that a text is refused unless every part of it is known. An
+// unknown part could admit two holders.
 func TestText_Damaged(t *testing.T) {
 	t.Parallel()
 	whole := string(encode(full(), noon, false).State)
@@ -105,7 +105,7 @@ func TestText_Damaged(t *testing.T) {
 	}
 }
 
-// TestText_ClockSetBack shows that nothing lasts longer when the clock of the place is
+// TestText_ClockSetBack checks that nothing lasts longer when the clock of the place is
 // set back.
 func TestText_ClockSetBack(t *testing.T) {
 	t.Parallel()
@@ -123,8 +123,8 @@ func TestText_ClockSetBack(t *testing.T) {
 	}
 }
 
-// TestText_AgreesWithTheRule compares a key in memory with one that is a row between any
-// two steps.
+// TestText_AgreesWithTheRule applies the same steps to a key in memory, and to a key
+// that is encoded and decoded after each step. The results must agree.
 func TestText_AgreesWithTheRule(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(1000)
@@ -161,7 +161,7 @@ func agree(t *testing.T, seed uint64, steps int) {
 		if answers[0] != answers[1] {
 			t.Fatalf("seed %d, step %d: in memory %s\nas a row %s\nof %+v", seed, step, answers[0], answers[1], c)
 		}
-		if step%5 == 0 { // an expired part is removed
+		if step%5 == 0 { // Look removes expired parts
 			if a, b := memory.Look(now, "k"), loaded.Look(now, "k"); !reflect.DeepEqual(a, b) {
 				t.Fatalf("seed %d, step %d: in memory %+v\nas a row %+v", seed, step, a, b)
 			}
@@ -204,7 +204,7 @@ func randomClaim(r *rand.Rand) store.Claim {
 	return c
 }
 
-// apply makes one step on s, and returns the answer.
+// apply makes one step on s, and returns the result as text.
 func apply(s *keystate.State, now time.Time, c store.Claim, which int) string {
 	switch which % 8 {
 	case 0, 1, 2, 3:

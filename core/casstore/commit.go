@@ -11,18 +11,18 @@ import (
 
 var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
 
-// Commit ends the hold of c in s and saves its record, in tx, a transaction of the
-// caller in the database of the Place of s: both take effect if the transaction is
-// committed, and nothing does if it is rolled back. It is a Release with a record that
-// is not sent again.
+// Commit releases the hold of c in s and saves its record. It works in tx, a
+// transaction of the caller in the database of s's Place. Both changes take effect if
+// the transaction is committed, and neither if it is rolled back. It corresponds to a
+// Release with a record, except that it is not retried.
 //
-// The Load of tx returns the newest entry, and keeps other transactions from changing it
-// until the end of tx. Each method is called at most once, on ctx.
+// tx.Load must return the newest entry, and prevent other transactions from changing it
+// until the end of tx. Commit calls each method at most once, with ctx.
 //
-// Commit fails with store.ErrLost, and has written nothing, if another run has begun or
-// has saved since c's lease began its run. It fails with store.ErrSaved if that lease
-// has saved. After any other error except store.ErrInvalid the transaction must be
-// rolled back.
+// Commit fails with store.ErrLost if another run has begun or has saved since c's lease
+// began its run. It has then written nothing. It fails with store.ErrSaved if that
+// lease has already saved. After any other error except store.ErrInvalid, the
+// transaction must be rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"
 	if err := s.check("release", &c); err != nil {
@@ -31,7 +31,7 @@ func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	if c.Record == nil {
 		return s.failed(op, errNoRecord)
 	}
-	ctx, cancel := bounded(ctx) // an earlier transaction may have the entry locked
+	ctx, cancel := bounded(ctx) // an earlier transaction may have locked the entry
 	defer cancel()
 	old, err := tx.Load(ctx, c.Key, Want{Current: true})
 	if err != nil {

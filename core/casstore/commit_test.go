@@ -28,7 +28,7 @@ func begin(s store.Store) *transaction {
 	}
 }
 
-// transaction is a transaction of a caller: its saves take effect with Commit. It locks
+// transaction is a caller's transaction. Its saves take effect with Commit. It locks
 // nothing.
 type transaction struct {
 	m        *memory
@@ -72,8 +72,8 @@ func (x *transaction) Rollback() error {
 	return nil
 }
 
-// TestCommit_Settled shows that after a commit a release with another record reads once,
-// and writes nothing.
+// TestCommit_Settled checks that after a commit a release with another record makes one
+// read and writes nothing.
 func TestCommit_Settled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

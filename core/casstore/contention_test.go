@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/casstore"
 )
 
-// far is a place some milliseconds away, as a process in a network has it.
+// far is a place with a delay of some milliseconds, as over a network.
 type far struct {
 	*memory
 	won, lost atomic.Int64
@@ -38,9 +38,9 @@ func (f *far) Save(ctx context.Context, key string, old, e casstore.Entry) (bool
 	return ok, err
 }
 
-// TestContention_Readers shows that only other processes win against a write. Four
-// processes read one key as fast as they can, with ten goroutines each: a write loses at
-// most twice for each time that it wins.
+// TestContention_Readers checks that a write loses only against other processes. In
+// each of four processes, ten goroutines read-lock one key as fast as they can. For
+// each write that wins, at most two lose.
 func TestContention_Readers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestContention_Readers(t *testing.T) {
 	})
 }
 
-// TestContention_Waiters shows that fifty processes that wait for a key hardly disturb
-// its holder's release.
+// TestContention_Waiters checks that fifty processes that wait for a key rarely make
+// its holder's release lose.
 func TestContention_Waiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,9 +89,9 @@ func TestContention_Waiters(t *testing.T) {
 			s := newStore(t, &far{memory: m})
 			all.Go(func() {
 				c := claim("key")
-				c.Wait, c.Weight = true, 1 // it would share the key with the others
+				c.Wait, c.Weight = true, 1 // a reader, which would share the key with the other readers
 				for ctx.Err() == nil {
-					time.Sleep(rand.N(5 * time.Second)) // 20 questions a second together
+					time.Sleep(rand.N(5 * time.Second)) // 20 requests a second in total
 					if _, err := s.Acquire(t.Context(), c); err == nil {
 						_ = s.Release(t.Context(), c)
 						c.Lease = claim("").Lease

@@ -1,19 +1,20 @@
-// Package casstore keeps locks in any place that has compare-and-set: your own database,
-// in two methods. README.md has a whole place.
+// Package casstore stores locks in any place with compare-and-set. For your own
+// database you write two methods. README.md shows a whole place.
 //
 //	s, err := casstore.New(place) // place has Load and Save
 //	locker, err := core.New(s)
 //
-// The rule of locks is in Go. A [Store] loads the entry of a key from a [Place], applies
-// the rule at the place's own time, and saves the result unless another client was
-// faster. Nothing is locked in between. Every kind of claim is served, with fencing
-// tokens and records.
+// The rule of locks is implemented in Go. A [Store] loads the entry of a key from a
+// [Place], applies the rule at the place's own time, and saves the result. If another
+// client has changed the entry in between, the Store starts again. Nothing is locked
+// between load and save. Every kind of claim is served, with fencing tokens and
+// records.
 //
-// [Commit] saves the answer of a run in a transaction of the caller, which is a Place
+// [Commit] saves the record of a run in a transaction of the caller, which is a Place
 // too.
 //
-// A place may add to its two methods: [Usual] takes the usual lock in one step,
-// [Watcher] wakes waiters, [Lister] shows the holds, and [Sweeper] deletes expired
-// entries. [Pooled] is for places with a pool of connections, and [Prober] for those
-// that can be read but not written.
+// A place may implement further interfaces. A [Usual] takes the usual lock in one step,
+// a [Watcher] wakes waiters, a [Lister] lists the holds, and a [Sweeper] deletes
+// expired entries. [Pooled] is for places with a pool of connections. [Prober] is for
+// places that may be readable but not writable.
 package casstore

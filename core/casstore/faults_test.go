@@ -20,11 +20,11 @@ var claimed atomic.Int64
 
 var errBroken = errors.New("the connection broke")
 
-// bad is a memory behind a driver and a network: each write goes through pass.
+// bad is a memory behind a driver and a network. Each call goes through pass.
 type bad struct {
 	*memory
 	mu   sync.Mutex
-	pass func(op string, write func()) error // nil: as it is
+	pass func(op string, write func()) error // nil passes the call unchanged
 }
 
 func (b *bad) through(op string, write func()) error {
@@ -71,7 +71,7 @@ func (b *bad) Extend(ctx context.Context, claims []store.Claim, version int64) (
 	return done, nil
 }
 
-// twice is a driver that sends a write again, and returns the second answer.
+// twice simulates a driver that sends a write again, and returns the second result.
 func twice(op string, write func()) error {
 	write()
 	if op != "load" {
@@ -80,8 +80,8 @@ func twice(op string, write func()) error {
 	return nil
 }
 
-// TestSentTwice shows that a write that a driver sends twice is answered with the result
-// of the first one.
+// TestSentTwice checks that a write that a driver sends twice has the result of the
+// first one.
 func TestSentTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +115,9 @@ func TestSentTwice(t *testing.T) {
 	})
 }
 
-// TestSentTwice_TakenBetween shows that the outcome of a release is unknown if its first
-// copy has freed the key, and another process has taken it when the second copy comes.
+// TestSentTwice_TakenBetween checks a release that is sent twice. The first copy frees
+// the key, and another process takes the key before the second copy arrives. Then the
+// outcome of the release is unknown.
 func TestSentTwice_TakenBetween(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +143,8 @@ func TestSentTwice_TakenBetween(t *testing.T) {
 	})
 }
 
-// TestOutcomes shows that the class of an error follows from the facts. Neither the
-// cause of the caller's ctx nor the error of a write changes it.
+// TestOutcomes checks that the class of an error follows from what has happened.
+// Neither the cause of the caller's ctx nor the error of a write changes the class.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	operations := map[string]func(ctx context.Context, s *casstore.Store, held, free store.Claim) error{
@@ -200,7 +201,7 @@ func TestOutcomes(t *testing.T) {
 			}
 		})
 		if sentinel == store.ErrUnavailable {
-			continue // the place's word for a write that has changed nothing
+			continue // with it the place says that a write has changed nothing
 		}
 		try(t, func(op string, write func()) error {
 			write()
@@ -267,8 +268,7 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestStaleReads shows that an old copy of the place grants nothing and takes nothing
-// away.
+// TestStaleReads checks that an old copy of the place neither grants nor ends a hold.
 func TestStaleReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestStaleReads(t *testing.T) {
 			c := claim(what)
 			acquire(t, s, c)
 			p.copy()
-			release(t, s, c, nil) // the copy still has it
+			release(t, s, c, nil) // the copy still has the hold
 			if err := s.Release(t.Context(), c); err == nil || what == "everything" && !errors.Is(err, store.ErrLost) {
 				t.Errorf("%s: a second release: got %v, want %v", what, err, store.ErrLost)
 			}
@@ -287,7 +287,7 @@ func TestStaleReads(t *testing.T) {
 			}
 			p.copy()
 			other, reader := claim(what), claim(what)
-			acquire(t, s, other) // the copy has it as free
+			acquire(t, s, other) // in the copy the key is free
 			reader.Weight = 1
 			busy(t, s, reader)
 			if x := s.Extend(t.Context(), []store.Claim{other}); x[0].Err != nil {
@@ -300,7 +300,8 @@ func TestStaleReads(t *testing.T) {
 	})
 }
 
-// TestExtend_InPart shows that a failed part of a batch takes no answer from the others.
+// TestExtend_InPart checks that the claims of a batch that succeed keep their results
+// when others fail.
 func TestExtend_InPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -343,8 +344,8 @@ func (p *inPart) Extend(ctx context.Context, claims []store.Claim, version int64
 	return done, p.err
 }
 
-// TestExtend_BesideLocked shows that entries that other clients have locked do not hold
-// up the extension of others.
+// TestExtend_BesideLocked checks that entries locked by other clients do not delay the
+// extension of other entries.
 func TestExtend_BesideLocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -367,8 +368,8 @@ func TestExtend_BesideLocked(t *testing.T) {
 	})
 }
 
-// locking has the first forty keys locked: a Save of one waits for a second and is
-// rolled back.
+// locking is a place in which other clients have locked the first forty keys. A Save of
+// such a key waits for a second and is rolled back.
 type locking struct {
 	*memory
 	locked atomic.Bool
@@ -383,7 +384,7 @@ func (l *locking) Save(ctx context.Context, key string, old, e casstore.Entry) (
 	return false, casstore.ErrConflict
 }
 
-// TestConflict_Load shows that a read that meets a locked entry is sent again.
+// TestConflict_Load checks that a read that conflicts with a locked entry is repeated.
 func TestConflict_Load(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -403,7 +404,7 @@ func TestConflict_Load(t *testing.T) {
 	})
 }
 
-// TestStaleReads_Clock shows that nothing begins or expires by the clock of a replica.
+// TestStaleReads_Clock checks that nothing begins or expires by the clock of a replica.
 func TestStaleReads_Clock(t *testing.T) {
 	t.Parallel()
 	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour, "a little ahead": 50 * time.Millisecond} {
@@ -434,7 +435,7 @@ func TestStaleReads_Clock(t *testing.T) {
 	}
 }
 
-// replica answers reads from an old copy, by a clock of its own, unless the newest entry
+// replica answers reads from an old copy, with its own clock, unless the newest entry
 // is required.
 type replica struct {
 	*memory
@@ -458,8 +459,8 @@ func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (cassto
 	return e, err
 }
 
-// TestSweep shows that a deleted row takes no token with it, even if the clock is set
-// back.
+// TestSweep checks that deleting a row does not make tokens decrease, even if the clock
+// is set back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -471,7 +472,7 @@ func TestSweep(t *testing.T) {
 			c.TTL = time.Second
 			last = acquire(t, s, c).Token
 		}
-		late := m.entry("key 0") // loaded by a slow process
+		late := m.entry("key 0") // as loaded by a slow process
 		held := claim("held")
 		held.TTL = 100 * time.Hour
 		acquire(t, s, held)
@@ -509,8 +510,8 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweep_Pages shows that a page of entries is deleted in one step, and that processes
-// do not delete the same pages.
+// TestSweep_Pages checks that a page of entries is deleted in one step, and that
+// processes do not delete the same pages.
 func TestSweep_Pages(t *testing.T) {
 	t.Parallel()
 	for name, processes := range map[string]int{"one process": 1, "four processes": 4} {
@@ -537,7 +538,8 @@ func TestSweep_Pages(t *testing.T) {
 				if m.deleted != keys || len(m.entries) != 1 {
 					t.Errorf("got %d deleted, %d left, want %d deleted", m.deleted, len(m.entries), keys)
 				}
-				// The first page of each process may be that of another one.
+				// The first page of a process may be the same as that of another
+				// process.
 				if most := keys/page + 3*(processes-1); m.deletes > most || m.doomed > most*page {
 					t.Errorf("got %d steps with %d entries, want %d steps at most", m.deletes, m.doomed, most)
 				}
@@ -546,7 +548,7 @@ func TestSweep_Pages(t *testing.T) {
 	}
 }
 
-// heavy is a memory that cannot delete more than a few entries in one step.
+// heavy is a memory that deletes at most 100 entries in one step.
 type heavy struct{ *memory }
 
 func (h heavy) Delete(ctx context.Context, items []casstore.Item) (int, error) {
@@ -556,7 +558,8 @@ func (h heavy) Delete(ctx context.Context, items []casstore.Item) (int, error) {
 	return h.memory.Delete(ctx, items)
 }
 
-// TestSweep_Heavy: entries that cannot be deleted together are deleted in smaller steps.
+// TestSweep_Heavy checks that entries that cannot be deleted together are deleted in
+// smaller steps.
 func TestSweep_Heavy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -578,7 +581,7 @@ func TestSweep_Heavy(t *testing.T) {
 	})
 }
 
-// fill makes entries that expire after a second.
+// fill creates entries that expire after a second.
 func fill(t *testing.T, m *memory, keys int) {
 	t.Helper()
 	for i := range keys {
@@ -590,8 +593,8 @@ func fill(t *testing.T, m *memory, keys int) {
 	}
 }
 
-// TestSweep_Slow shows that a sweep that runs out of time continues ten seconds later, not
-// after a minute.
+// TestSweep_Slow checks that a sweep that runs out of time continues after ten seconds,
+// not after a minute.
 func TestSweep_Slow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -613,7 +616,7 @@ func TestSweep_Slow(t *testing.T) {
 	})
 }
 
-// slow is a memory that takes its time to find entries.
+// slow is a memory that finds dead entries slowly.
 type slow struct{ *memory }
 
 func (s *slow) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
@@ -621,8 +624,8 @@ func (s *slow) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
 	return s.memory.Dead(ctx, most)
 }
 
-// TestSweep_WrittenMeanwhile shows that an entry that is written after the sweep has read
-// it stays.
+// TestSweep_WrittenMeanwhile checks that an entry stays if it is written after the
+// sweep has read it.
 func TestSweep_WrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -640,7 +643,7 @@ func TestSweep_WrittenMeanwhile(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			pace := claim("pace")
 			acquire(t, s, pace)
-			synctest.Wait() // for the sweep
+			synctest.Wait() // the sweep has finished
 			release(t, s, pace, nil)
 		}
 		if m.doomed == 0 {
@@ -652,7 +655,8 @@ func TestSweep_WrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// late is a memory that another client writes to before entries are deleted, once.
+// late is a memory in which another client writes once, just before entries are
+// deleted.
 type late struct {
 	*memory
 	write func()
@@ -666,8 +670,8 @@ func (l *late) Delete(ctx context.Context, items []casstore.Item) (int, error) {
 	return l.memory.Delete(ctx, items)
 }
 
-// TestClockSetBack_Refused shows that after the clock was set back a hold lasts no
-// longer than intended, even if others are refused meanwhile.
+// TestClockSetBack_Refused checks that after the clock was set back a hold lasts no
+// longer than intended, even if other claims are refused in the meantime.
 func TestClockSetBack_Refused(t *testing.T) {
 	t.Parallel()
 	for name, weight := range map[string]int64{"usual": store.All, "shared": 1} {
@@ -679,7 +683,7 @@ func TestClockSetBack_Refused(t *testing.T) {
 				held := claim("key")
 				held.Weight, held.TTL = weight, 3*time.Second
 				acquire(t, s, held)
-				synctest.Wait() // for the sweep
+				synctest.Wait() // the sweep has finished
 				m.skew = -24 * time.Hour
 				for range 3 {
 					busy(t, s, claim("key"))
@@ -691,7 +695,8 @@ func TestClockSetBack_Refused(t *testing.T) {
 	}
 }
 
-// TestOutage shows that a Store knows that its place is down, and asks it by itself.
+// TestOutage checks that a Store knows that its place is down, and probes it without
+// calls.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -731,7 +736,7 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLockersUnderFaults loses, delays and doubles requests: there is one holder at a
+// TestLockersUnderFaults loses, delays and doubles requests. There is one holder at a
 // time, tokens grow, and no lock is left behind.
 func TestLockersUnderFaults(t *testing.T) {
 	t.Parallel()
@@ -757,16 +762,16 @@ func chaos(t *testing.T, seed uint64) {
 			return errBroken
 		case dice < 8: // the request is lost
 			return errBroken
-		case dice < 12: // it arrives when its caller has given up
+		case dice < 12: // the request arrives after its caller has left
 			go func() { time.Sleep(2*time.Second + 5*pause); write() }()
 			return errBroken
 		case dice < 18:
 			return twice(op, write)
-		case dice < 24: // it was refused
+		case dice < 24: // the place refuses the request
 			return store.ErrUnavailable
-		case dice < 27 && op != "load": // a deadlock
+		case dice < 27 && op != "load": // a deadlock rolls the write back
 			return casstore.ErrConflict
-		case dice < 30 && op != "load": // a write that seems to have lost
+		case dice < 30 && op != "load": // the write is reported as lost
 			return nil
 		case dice < 50:
 			time.Sleep(pause)

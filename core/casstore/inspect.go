@@ -45,8 +45,9 @@ func look(key string, e Entry) (store.State, error) {
 	return state.Look(e.Now, key), nil
 }
 
-// List implements store.Inspector, in a place that is a Lister. Next is the last key of
-// the page, in hex. An entry that cannot be read is left out; Look returns the reason.
+// List implements store.Inspector, in a place that is a Lister. next is the last key of
+// the page, in hex. List leaves out entries that cannot be read. Look returns the
+// reason.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "list"
 	if s.lister == nil {
@@ -113,11 +114,11 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return nil
 }
 
-// cards begins the keys of cards. No lock has such a key.
+// cards is the beginning of the keys of cards. No lock has such a key.
 const cards = "{card}"
 
-// Put implements store.Cards, in a place that is a Lister. A card is kept as an answer
-// is.
+// Put implements store.Cards, in a place that is a Lister. A card is stored like the
+// value of a record.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if s.lister == nil {
@@ -135,7 +136,8 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	}})
 }
 
-// Cards implements store.Cards, in a place that is a Lister, by a Load for each process.
+// Cards implements store.Cards, in a place that is a Lister. It makes one Load for each
+// process.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	if s.lister == nil {

@@ -17,7 +17,7 @@ const Schema = `CREATE TABLE IF NOT EXISTS locks (
 	value   bytea
 )`
 
-// Place keeps locks in that table.
+// Place stores locks in that table.
 type Place struct{ DB *sql.DB }
 
 // New returns a store for core.New.
@@ -31,8 +31,8 @@ func (p Place) Load(ctx context.Context, key string, w casstore.Want) (e casstor
 	return e, err
 }
 
-// Save writes the row if it is still the one that was loaded. A statement of its own
-// commits by itself, so no row stays locked.
+// Save writes the row if it still has the loaded version. The statement runs in its own
+// transaction, so no row stays locked.
 func (p Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
 	text := `UPDATE locks SET version = $2, state = $3, value = CASE WHEN $4 THEN value ELSE $5 END
 		WHERE name = $1 AND version = $6`
@@ -51,14 +51,15 @@ func (p Place) Save(ctx context.Context, key string, old, e casstore.Entry) (boo
 	return n == 1, err
 }
 
-// rolledBack reports whether the server says that it has changed nothing, because of
-// others: a deadlock or a serialization failure. 40003 says that it does not know.
+// rolledBack reports whether the server has changed nothing because of other
+// transactions, after a deadlock or a serialization failure. 40003 means that the
+// server does not know.
 func rolledBack(err error) bool {
 	var e interface{ SQLState() string }
 	return errors.As(err, &e) && strings.HasPrefix(e.SQLState(), "40") && e.SQLState() != "40003"
 }
 
-// List shows operators the holds, and their processes. It is not needed for locks.
+// List lists the holds and their processes for operators. Locks do not need it.
 func (p Place) List(ctx context.Context, after string, most int) (items []casstore.Item, err error) {
 	rows, err := p.DB.QueryContext(ctx, `SELECT clock_timestamp(), name, version, state
 		FROM locks WHERE name > $1 ORDER BY name LIMIT $2`, []byte(after), most)

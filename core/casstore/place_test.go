@@ -10,15 +10,16 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// memory is a place with everything, in memory, for any number of Stores.
+// memory is a place in memory for any number of Stores. It is a Usual, Watcher, Lister
+// and Sweeper.
 type memory struct {
 	mu      sync.Mutex
 	entries map[string]casstore.Entry
 	floor   uint64
 	watches map[watched][]chan struct{}
-	skew    time.Duration // of its clock
+	skew    time.Duration // the difference of its clock
 
-	// counters: doomed counts the items of all deletes, and deleted those that were deleted
+	// doomed counts the items of all deletes, and deleted the deleted entries.
 	loads, saves, lost, usual, extends, deletes, doomed, deleted int
 }
 
@@ -148,7 +149,8 @@ func (m *memory) Watch(ctx context.Context, key, lease string) (<-chan struct{},
 	return ch, nil
 }
 
-// entry and put let tests change an entry by hand, beside a sweep.
+// entry and put let tests read and change an entry directly, for example during a
+// sweep.
 func (m *memory) entry(key string) casstore.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +163,7 @@ func (m *memory) put(key string, e casstore.Entry) {
 	m.entries[key] = e
 }
 
-// items returns the entries of some keys, in order.
+// items returns the entries that some selects, sorted by key.
 func (m *memory) items(most int, some func(key string, e casstore.Entry) bool) (items []casstore.Item) {
 	for key, e := range m.entries {
 		if some(key, e) {
@@ -212,7 +214,7 @@ func (m *memory) Delete(_ context.Context, items []casstore.Item) (deleted int, 
 	return deleted, nil
 }
 
-// bare is a place of two methods.
+// bare is a place with only Load and Save.
 type bare struct{ m *memory }
 
 func (b bare) Load(ctx context.Context, key string, _ casstore.Want) (casstore.Entry, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// pooled is a place with few connections, and one more for probes.
+// pooled is a place with few connections, and a separate one for probes.
 type pooled struct {
 	*bad
 	free   chan struct{}
@@ -60,7 +60,7 @@ func (p *pooled) Probe(context.Context) error {
 	return p.probed()
 }
 
-// TestPooled_LeftWhileWaiting shows that a caller that leaves while it waits for a
+// TestPooled_LeftWhileWaiting checks that a caller that leaves while it waits for a
 // connection has sent nothing.
 func TestPooled_LeftWhileWaiting(t *testing.T) {
 	t.Parallel()
@@ -95,8 +95,8 @@ func TestPooled_LeftWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestPooled_LeftWhileAsking shows that a call that its caller has left keeps its
-// connection until it returns.
+// TestPooled_LeftWhileAsking checks that a call keeps its connection until it returns,
+// even if its caller has left.
 func TestPooled_LeftWhileAsking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestPooled_LeftWhileAsking(t *testing.T) {
 	})
 }
 
-// TestPooled_RefusedOnce shows that a refused write has changed nothing, because its
+// TestPooled_RefusedOnce checks that a refused write has changed nothing, because its
 // connection cannot have sent it twice.
 func TestPooled_RefusedOnce(t *testing.T) {
 	t.Parallel()
@@ -150,8 +150,7 @@ func TestPooled_RefusedOnce(t *testing.T) {
 	}
 }
 
-// TestProber shows that a place that can be probed is asked by a probe whether it is
-// back.
+// TestProber checks that the Store probes a Prober to find out whether it is back.
 func TestProber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestOwn shows that the store in README is whole: it has at most 150 lines, and keeps
-// the contract.
+// TestOwn checks that the store in README is complete. It has at most 150 lines, and
+// satisfies the contract of a store.
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")
@@ -35,7 +35,7 @@ func TestOwn(t *testing.T) {
 	if n := strings.Count(own, "\n"); n > 150 {
 		t.Errorf("got %d lines, want 150 at most", n)
 	}
-	tally.ProofOnly(t) // minutes: it waits for the clock of a server
+	tally.ProofOnly(t) // takes minutes: it waits for the clock of a server
 	url := testserver.StartPostgres(t, "max_connections = 200").URL()
 	open := func(t testing.TB) *sql.DB {
 		db, err := sql.Open("pgx", url)

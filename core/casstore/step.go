@@ -18,8 +18,8 @@ const probing = "{probe}"
 
 var (
 	errNoAnswer = errors.New("no answer within the time of a call")
-	// errUnsure is the outcome if a Save has lost, as it seemed, and the place was then
-	// left as that Save would have left it.
+	// errUnsure is returned if a Save was reported as lost, but the place was left as
+	// that Save would have left it.
 	errUnsure = errors.New("the hold is gone, by this call or by another one")
 )
 
@@ -27,34 +27,34 @@ var (
 type move struct {
 	key   string
 	want  Want
-	value []byte // for a record to be saved
-	// sent is set after a write of the same operation that was answered with false,
-	// until the next Load. The write may have taken effect, if it was sent twice. A
-	// place that is Pooled sends no write twice. Field wrote is the write's version.
+	value []byte // for a record that is saved
+	// sent is set after a write of the same operation with the result false, until the
+	// next Load. Such a write may have taken effect, if it was sent twice. A place that
+	// is Pooled sends no write twice. wrote is the write's version.
 	sent  bool
 	wrote int64
-	// apply changes the state. It may be called again, if the Save has lost.
+	// apply changes the state. It is called again if the Save has lost.
 	apply func(s *keystate.State, e Entry) result
 }
 
-// result has the facts that an operation needs for its answer.
+// result contains the facts that determine an operation's result.
 type result struct {
 	wake []string
-	// save is true if the answer counts only after the place has been written.
+	// save is set if the result counts only after the place was written.
 	save bool
-	// current is true if the answer counts only for an entry that was not an old one.
+	// current is set if the result counts only for the newest entry.
 	current bool
 }
 
-// step loads the entry of m, applies m, and saves the result, again and again until no
-// other client was faster.
+// step loads the entry of m, applies m, and saves the result. It repeats this until no
+// other client has changed the entry in between.
 func (s *Store) step(ctx context.Context, op string, m move) error {
 	if err := s.turns.Lock(ctx, m.key); err != nil {
 		return s.undecided(op, m.sent, err)
 	}
 	defer s.turns.Unlock(m.key)
 	var next func() (time.Duration, bool)
-	again := func() bool { // at once for the first time, then after a pause
+	again := func() bool { // immediately the first time, then after a pause
 		if next == nil {
 			next = pauses.Delays()
 			return true
@@ -71,7 +71,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			return s.undecided(op, m.sent, err)
 		}
 		if m.wrote != 0 && old.Version == m.wrote {
-			return nil // a Save was sent twice, and the first one has won
+			return nil // the Save was sent twice, and its first copy has won
 		}
 		m.sent, m.wrote = false, 0
 		now := time.UnixMicro(old.Now.UnixMicro())
@@ -87,7 +87,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			if !r.current || m.want.Current {
 				return nil
 			}
-			m.want.Current = true // a replica may have answered
+			m.want.Current = true // the entry may come from a replica
 			continue
 		}
 		e.Version, e.Wake = version(), r.wake
@@ -130,7 +130,7 @@ func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
 	return state, nil
 }
 
-// sumOf returns the digest of the value of s.
+// sumOf returns the digest of the value in s.
 func sumOf(s *keystate.State) string {
 	if s.Record == nil {
 		return ""
@@ -149,8 +149,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// endedError is returned if ctx was done before a call was sent, or answered, or if
-// there was no connection to send it on.
+// endedError is returned if ctx was done before a call was sent or answered, or if
+// there was no connection for the call.
 type endedError struct {
 	cause error
 	sent  bool
@@ -160,8 +160,8 @@ func (e *endedError) Error() string { return e.cause.Error() }
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// do calls the place so that the caller can leave it. Its value with an error is also
-// that of the place.
+// do calls the place, and returns early if ctx is done. The value that the place
+// returns with an error is returned too.
 func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -210,7 +210,7 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// bounded returns the ctx of a whole operation.
+// bounded returns the ctx for a whole operation.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 }
@@ -225,7 +225,7 @@ func (s *Store) unknown(op string, err error) error {
 	return fmt.Errorf("%s: %s: outcome unknown: %w", s.name, op, claims.Classless(brief.Error(err)))
 }
 
-// unwritten returns the error of an operation whose write has failed with err.
+// unwritten returns the error of an operation whose write failed with err.
 func (s *Store) unwritten(op string, err error) error {
 	var ended *endedError
 	ok := errors.As(err, &ended)
@@ -235,8 +235,9 @@ func (s *Store) unwritten(op string, err error) error {
 	return s.unknown(op, err)
 }
 
-// undecided returns the error of an operation that could not go on. Nothing has changed,
-// unless it wrote something that is not known to have lost.
+// undecided returns the error of an operation that could not continue. The outcome is
+// unknown if a write was sent that may have taken effect. Otherwise nothing has
+// changed.
 func (s *Store) undecided(op string, sent bool, err error) error {
 	if sent {
 		return s.unknown(op, err)

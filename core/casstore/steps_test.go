@@ -46,8 +46,9 @@ func release(t *testing.T, s store.Store, c store.Claim, want error) {
 	}
 }
 
-// TestSteps shows that the usual lock takes two steps for a cycle, and the extension of
-// any number of usual holds one. Every other operation takes a Load and a Save.
+// TestSteps checks that an acquire and a release of the usual lock take one step each,
+// and the extension of any number of usual holds takes one step. Every other operation
+// takes a Load and a Save.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +93,8 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// TestSteps_Waiting shows that a waiting claim asks by a Load, and is written again only
-// after a quarter of its life.
+// TestSteps_Waiting checks that a waiting claim asks with a Load, and is written again
+// only after a quarter of its lifetime.
 func TestSteps_Waiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,7 @@ func TestSteps_Waiting(t *testing.T) {
 		if n := m.saves - saves; m.usual != usual || n < 12 || n > 24 {
 			t.Errorf("a minute of four questions a second: got %d statements and %d saves, want none and 12 to 24", m.usual-usual, n)
 		}
-		// Each question comes as late as a Locker asks.
+		// Each request comes as late as a Locker would send it.
 		for range 20 {
 			time.Sleep(5500 * time.Millisecond)
 			busy(t, s, c)
@@ -125,8 +126,8 @@ func TestSteps_Waiting(t *testing.T) {
 	})
 }
 
-// TestSteps_Polling shows that a claim that has no place in the line asks again by a
-// Load too, and is granted by a Save.
+// TestSteps_Polling checks that a claim without a place in the queue also asks again
+// with a Load, and is granted by a Save.
 func TestSteps_Polling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,8 +152,8 @@ func TestSteps_Polling(t *testing.T) {
 	})
 }
 
-// TestSteps_KeptValue shows that a stored answer is neither read nor written by
-// operations that do not concern it.
+// TestSteps_KeptValue checks that operations that do not concern a stored value neither
+// read nor write it.
 func TestSteps_KeptValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestSteps_KeptValue(t *testing.T) {
 		plain := claim("run")
 		acquire(t, s, plain)
 		s.Extend(t.Context(), []store.Claim{plain})
-		release(t, s, saved, nil) // again, which is compared
+		release(t, s, saved, nil) // a repeated release, which is compared
 		release(t, s, plain, nil)
 		if len(spy.values) > 0 {
 			t.Errorf("got reads and writes of the value %q, want none", spy.values)
@@ -182,7 +183,7 @@ func TestSteps_KeptValue(t *testing.T) {
 	})
 }
 
-// spying records where a value is read or written, and fails for a State that hides one.
+// spying records the reads and writes of values.
 type spying struct {
 	*memory
 	values []string
@@ -202,8 +203,8 @@ func (s *spying) Save(ctx context.Context, key string, old, e casstore.Entry) (b
 	return s.memory.Save(ctx, key, old, e)
 }
 
-// TestDamaged shows that an entry that another program has changed grants nothing, is
-// not written over, and causes an error.
+// TestDamaged changes an entry as another program could. The entry then grants nothing,
+// is not overwritten, and causes an error.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,31 +14,32 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// callLimit bounds an operation, and each call to the Place.
+// callLimit is the maximum time of an operation, and of each call to the Place.
 const callLimit = 2 * time.Second
 
-// pauses are the pauses between Saves that have lost, after the first one.
+// pauses determines the pauses between Saves that have lost. The first retry has no
+// pause.
 var pauses = retry.Policy{Initial: 2 * time.Millisecond, Max: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.5}
 
-// Store keeps locks in a Place. It implements store.Store for every kind of claim, and
+// Store stores locks in a Place. It implements store.Store for every kind of claim,
 // store.Checker and store.Prompt. It implements store.Watcher, store.Inspector and
-// store.Cards as far as the Place allows, and fails with store.ErrUnsupported beyond
-// that.
+// store.Cards if the Place supports them. Otherwise their methods fail with
+// store.ErrUnsupported.
 //
 // A Store is safe for concurrent use. A call returns soon after its ctx is done, or
-// after two seconds. A call to the Place that has begun by then goes on, for at most two
-// seconds.
+// after two seconds. A call to the Place that has begun by then continues for at most
+// two seconds.
 type Store struct {
 	place Place
 	name  string
 
-	usual   Usual // nil, like the next ones, if place is none
+	usual   Usual // this and the next fields are nil if place is none
 	pooled  Pooled
 	watcher Watcher
 	lister  Lister
 	checker store.Checker
 
-	turns   keyed.Mutexes[string] // by key: the calls of this process do not lose against each other
+	turns   keyed.Mutexes[string] // by key: so calls of this process do not lose against each other
 	refused refused
 	gate    outage.Gate
 	sweeper sweeper
@@ -56,14 +57,14 @@ var (
 // Option configures a Store.
 type Option func(*Store)
 
-// WithName sets the name with which errors begin. The default is "casstore".
+// WithName sets the name at the beginning of errors. The default is "casstore".
 func WithName(name string) Option { return func(s *Store) { s.name = name } }
 
 // New returns a Store in p. It sends nothing. If p is also a Usual, Pooled, Prober,
-// Watcher, Lister, Sweeper or store.Checker, the Store uses it as that. A store.Checker
-// refuses claims beyond those that every store refuses.
+// Watcher, Lister, Sweeper or store.Checker, the Store uses that interface. p as a
+// store.Checker can refuse claims that other stores would accept.
 //
-// New fails with store.ErrInvalid if p or an option is nil, or a name is empty.
+// New fails with store.ErrInvalid if p or an option is nil, or the name is empty.
 func New(p Place, opts ...Option) (*Store, error) {
 	s := &Store{place: p, name: "casstore"}
 	for _, o := range opts {
@@ -93,7 +94,7 @@ func New(p Place, opts ...Option) (*Store, error) {
 func (s *Store) Limit() time.Duration { return callLimit }
 
 // Close ends the background work of the Store, and waits for its call in flight. Claims
-// can still be made, extended and released.
+// can still be acquired, extended and released.
 func (s *Store) Close() error {
 	s.gate.Close()
 	s.sweeper.close()
@@ -114,7 +115,7 @@ func (s *Store) check(op string, c *store.Claim) error {
 }
 
 // Watch implements store.Watcher. It returns the watch of the Place. It fails with
-// store.ErrUnsupported if the Place is no Watcher.
+// store.ErrUnsupported if the Place is not a Watcher.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	const op = "watch"
 	if s.watcher == nil {
@@ -133,14 +134,14 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return woken, nil
 }
 
-// refused are the leases of this process that were refused as busy. Their next Acquire
-// begins with a Load: an attempt to write is the most expensive way to learn that a key
-// is busy. Whether they have a place in the line makes no difference. A lease that does
-// not come again is forgotten.
+// refused contains the leases of this process that were refused as busy. The next
+// Acquire of such a lease begins with a Load, because an attempt to write is the most
+// expensive way to find a key busy. It does not matter whether the lease has a place in
+// the queue. A lease that does not ask again is forgotten.
 type refused struct {
 	mu     sync.Mutex
-	until  map[string]time.Time // by lease, on the clock of this process
-	tidyAt int                  // the number of leases at which the expired ones are removed
+	until  map[string]time.Time // by lease, by the clock of this process
+	tidyAt int                  // the number of leases at which expired ones are removed
 }
 
 func (p *refused) add(lease string) {
@@ -161,7 +162,7 @@ func (p *refused) add(lease string) {
 	p.until[lease] = now.Add(store.WaiterLife)
 }
 
-// remove forgets lease, and reports whether it was there.
+// remove forgets lease, and reports whether it was known.
 func (p *refused) remove(lease string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +171,7 @@ func (p *refused) remove(lease string) bool {
 	return there
 }
 
-// failed returns the error for an answer of the rule.
+// failed returns the caller's error for an error of the rule.
 func (s *Store) failed(op string, err error) error {
 	if err == nil || errors.As(err, new(*store.BusyError)) {
 		return err

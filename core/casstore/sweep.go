@@ -8,34 +8,35 @@ import (
 )
 
 const (
-	// sweepPause is the minimum time between two sweeps, and betweenPages if the last
-	// one has left something.
+	// sweepPause is the minimum time between two sweeps. betweenPages replaces it if
+	// the last sweep has left dead entries.
 	sweepPause   = time.Minute
 	betweenPages = 10 * time.Second
-	// settling is the minimum time from raising the floor of tokens to deleting entries
-	// below it: a call that has read the older floor has returned by then.
+	// settling is the minimum time between raising the floor of tokens and deleting
+	// entries below it. By then, every call that has read the older floor has returned.
 	settling = 10 * time.Second
-	// sweepLimit bounds the time of a sweep.
+	// sweepLimit is the maximum time of a sweep.
 	sweepLimit = 5 * time.Second
 	sweepPage  = 1000
 )
 
-// sweeper deletes entries of which nothing is alive, in the background of acquires.
+// sweeper deletes entries in which everything has expired, in the background of
+// acquires.
 type sweeper struct {
 	place   Sweeper
 	mu      sync.Mutex
-	next    time.Time // when it may begin
+	next    time.Time // the earliest time of the next sweep
 	working bool
 	closed  bool
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	// The floor was raised to this token at this time, or 0.
+	// floor is the token to which the floor was last raised, at the time raised, or 0.
 	floor  uint64
 	raised time.Time
-	page   int // the number of entries that one step deletes at most; 0 for sweepPage
+	page   int // the maximum number of entries that one step deletes; 0 for sweepPage
 }
 
-// sweep begins a sweep, if it is time for one.
+// sweep begins a sweep, if one is due.
 func (s *Store) sweep() {
 	w := &s.sweeper
 	if w.place == nil {
@@ -60,11 +61,11 @@ func (s *Store) sweep() {
 	})
 }
 
-// sweepAll deletes dead entries below the floor, raises the floor for the next time, and
-// reports whether something is left. An error ends it: a later sweep does the rest. A page
-// of which another process has deleted most ends it too: that process deletes the next
-// pages. A page that could not be deleted is followed by a quarter of it: long values can
-// be too much for one step.
+// sweepAll deletes dead entries below the floor, raises the floor for the next sweep,
+// and reports whether dead entries are left. It stops after an error, and a later sweep
+// does the rest. It also stops if another process has deleted most of a page, because
+// that process deletes the next pages. If a page could not be deleted, the next one is
+// a quarter as long, because long values can be too much for one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling
@@ -73,7 +74,7 @@ func (s *Store) sweepAll(ctx context.Context) (more bool) {
 		items, err := do(ctx, s, func(ctx context.Context) ([]Item, error) { return w.place.Dead(ctx, page) })
 		switch {
 		case err != nil:
-			return ctx.Err() != nil // its time was too short for all
+			return ctx.Err() != nil // the time was too short for all entries
 		case len(items) == 0:
 			return false
 		}

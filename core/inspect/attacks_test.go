@@ -24,8 +24,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watched serves h and fails the test if a URL, a header or a link has the secret, or if a
-// form is sent with GET.
+// watched serves h. It fails the test if a URL, a header or a link contains the secret,
+// or if a form is sent with GET.
 func watched(t *testing.T, h http.Handler, secret string) *httptest.Server {
 	t.Helper()
 	attributes := regexp.MustCompile(`(?i)\b(?:href|action|formaction|src|cite|data|poster|background|ping)\s*=\s*("[^"]*"|'[^']*'|[^\s>]*)`)
@@ -118,8 +118,8 @@ func TestNoURLHasAKey(t *testing.T) {
 	})
 }
 
-// TestOtherSitesGetNothingAsJSON: a page of another site can neither send a change nor
-// read anything as JSON.
+// TestOtherSitesGetNothingAsJSON checks that a page of another site can neither send a
+// change nor read anything as JSON.
 func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	t.Parallel()
 	st := memstore.New()
@@ -161,7 +161,7 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 				t.Errorf("%s of %s: %q", view, name, s.Error)
 			}
 		}
-		// A body that is no form names no key, wherever it comes from.
+		// A body that is not a form names no key, whatever its origin.
 		if view == "list" {
 			continue
 		}
@@ -171,8 +171,8 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 			}
 		}
 	}
-	// A browser asks first whether a site may send JSON or another method, and reads
-	// nothing that it is not allowed to.
+	// A browser first asks whether a site may send JSON or another method. It reads only
+	// what it is allowed to read.
 	for _, a := range []answer{
 		get(h, "view=revoke&format=json", foreign, func(r *http.Request) {
 			r.Method = "OPTIONS"
@@ -199,13 +199,14 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 	}
 }
 
-// allowed reports whether a key can have a byte: not those of control characters,
-// braces, and bytes that UTF-8 never has.
+// allowed reports whether a key can contain a byte. Control characters, braces, and
+// bytes that never occur in UTF-8 are not allowed.
 func allowed(b byte) bool {
 	return b >= 0x20 && b != 0x7f && b != '{' && b != '}' && b != 0xc0 && b != 0xc1 && b < 0xf5
 }
 
-// wholeKeys returns keys of 512 bytes, which have every byte that a key can have.
+// wholeKeys returns keys of 512 bytes, which together contain every byte that a key can
+// contain.
 func wholeKeys(t *testing.T) (keys []string) {
 	t.Helper()
 	var runes []rune
@@ -215,7 +216,7 @@ func wholeKeys(t *testing.T) (keys []string) {
 		}
 	}
 	for lead := rune(0); lead < 16; lead++ {
-		runes = append(runes, max(0x800, lead<<12+0x42)) // of three bytes
+		runes = append(runes, max(0x800, lead<<12+0x42)) // with three bytes
 	}
 	runes = append(runes, 0x10000, 0x50000, 0x90000, 0xd0000, 0x10ffff, '\ufffd', '\ufeff', '\u202e', '\u2028', '\u3000')
 	var key strings.Builder
@@ -310,7 +311,7 @@ func TestEveryByteOfAKey(t *testing.T) {
 		}
 		for b := range 256 {
 			if b == '{' || b == '}' {
-				continue // some stores allow them
+				continue // some stores allow these keys
 			}
 			key, code := "x:"+string([]byte{byte(b)}), http.StatusBadRequest
 			if allowed(byte(b)) && b < 0x80 {
@@ -323,9 +324,9 @@ func TestEveryByteOfAKey(t *testing.T) {
 	})
 }
 
-// TestTwoOperatorsOneReader: two operators take one of two readers away, one by revoke
-// and one by release. One of them gets the error that it is gone, and the other reader
-// is not touched.
+// TestTwoOperatorsOneReader checks two operators who remove the same one of two readers,
+// one by revoke and one by release. One operator must get the error that the hold is
+// gone, and the other reader must keep its hold.
 func TestTwoOperatorsOneReader(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, st core.Store) {

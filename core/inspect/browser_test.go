@@ -22,11 +22,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// screens is an environment variable: a directory for the pictures.
+// screens is the environment variable with the directory for the screenshots.
 const screens = "LOCKKIT_SCREENSHOTS"
 
-// site is the page in a real browser. Its name is one that a browser does not trust, so
-// it sends no Sec-Fetch-Site, as to every host without HTTPS.
+// site is the page in a real browser. The browser does not trust the site's host name.
+// As for every host without HTTPS, it therefore sends no Sec-Fetch-Site.
 type site struct {
 	*testserver.Browser
 	t   *testing.T
@@ -49,7 +49,7 @@ func openSite(t *testing.T, b *testserver.Browser, page http.Handler) *site {
 	return s
 }
 
-// calm checks what has to hold on every page, and takes its picture.
+// calm checks the conditions that apply to every page, and takes a screenshot.
 func (s *site) calm(name string) {
 	s.t.Helper()
 	if said := s.Complaints(); len(said) > 0 {
@@ -136,7 +136,7 @@ func TestBrowser(t *testing.T) {
 	stranger := openSite(t, browser, inspect.Handler(in))
 	stranger.calm("stranger now")
 	stranger.wantText("the stranger's page", "ledger", "1d2h", "exclusive", "payments 1.4.2 on node-7.example.com, PID 4711", in.Digest("order:4711"))
-	stranger.Click("table button") // of the oldest lock that has a key
+	stranger.Click("table button") // the oldest lock with a key
 	stranger.wantText("the stranger's lock", lease.ID(), "exclusive", "Waiters")
 	stranger.calm("stranger lock")
 	if page := browser.Run("return document.documentElement.outerHTML").(string); strings.Contains(page, "order:4711") || browser.Count("form[action='?view=revoke'],form[action='?view=release']") != 0 {
@@ -162,7 +162,7 @@ func TestBrowser(t *testing.T) {
 	operator.wantText("the lock", "order:4711", lease.ID(), "payments 1.4.2 on node-7")
 	operator.calm("lock")
 
-	// Another site cannot press the button, nor show the page in a frame.
+	// Another site can neither submit the form nor show the page in a frame.
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<form method=post action="%[1]s?view=revoke"><input name=key value="order:4711"><input name=hold value="%[2]s"><button>Win</button></form>
@@ -176,7 +176,7 @@ func TestBrowser(t *testing.T) {
 	}
 	browser.Click("button")
 	operator.wantText("the form of another site", "A form of another site is not taken")
-	browser.Complaints() // of the status
+	browser.Complaints() // discards the message about the status
 	if len(entries) != 0 || lease.Context().Err() != nil {
 		t.Fatalf("another site has changed something: %v", entries)
 	}

@@ -39,10 +39,10 @@ func ExampleNew() {
 	// true
 }
 
-// The page for every visitor of this server: names and digests, no keys, no buttons.
-// Only this machine can open it.
+// The page shows names and digests to every visitor, but no keys and no buttons. Only
+// this machine can open it.
 func ExampleHandler() {
-	in, err := inspect.New(memstore.New()) // the store of the service
+	in, err := inspect.New(memstore.New()) // the service's store
 	if err != nil {
 		panic(err)
 	}
@@ -50,11 +50,11 @@ func ExampleHandler() {
 	go http.ListenAndServe("127.0.0.1:9090", nil)
 }
 
-// operator returns the operator of a request, as the service's own login reports it.
+// operator returns the operator of a request. It stands for the service's own login.
 func operator(*http.Request) (name string, admin bool) { return "", false }
 
-// A page in a gin group, with keys and buttons for administrators, and a log of their
-// changes that has to be written first.
+// This page is in a gin group. Administrators see keys and buttons, and a log entry is
+// written before each of their changes.
 func ExampleAllow() {
 	in, err := inspect.New(memstore.New(), inspect.Observer(core.SlogObserver(nil)))
 	if err != nil {

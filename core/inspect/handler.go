@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// Action is an action of a request to a Handler, which has to be allowed.
+// Action is an action that a request to a Handler needs permission for.
 type Action int
 
 // The actions.
@@ -38,47 +38,49 @@ func (a Action) String() string {
 	return actions[a]
 }
 
-// Entry describes a change that is about to be made.
+// Entry describes a change before it is made.
 type Entry struct {
 	Action Action // RevokeHold or ReleaseNow
-	Who    string // as Allow has returned it
-	Name   string // of the lock
-	Key    string // it can be a customer's data: mind that where Entry is stored
+	Who    string // name that Allow returned
+	Name   string // name of the lock
+	Key    string // can be a customer's data: consider that where Entry is stored
 	Hold   string // ID of the hold
 }
 
 // HandlerOption is a setting of Handler.
 type HandlerOption func(*handler)
 
-// Allow makes f decide on each action of each request: an error refuses it, and the
-// operator's name is for Audit. By default every caller has View and nothing else, so
-// mount a Handler behind a login.
+// Allow makes f decide on each action of each request. If f returns an error, the action
+// is refused. The returned operator's name is passed to Audit. By default every caller
+// is allowed View and no other action, so mount a Handler behind a login.
 //
-// f is called for View first, and for the other actions also to find out which buttons
-// to show, so it should be quick. Several goroutines may call it. The text of its error
-// is not shown. f decides by what the request carries: Handler itself knows no users,
-// and checks no Host.
+// A request calls f for View first. It also calls f for the other actions to decide
+// which buttons to show, so f should be quick. Several goroutines may call it. The text
+// of f's error is not shown. f decides by the contents of the request: Handler itself
+// knows no users, and does not check the Host header.
 func Allow(f func(r *http.Request, a Action) (who string, err error)) HandlerOption {
 	return func(h *handler) { h.allow = f }
 }
 
-// Audit calls f before each change, after Allow. An error vetoes the change; its text
-// is not shown. Whether the hold was still there is not known yet: Observer of New is
-// notified of changes that were made.
+// Audit calls f before each change, after Allow. If f returns an error, the change is
+// not made; the error's text is not shown. When f is called, it is not known yet whether
+// the hold still exists. Use Observer of New to be notified of changes that were made.
 func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 	return func(h *handler) { h.audit = f }
 }
 
-// Handler returns the Inspector as a page. It uses no script. If the query has
-// format=json, it responds with the same as JSON, with the same rights.
+// Handler returns a web page for the Inspector. The page uses no script. If the query
+// has format=json, Handler responds with the same data as JSON, with the same rights.
 //
-// It can be mounted anywhere, at a path with or without a slash at its end, stripped or
-// not, and behind a proxy that adds a prefix: it uses the query only, and its links
-// have nothing else. Keys are never in a URL. They are sent by forms, which are refused
-// if they come from another origin (http.CrossOriginProtection).
+// It can be mounted at any path, with or without a trailing slash, under
+// http.StripPrefix, and behind a proxy that adds a prefix. The reason is that it uses
+// only the query, and its links contain only queries. Keys are never in a URL. They are
+// sent in forms, which are refused if they come from another origin
+// (http.CrossOriginProtection).
 //
-// A list walks over the store, so each Handler makes one at a time. A second one waits
-// up to 3 seconds for the first, and is then refused with 429.
+// A list walks over the store, so each Handler makes only one list at a time. A second
+// request for a list waits up to 3 seconds for the first one. After that it is refused
+// with 429.
 //
 // Handler panics if an option is nil.
 func Handler(in *Inspector, opts ...HandlerOption) http.Handler {
@@ -97,7 +99,7 @@ type handler struct {
 	allow  func(r *http.Request, a Action) (who string, err error)
 	audit  func(ctx context.Context, e Entry) error
 	seal   seal
-	lists  chan struct{} // full while one is made
+	lists  chan struct{} // full while a list is made
 	origin http.CrossOriginProtection
 }
 
@@ -106,14 +108,14 @@ var style []byte
 
 const (
 	maxForm   = 16 << 10 // bytes; a key has 512, and a form can need three bytes for each
-	mostRows  = 100      // rows of a page
+	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
-	listWait  = 3 * time.Second // for another request's list
-	listWalk  = 2 * time.Second // over entries that are no lock, before the page says so
+	listWait  = 3 * time.Second // time to wait for another request's list
+	listWalk  = 2 * time.Second // time to walk over other entries, before the page says so
 	retryNext = 2               // seconds
 )
 
-// policy forbids scripts, frames, and whatever is not of the page's own origin.
+// policy forbids scripts, frames, and content of other origins.
 const policy = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // ServeHTTP implements http.Handler.
@@ -124,8 +126,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("X-Frame-Options", "DENY")
 	head.Set("Cross-Origin-Resource-Policy", "same-origin")
-	// Under "no-referrer" a browser sends forms with "Origin: null", which is refused
-	// without HTTPS, because there is no Sec-Fetch-Site then. URLs have no keys.
+	// Under "no-referrer" a browser sends forms with "Origin: null". Without HTTPS there
+	// is no Sec-Fetch-Site, and such forms are refused. The referrer reveals no key,
+	// because URLs contain no keys.
 	head.Set("Referrer-Policy", "same-origin")
 
 	view := r.URL.Query().Get("view")
@@ -168,7 +171,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.write(w, r, p)
 }
 
-// view is a page, with the methods that it allows.
+// view is a page with the methods that it allows.
 type view struct {
 	get, post bool
 	show      func(h *handler, ctx context.Context, r *http.Request, p *page)
@@ -192,7 +195,8 @@ var views = map[string]view{
 	"release": {post: true, show: (*handler).release},
 }
 
-// may reports whether the request may do this, and returns its operator.
+// may reports whether the request may perform an action, and returns the request's
+// operator.
 func (h *handler) may(r *http.Request, a Action) (who string, ok bool) {
 	if h.allow == nil {
 		return "", a == View
@@ -260,7 +264,7 @@ func (h *handler) release(ctx context.Context, r *http.Request, p *page) {
 	h.change(ctx, r, p, ReleaseNow)
 }
 
-// change removes a hold, or asks to confirm that.
+// change removes a hold, or shows the page to confirm a release.
 func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action) {
 	who, ok := h.may(r, a)
 	if !ok {
@@ -276,7 +280,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	if err == nil {
 		err = claims.CheckKey("inspect", key, true)
 	}
-	if err != nil { // Audit is not called for a key or a hold that no store has
+	if err != nil { // Audit is not called for an invalid key or hold
 		p.fail(err)
 		return
 	}
@@ -290,7 +294,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 			return
 		}
 	}
-	// Closing the page does not undo the decision.
+	// Closing the page does not cancel the decision.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	end, done := h.in.Revoke, "Revoked. The key stays taken for what was left of the hold, so that its holder learns of the loss first."
@@ -311,7 +315,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	h.look(ctx, r, p, key)
 }
 
-// look shows the lock after a change, if it can.
+// look shows the lock after a change. If the lock cannot be read, the page has no lock.
 func (h *handler) look(ctx context.Context, r *http.Request, p *page, key string) {
 	if lock, err := h.in.Look(ctx, key); err == nil {
 		h.one(r, p, lock)
@@ -327,7 +331,7 @@ func (h *handler) show(ctx context.Context, r *http.Request, p *page, key string
 	h.one(r, p, lock)
 }
 
-// confirm shows the effect of a release, if the hold is still there.
+// confirm shows the effect of a release, if the hold still exists.
 func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, hold string) {
 	lock, err := h.in.Look(ctx, key)
 	if err != nil {
@@ -346,8 +350,7 @@ func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, ho
 
 const staleForm = "This form is not of this process, or is too old. Begin again."
 
-// key returns the key that a form is about: as it was typed, or as a page has sealed
-// it.
+// key returns the key of a form, which contains it as typed or as sealed by a page.
 func (h *handler) key(r *http.Request, p *page) (key string, ok bool) {
 	sealed := r.PostForm.Get("lock")
 	if sealed == "" {
@@ -362,7 +365,7 @@ func (h *handler) key(r *http.Request, p *page) (key string, ok bool) {
 	return key, ok
 }
 
-// fail makes p the page of an error.
+// fail makes p a page that shows an error.
 func (p *page) fail(err error) {
 	p.Error = brief.Error(err).Error()
 	switch {

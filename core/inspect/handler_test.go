@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// everyView requests each page, as an operator and with mistakes.
+// everyView requests each page, with valid requests and with mistakes.
 func everyView(h http.Handler, key, hold string) map[string]answer {
 	form := url.Values{"key": {key}, "hold": {hold}}
 	return map[string]answer{
@@ -106,7 +106,7 @@ func TestNoKeysWithoutTheRight(t *testing.T) {
 				}
 			}
 		}
-		// A lock that is not shown can still be opened.
+		// A visitor can open a lock whose key is not shown.
 		stranger := inspect.Handler(in)
 		row := get(stranger, "format=json").json(t).Held[0]
 		if row.Key != "" || row.Digest != in.Digest("order:"+secret+"-0") {
@@ -178,7 +178,7 @@ func TestChangesNeedTheRight(t *testing.T) {
 			t.Fatalf("%s: the holds are %q", name, got)
 		}
 	}
-	// There are buttons for the allowed actions.
+	// The page has buttons for the allowed actions only.
 	page := post(inspect.Handler(in, only(inspect.View, inspect.RevokeHold)), "view=lock", form).want(t, 200).body
 	if !strings.Contains(page, "?view=revoke") || strings.Contains(page, "?view=release") {
 		t.Errorf("the page for one who may revoke is %s", page)
@@ -342,7 +342,7 @@ func TestHostileHost(t *testing.T) {
 			}
 		}
 	}
-	// A service that any host name may point to checks the name in Allow.
+	// A service to which any host name may point must check the name in Allow.
 	careful := inspect.Handler(newInspector(t, store), inspect.Allow(func(r *http.Request, _ inspect.Action) (string, error) {
 		if r.Host != "locks.internal" {
 			return "", errors.New("not here")
@@ -353,7 +353,7 @@ func TestHostileHost(t *testing.T) {
 	get(careful, "", hostile).want(t, http.StatusForbidden)
 }
 
-// hostileKeys returns texts that a page could take for something else.
+// hostileKeys returns keys that a page could interpret as something else.
 func hostileKeys() []string {
 	keys := []string{
 		`x:<script>alert(1)</script>`, `x:"><img src=x onerror=alert(1)>`, `x:' onmouseover='alert(1)`, `x:</code></td></table><form action=//evil>`,
@@ -405,8 +405,8 @@ func TestKeysAreTextOnThePage(t *testing.T) {
 			if err := store.Release(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			// A free lock makes the same tags, whatever its key, except for the sealed
-			// text.
+			// The page of a free lock has the same tags for every key, except for the
+			// sealed text.
 			sealed := regexp.MustCompile(`value="[^"]*"`)
 			body := post(h, "view=lock", url.Values{"key": {key}}).want(t, 200).body
 			got := tags.FindAllString(body, -1)
@@ -440,7 +440,7 @@ func TestCardsAreTextOnThePage(t *testing.T) {
 	}
 }
 
-// fill takes some locks, "stays:0" and so on.
+// fill acquires some locks, "stays:0" and so on.
 func fill(t *testing.T, store core.Store, locks int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -457,7 +457,8 @@ func fill(t *testing.T, store core.Store, locks int) {
 	wg.Wait()
 }
 
-// TestListWhileKeysComeAndGo walks over 10,000 locks as an operator does.
+// TestListWhileKeysComeAndGo lists 10,000 locks while other keys are locked and
+// released.
 func TestListWhileKeysComeAndGo(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
@@ -502,7 +503,7 @@ func TestListWhileKeysComeAndGo(t *testing.T) {
 	})
 }
 
-// slow is a Store whose lists wait.
+// slow is a Store whose lists wait until open is closed.
 type slow struct {
 	*memstore.Store
 	begun chan struct{}

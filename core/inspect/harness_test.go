@@ -38,7 +38,7 @@ var (
 	mariaServer    = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
 )
 
-// onStores runs fn on the reference store and on a real Redis, with a prefix of its own.
+// onStores runs fn on the reference store and on a real Redis with its own prefix.
 func onStores(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -51,7 +51,8 @@ func onStores(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	})
 }
 
-// onEveryStore also runs fn on a real ZooKeeper, PostgreSQL and MariaDB, and on SQLite.
+// onEveryStore runs fn like onStores, and also on a real ZooKeeper, PostgreSQL and
+// MariaDB, and on SQLite.
 func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	t.Helper()
 	onStores(t, fn)
@@ -78,7 +79,7 @@ func onEveryStore(t *testing.T, fn func(t *testing.T, store core.Store)) {
 	})
 }
 
-// newSQL returns a store in tables that it makes, if it may.
+// newSQL returns a store and creates its tables, if it has the right to do so.
 func newSQL(t *testing.T, d sqlstore.Dialect, driver, dsn string) *sqlstore.Store {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
@@ -158,7 +159,7 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// claim returns a claim of a process of its own.
+// claim returns a claim of a new process.
 func claim(key string) store.Claim {
 	return store.Claim{Key: key, Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 }
@@ -170,7 +171,7 @@ func take(t testing.TB, store core.Store, c store.Claim) {
 	}
 }
 
-// all allows everything, to an operator with the name who.
+// all allows every action, to an operator named who.
 func all(who string) inspect.HandlerOption {
 	return inspect.Allow(func(*http.Request, inspect.Action) (string, error) { return who, nil })
 }
@@ -181,7 +182,7 @@ type answer struct {
 	body string
 }
 
-// get requests a page; post sends a form from it, as a browser does. edit changes the
+// get requests a page, and post sends a form from it as a browser does. edit changes the
 // request.
 func get(h http.Handler, query string, edit ...func(*http.Request)) answer {
 	return send(h, httptest.NewRequest("GET", "http://locks.internal/admin?"+query, nil), edit...)
@@ -211,7 +212,7 @@ func (a answer) want(t testing.TB, code int) answer {
 	return a
 }
 
-// shown is what the tests read of a page in JSON.
+// shown has the fields of a JSON page that the tests read.
 type shown struct {
 	Error, Notice, Next string
 	Held, Waiting       []shownLock

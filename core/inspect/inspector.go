@@ -20,12 +20,13 @@ import (
 )
 
 // Inspector shows the locks of a store, and removes holds. Its methods are safe for
-// concurrent use and return soon after ctx is done. They fail with the errors of
-// store.Inspector: ErrInvalid, ErrUnsupported, ErrUnavailable; none names a key.
+// concurrent use and return soon after ctx is done. They return errors that match those
+// of store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. No error contains a
+// key.
 type Inspector struct {
 	config
 	store store.Inspector
-	cards store.Cards // or nil if the store has no cards
+	cards store.Cards // nil if the store has no cards
 }
 
 // Option is a setting of New.
@@ -33,31 +34,30 @@ type Option func(*config)
 
 // config holds the options of one Inspector.
 type config struct {
-	observer core.Observer // or nil
+	observer core.Observer // can be nil
 	secret   []byte
 }
 
-// Observer notifies o of each hold that was removed, by one core.Revoked. By default no
-// observer is notified.
+// Observer notifies o of each hold that was removed, with one core.Revoked event. By
+// default no observer is notified.
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
-// Secret makes digests of keys, and the positions in a Handler's lists, the same for
-// all processes that have this secret. It is for several replicas of a page at one
-// address. By default each New makes a secret of its own. The secret is at least 32
-// random bytes. It must not be known outside, because a digest is then as good as the
-// key wherever keys can be guessed.
+// Secret makes all processes with this secret use the same digests of keys, and the same
+// positions in a Handler's lists. It is for several replicas of a page behind one
+// address. By default each New creates its own secret. The secret must have at least 32
+// random bytes. Keep it confidential: with the secret, a guessed key can be checked
+// against its digest.
 func Secret(secret []byte) Option {
 	return func(c *config) { c.secret = append([]byte{}, secret...) }
 }
 
-// leastSecret is the least length of a secret in bytes, that of the digest made with
-// it.
+// leastSecret is the minimum length of a secret in bytes, the size of the digest.
 const leastSecret = sha256.Size
 
-// New returns an Inspector of store. It sends nothing. It fails with
-// core.ErrUnsupported if store is no store.Inspector; one that was set up so that it
-// cannot be inspected reports that later. It fails with core.ErrInvalid if store or an
-// option is nil, and for a secret that is too short.
+// New returns an Inspector of store. It sends no request. It returns an error matching
+// core.ErrUnsupported if store does not implement store.Inspector. A store whose options
+// prevent inspection reports that later. It returns an error matching core.ErrInvalid if
+// store or an option is nil, or if the secret is too short.
 func New(s core.Store, opts ...Option) (*Inspector, error) {
 	if s == nil {
 		return nil, fmt.Errorf("inspect: new: the store is nil: %w", core.ErrInvalid)
@@ -77,7 +77,7 @@ func New(s core.Store, opts ...Option) (*Inspector, error) {
 	switch {
 	case in.secret == nil:
 		in.secret = make([]byte, leastSecret)
-		rand.Read(in.secret) // it does not fail
+		rand.Read(in.secret) // never fails
 	case len(in.secret) < leastSecret:
 		return nil, fmt.Errorf("inspect: new: Secret: %d bytes are too few (at least %d): %w", len(in.secret), leastSecret, core.ErrInvalid)
 	}
@@ -87,30 +87,30 @@ func New(s core.Store, opts ...Option) (*Inspector, error) {
 // Lock is a key as an operator sees it.
 type Lock struct {
 	Key     string
-	Name    string // Name of the key
-	Digest  string // Digest of the key
-	Holds   []Hold // the oldest first
-	Waiters []Hold // in order of arrival, as far as the store knows them
+	Name    string // Name(Key)
+	Digest  string // Digest(Key)
+	Holds   []Hold // oldest first
+	Waiters []Hold // in order of arrival, if the store knows the order
 	Run     *store.Run
 }
 
-// Hold is a hold, or a claim that waits, with its process. If the store does not know
-// its Age, it has that of the card's entry.
+// Hold is a hold or a waiting claim, with its process. If the store does not know the
+// age, Age is the age in the card's entry.
 type Hold struct {
 	store.Hold
-	// Card is the card of its process, without entries, or nil. It is found by the
-	// process. If the store does not know the process, it is found by the ID of the
-	// hold among the entries of all cards.
+	// Card is the card of the hold's process, without entries, or nil. It is found by
+	// the process's ID. If the store does not know the process, Card is found by the
+	// hold's ID among the entries of all cards.
 	Card  *core.Card
 	Trace string    // from the card's entry
 	named core.Mode // from the card's entry
 }
 
-// Mode returns the mode of the card's entry. Without a card it returns the mode of the
-// weight, which is all that stores keep of it: core.ModeExclusive for store.All,
-// core.ModePermits for less than that, core.ModeShared for 1, and 0 for no weight. A
-// reader and a single permit are the same to a store, as are a run of package once and
-// an exclusive hold.
+// Mode returns the mode of the card's entry. Without a card it returns the mode that the
+// weight shows, because a store knows only the weight: core.ModeExclusive for store.All,
+// core.ModePermits for a weight between 1 and store.All, core.ModeShared for 1, and 0 if
+// the weight is unknown. A store cannot distinguish a reader from a single permit, nor a
+// run of package once from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -125,7 +125,7 @@ func (h Hold) Mode() core.Mode {
 	return 0
 }
 
-// Kind returns in words how a hold excludes others: "exclusive", "shared", "3 permits".
+// Kind returns a description of the hold's mode: "exclusive", "shared", "3 permits".
 // Without a card, a weight of 1 is "shared or a permit".
 func (h Hold) Kind() string {
 	switch {
@@ -139,7 +139,8 @@ func (h Hold) Kind() string {
 	return h.Mode().String()
 }
 
-// entry is one hold or waiter of a card. Cards list those that are some seconds old.
+// entry is one hold or waiter of a card. A card lists only those that are older than
+// some seconds.
 type entry struct {
 	store.CardEntry
 	card *core.Card
@@ -151,8 +152,8 @@ type cards struct {
 	holds map[string]entry      // by ID of the hold
 }
 
-// Look returns one lock. If the key has no live entries, it has no holds, waiters and
-// run. Cards that cannot be read are left out.
+// Look returns one lock. If the key has no live entries, the lock has no holds, no
+// waiters and no run. Cards that cannot be read are ignored.
 func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 	state, err := in.store.Look(ctx, key)
 	if err != nil {
@@ -161,11 +162,11 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 	return in.lock(state, in.known(ctx)), nil
 }
 
-// List returns the locks with live entries, page by page, as List of store.Inspector
-// does: in no particular order from page to page, the oldest hold first in a page. The
-// store may have to walk over everything that it has.
+// List returns the locks with live entries, page by page, like List of store.Inspector.
+// The pages are in no particular order; within a page the oldest hold is first. The
+// store may have to walk over all its entries.
 //
-// next is the store's own, and can contain a key.
+// next is the store's position, and can contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
 	states, next, err := in.store.List(ctx, after, most)
 	if err != nil {
@@ -194,20 +195,21 @@ func (l Lock) age() (age time.Duration) {
 
 // Overview has the entries of the processes' cards.
 type Overview struct {
-	Held, Waiting []Long      // the oldest first
+	Held, Waiting []Long      // oldest first
 	Processes     []core.Card // without entries
 }
 
-// Long is a hold or a wait of a process that is older than some seconds.
+// Long is a hold or a wait of a process that has lasted for some seconds.
 type Long struct {
-	store.CardEntry           // For is the time up to the writing of the card
-	Digest          string    // of its key; "" if the card does not have the key
+	store.CardEntry           // For is the age when the card was written
+	Digest          string    // digest of its key; "" if the card has no key
 	Process         core.Card // without entries
 }
 
 // Now returns the longest holds and waits of all processes that write cards
-// (store.Cards). It requests no lock, and is the cheap way to see all stuck ones. It
-// fails with core.ErrUnsupported if the store has no cards.
+// (store.Cards). It reads only the cards and no lock, so it is the cheap way to see all
+// stuck holds. It returns an error matching core.ErrUnsupported if the store has no
+// cards.
 func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	if in.cards == nil {
 		return Overview{}, fmt.Errorf("inspect: now: the store has no cards: %w", core.ErrUnsupported)
@@ -239,20 +241,20 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// Revoke removes the hold of key that has this ID, whichever lease has it now, and
-// keeps the key taken for the rest of the hold. The holder's context is canceled with
-// core.ErrLost before another process is granted the key.
+// Revoke removes the hold of key with the given ID, whichever lease has the hold now,
+// and keeps the key taken for the rest of the hold. The holder's context is canceled
+// with core.ErrLost before another process is granted the key.
 //
-// It fails with core.ErrLost if there is no such hold; nothing has changed then. After
-// an error that is none of store.Inspector's it is not known whether the hold was
-// removed; the same call again finds out.
+// Revoke returns an error matching core.ErrLost if the hold does not exist; then nothing
+// has changed. If an error matches none of store.Inspector's errors, it is unknown
+// whether the hold was removed. Repeating the call shows that.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
 }
 
-// ReleaseNow is Revoke, but the key is free at once. There can be two holders until the
-// old one learns of the loss, which takes a third of its TTL, and longer if it cannot
-// reach the store or is paused.
+// ReleaseNow removes a hold like Revoke, but the key is free at once. Until the old
+// holder is notified of the loss, there can be two holders. That takes up to a third of
+// its TTL, and longer if the old holder cannot reach the store or is paused.
 func (in *Inspector) ReleaseNow(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, 0)
 }
@@ -268,7 +270,7 @@ func (in *Inspector) end(ctx context.Context, key, hold string, keep time.Durati
 	return nil
 }
 
-// unchanged reports whether the error of a Revoke says that nothing has changed.
+// unchanged reports whether the error of a Revoke means that nothing has changed.
 func unchanged(err error) bool {
 	for _, e := range []error{core.ErrLost, core.ErrUnavailable, core.ErrUnsupported, core.ErrInvalid} {
 		if errors.Is(err, e) {
@@ -278,26 +280,27 @@ func unchanged(err error) bool {
 	return false
 }
 
-// Digest returns a text that stands for a key where keys are not shown: 11 letters,
-// digits, '-' and '_', the same for the same key. A key cannot be guessed from it
-// without the secret of this Inspector.
+// Digest returns a text that represents a key where keys are not shown: 11 letters,
+// digits, '-' and '_'. Equal keys have equal digests. Without the secret of this
+// Inspector, a key cannot be guessed from its digest.
 func (in *Inspector) Digest(key string) string {
 	return base64.RawURLEncoding.EncodeToString(in.derive("key\x00" + key)[:8])
 }
 
-// derive returns 32 bytes made of the secret and a purpose.
+// derive returns 32 bytes derived from the secret and a purpose.
 func (in *Inspector) derive(purpose string) []byte {
 	mac := hmac.New(sha256.New, in.secret)
 	mac.Write([]byte(purpose))
 	return mac.Sum(nil)
 }
 
-// maxName is the length of the longest name, in bytes.
+// maxName is the maximum length of a name, in bytes.
 const maxName = 64
 
-// Name returns the name of a lock whose acquire had no core.Name: the key's part before
-// the first ':'. It returns "lock" if there is none, or if the part is not 1 to 64
-// letters, digits, '.', '_' and '-', because it may be data then.
+// Name returns the name of a lock that was acquired without core.Name, which is the part
+// of the key before the first ':'. It returns "lock" if the key has no ':', or if the
+// part is not 1 to 64 letters, digits, '.', '_' and '-', because such a part may be
+// data.
 func Name(key string) string {
 	name, _, ok := strings.Cut(key, ":")
 	if !ok || name == "" || len(name) > maxName {
@@ -311,14 +314,14 @@ func Name(key string) string {
 	return name
 }
 
-// known returns the data of the cards.
+// known returns the contents of the cards.
 func (in *Inspector) known(ctx context.Context) (known cards) {
 	if in.cards == nil {
 		return known
 	}
 	all, err := in.cards.Cards(ctx)
 	if err != nil {
-		return known // the store's own data is worth showing by itself
+		return known // the store's data is useful without cards too
 	}
 	known = cards{make(map[string]*core.Card), make(map[string]entry)}
 	for _, c := range all {
@@ -340,7 +343,7 @@ func (known cards) join(h store.Hold) Hold {
 	if h.Process != "" {
 		card := known.of[h.Process]
 		if e.card != card {
-			e = entry{card: card} // of another process: not trusted
+			e = entry{card: card} // the card of another process is not trusted
 		}
 	}
 	if h.Age == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// mute is a Store that shows nothing.
+// mute is a Store that cannot be inspected.
 type mute struct{ core.Store }
 
 func TestNewRefuses(t *testing.T) {
@@ -131,8 +131,8 @@ func TestLookJoinsTheCards(t *testing.T) {
 	})
 }
 
-// TestLookFindsTheProcess: the card of a process is found before it lists the hold, and
-// has data that stores do not have.
+// TestLookFindsTheProcess checks that Look finds a process's card before the card lists
+// the hold, and returns data that only the card has.
 func TestLookFindsTheProcess(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, s core.Store) {
@@ -187,7 +187,7 @@ func TestLookFindsTheProcess(t *testing.T) {
 	})
 }
 
-// bare is a Store that is an Inspector and keeps no cards.
+// bare is a Store that implements Inspector and has no cards.
 type bare struct {
 	core.Store
 	store.Inspector
@@ -206,15 +206,15 @@ func TestNowWithoutCards(t *testing.T) {
 	}
 }
 
-// TestRevokedHolderLearnsFirst and TestReleasedHolderLearnsLater are the two verbs: the second
-// one expects the overlap.
+// TestRevokedHolderLearnsFirst checks Revoke. TestReleasedHolderLearnsLater checks
+// ReleaseNow and expects two holders for a moment.
 func TestRevokedHolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {
 		lease := acquire(t, newLocker(t, store), "order:1", core.TTL(3*time.Second))
 		in := newInspector(t, store)
 		next := make(chan *core.Lease, 1)
-		var learned bool // when the next holder is granted the key
+		var learned bool // at the time the next holder is granted the key
 		go func() {
 			other, _ := newLocker(t, store).Acquire(context.Background(), "order:1")
 			learned = lease.Context().Err() != nil
@@ -254,7 +254,7 @@ func TestReleasedHolderLearnsLater(t *testing.T) {
 	})
 }
 
-// vague is a Store whose revoke gets no answer.
+// vague is a Store whose Revoke receives no answer.
 type vague struct{ *memstore.Store }
 
 var errVague = errors.New("no answer")

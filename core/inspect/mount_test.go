@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-// mounts returns ways to serve the page, by the path at which a browser opens it.
+// mounts returns ways to serve the page, each with the path at which a browser opens it.
 func mounts(page http.Handler) map[string]struct {
 	root http.Handler
 	path string
@@ -88,7 +88,7 @@ func click(t *testing.T, client *http.Client, at *url.URL, method, link string, 
 	return string(raw), resp.Request.URL
 }
 
-// hidden returns the hidden fields of the form that begins with this tag.
+// hidden returns the hidden fields of the form with this action.
 func hidden(t *testing.T, page, action string) url.Values {
 	t.Helper()
 	_, form, ok := strings.Cut(page, `<form method="post" action="`+action+`"><input`)
@@ -126,7 +126,7 @@ func TestMounts(t *testing.T) {
 				t.Errorf("the list is %s", body)
 			}
 			body, at = click(t, client, at, "POST", "?view=lock", url.Values{"key": {key}})
-			body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock")) // look again
+			body, at = click(t, client, at, "POST", "?view=lock", hidden(t, body, "?view=lock")) // shows the lock again
 			body, at = click(t, client, at, "POST", "?view=release", hidden(t, body, "?view=release"))
 			body, _ = click(t, client, at, "POST", "?view=release", hidden(t, body, "?view=release"))
 			if !strings.Contains(body, "Nobody holds it") || lease.Release(t.Context()) == nil {

@@ -13,33 +13,33 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// page is the content of one response, in HTML and in JSON. It has a key only if keys
-// may be shown.
+// page is the content of one response, in HTML and in JSON. It contains keys only if
+// keys may be shown.
 type page struct {
 	View      string     `json:"view"`
 	Notice    string     `json:"notice,omitempty"`
 	Error     string     `json:"error,omitempty"`
-	Keys      bool       `json:"keys"` // they are shown
+	Keys      bool       `json:"keys"` // keys are shown
 	Held      []longRow  `json:"held,omitempty"`
 	Waiting   []longRow  `json:"waiting,omitempty"`
 	Processes []process  `json:"processes,omitempty"`
 	Locks     []lockRow  `json:"locks,omitempty"`
-	Next      string     `json:"next,omitempty"` // sealed; the last page has none
+	Next      string     `json:"next,omitempty"` // sealed; empty on the last page
 	Lock      *lockRow   `json:"lock,omitempty"`
 	Sure      *confirmed `json:"confirm,omitempty"`
-	More      int        `json:"more,omitempty"` // rows of Held and Waiting that are left out
+	More      int        `json:"more,omitempty"` // number of omitted rows of Held and Waiting
 
-	Revoke bool `json:"may_revoke,omitempty"` // what the reader may do to Lock
+	Revoke bool `json:"may_revoke,omitempty"` // the operator's rights for Lock
 	Now    bool `json:"may_release,omitempty"`
 	code   int
 }
 
-// ref names a lock: by its key if keys are shown, otherwise by name and digest.
+// ref identifies a lock, by its key if keys are shown, otherwise by name and digest.
 type ref struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest,omitempty"`
 	Key    string `json:"key,omitempty"`
-	Sealed string `json:"lock,omitempty"` // the key for the forms of this page
+	Sealed string `json:"lock,omitempty"` // the sealed key for the forms of this page
 }
 
 type lockRow struct {
@@ -50,7 +50,7 @@ type lockRow struct {
 }
 
 type holdRow struct {
-	ID      string   `json:"id,omitempty"` // "" for the rest of a revoked hold
+	ID      string   `json:"id,omitempty"` // empty for the rest of a revoked hold
 	Mode    string   `json:"mode"`
 	Weight  int64    `json:"weight"`
 	Fair    bool     `json:"fair,omitempty"`
@@ -58,7 +58,7 @@ type holdRow struct {
 	Left    ms       `json:"left_ms"`
 	Process *process `json:"process,omitempty"`
 	Trace   string   `json:"trace,omitempty"`
-	Kind    string   `json:"-"` // the mode and the weight, for a reader
+	Kind    string   `json:"-"` // mode and weight in words
 }
 
 type runRow struct {
@@ -85,7 +85,7 @@ type process struct {
 	Start   time.Time `json:"start,omitzero"`
 }
 
-// confirmed is a hold that would be released now.
+// confirmed is a hold whose release must be confirmed.
 type confirmed struct {
 	ref
 	Hold holdRow `json:"hold"`
@@ -95,7 +95,7 @@ func processOf(c core.Card) process {
 	return process{ID: c.Process, Service: c.Service, Version: c.Version, Host: c.Host, PID: c.PID, Start: c.Start}
 }
 
-// String returns where the process is, as short as it can.
+// String returns a short description of the process.
 func (p process) String() string {
 	words := strings.TrimSpace(visible.Text(p.Service) + " " + visible.Text(p.Version))
 	if p.Host != "" {
@@ -110,7 +110,7 @@ func (p process) String() string {
 	return words
 }
 
-// ms is a length of time, in JSON in milliseconds.
+// ms is a duration, in JSON in milliseconds.
 type ms time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -118,7 +118,7 @@ func (d ms) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Duration(d).Milliseconds(), 10), nil
 }
 
-// String returns the time for a reader, rounded.
+// String returns the rounded duration, or "not known" if it is not positive.
 func (d ms) String() string {
 	t := time.Duration(d)
 	switch {
@@ -175,7 +175,7 @@ func (h *handler) locks(p *page, locks []Lock, next string) {
 	}
 }
 
-// one makes p the page of one lock.
+// one makes p a page that shows one lock.
 func (h *handler) one(r *http.Request, p *page, l Lock) {
 	row := h.row(p, l)
 	p.Lock = &row
@@ -183,7 +183,7 @@ func (h *handler) one(r *http.Request, p *page, l Lock) {
 	_, p.Now = h.may(r, ReleaseNow)
 }
 
-// sure makes p the page that asks to confirm.
+// sure makes p a page that asks to confirm a release.
 func (h *handler) sure(p *page, l Lock, x Hold) {
 	p.Sure = &confirmed{h.ref(p, l.Name, l.Digest, l.Key), holdRowOf(x)}
 }

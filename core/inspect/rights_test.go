@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// refused requests a view of the hold of order:1, and fails the test unless the page
-// names the missing right, and no key.
+// refused requests a view of the hold of order:1. It fails the test unless the page
+// names the missing right and contains no key.
 func refused(t *testing.T, store core.Store, view, hold, right string) {
 	t.Helper()
 	h := inspect.Handler(newInspector(t, store), all("ann"))

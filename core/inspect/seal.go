@@ -6,14 +6,14 @@ import (
 	"encoding/base64"
 )
 
-// seal encrypts a text that can contain a key, for a page whose reader may not see
-// keys. Reading or making a sealed text takes the Inspector's secret.
+// seal encrypts texts that can contain a key, for pages whose readers may not see keys.
+// Opening or creating a sealed text needs the Inspector's secret.
 type seal struct{ box cipher.AEAD }
 
 func newSeal(in *Inspector) seal {
 	block, err := aes.NewCipher(in.derive("seal"))
 	if err != nil {
-		panic(err) // cannot happen: 32 bytes are a key
+		panic(err) // cannot happen: 32 bytes are a valid key
 	}
 	box, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
@@ -22,7 +22,8 @@ func newSeal(in *Inspector) seal {
 	return seal{box}
 }
 
-// close seals text for one use, and open returns it for the same.
+// close seals text for one purpose, and open opens a text that was sealed for the same
+// purpose.
 func (s seal) close(use, text string) string {
 	return base64.RawURLEncoding.EncodeToString(s.box.Seal(nil, nil, []byte(text), []byte(use)))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPageOnZooKeeper: the page shows the same for ZooKeeper as for any store, although
-// its nodes have digests only.
+// TestPageOnZooKeeper checks that the page works on ZooKeeper as on any store, although
+// ZooKeeper's nodes have only digests.
 func TestPageOnZooKeeper(t *testing.T) {
 	t.Parallel()
 	st := newZooKeeper(t)
@@ -77,8 +77,8 @@ func TestPageOnZooKeeper(t *testing.T) {
 		t.Errorf("the page lists %q", got)
 	}
 
-	// A lock that was opened from the list is revoked: its holder is notified, and its
-	// key kept.
+	// After a revoke of a lock from the list, the lock's holder is notified and its key
+	// stays taken.
 	form := url.Values{"lock": {listed["order:1"]}, "hold": {lease.ID()}, "confirm": {lease.ID()}}
 	body = post(h, "view=revoke", form).want(t, 200).body
 	if !strings.Contains(body, "Revoked.") || !strings.Contains(body, "kept after a revoke") {

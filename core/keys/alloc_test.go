@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The race detector allocates of its own.
+// TestAllocations runs without the race detector, which makes allocations itself.
 func TestAllocations(t *testing.T) {
 	small := `{"order":{"id":"42"}}`
 	large := `{"x":[` + strings.Repeat(`{"a":"b","c":[1,2,3]},`, 5000) + `0],"order":{"id":"42"}}`

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// An adapter for a queue locks the order that a message is about.
+// An adapter for a queue locks the order of each message.
 func Example() {
 	type message struct {
 		tenant string

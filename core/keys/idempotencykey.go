@@ -5,15 +5,16 @@ import (
 	"strings"
 )
 
-// maxIdempotencyKey is the length of the longest idempotency key, in bytes.
+// maxIdempotencyKey is the maximum length of an idempotency key, in bytes.
 const maxIdempotencyKey = 255
 
-// IdempotencyKey returns the key that a client names in a header: a Structured Field
-// string (RFC 9651, section 3.3.3), or the same without quotes, as most clients send it.
-// It fails with an *Error if that is not 1 to 255 visible ASCII characters. A quoted key
-// may contain blanks.
+// IdempotencyKey returns the key in a header value: a Structured Field string (RFC
+// 9651, section 3.3.3), or the same text without quotes, which most clients send. It
+// fails with an *Error if the key is not 1 to 255 visible ASCII characters. A quoted
+// key may also contain spaces. A key without quotes may not contain quotes, commas and
+// semicolons.
 func (s Source) IdempotencyKey(value string) (string, error) {
-	first := '!' // of the characters that are allowed
+	first := '!' // the first allowed character
 	if strings.HasPrefix(value, `"`) {
 		first = ' '
 		inner, ok := unquote(value)
@@ -35,7 +36,8 @@ func (s Source) IdempotencyKey(value string) (string, error) {
 	return value, nil
 }
 
-// unquote reads a Structured Field string that is all of s, which begins with a quote.
+// unquote returns the value of the Structured Field string s, which begins with a
+// quote. It returns false if s is not exactly one such string.
 func unquote(s string) (string, bool) {
 	body := s[1:]
 	if end := strings.IndexAny(body, `"\`); end >= 0 && body[end] == '"' {

@@ -17,8 +17,8 @@ func TestIdempotencyKey(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		value string
-		want  string // the key, or
-		fault string // what the error says
+		want  string // the expected key, if fault is empty
+		fault string // a part of the expected error
 	}{
 		{name: "a bare key", value: "8e03978e-40d5-43e8-bc93-6894a57f9324", want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{name: "a quoted key", value: `"8e03978e"`, want: "8e03978e"},
@@ -59,8 +59,8 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-// Whatever a client sends as a key is refused, or is one that can be written in both
-// ways.
+// FuzzIdempotencyKey checks that a value is refused, or gives a key that is valid in
+// both forms, with and without quotes.
 func FuzzIdempotencyKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		key, err := header.IdempotencyKey(value)

@@ -7,12 +7,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// separator stands between the parts of a joined value. It can be no part's own, since
-// control characters are refused.
+// separator separates the parts of a joined value. A part cannot contain it, because
+// Part refuses control characters.
 const separator = "\x1f"
 
-// Join asks each of sources for a value with ask, and returns the values with U+001F
-// between them. It fails as the first that fails.
+// Join calls ask for each source, and returns the values joined with U+001F. It fails
+// with the first error of ask.
 func Join[S any](sources []S, ask func(S) (string, error)) (string, error) {
 	values := make([]string, len(sources))
 	for i, s := range sources {
@@ -24,11 +24,11 @@ func Join[S any](sources []S, ask func(S) (string, error)) (string, error) {
 	return strings.Join(values, separator), nil
 }
 
-// Parts takes apart what Join put together; a value of one source is one part. Each has
-// to be as Part wants it.
+// Parts splits a value that Join has joined. The value of a single source is one part.
+// Parts fails with an *Error if Part refuses one of the parts.
 func (s Source) Parts(joined string) ([]string, error) { return s.split(nil, joined) }
 
-// split appends the parts to those.
+// split appends the parts of joined to parts.
 func (s Source) split(parts []string, joined string) ([]string, error) {
 	for p := range strings.SplitSeq(joined, separator) {
 		if _, err := s.Part(p); err != nil {
@@ -39,10 +39,10 @@ func (s Source) split(parts []string, joined string) ([]string, error) {
 	return parts, nil
 }
 
-// Key returns core.Key(name, parts...) with the Parts of joined. It fails with an *Error
-// if one of them is bad, or the key has more than 512 bytes.
+// Key returns core.Key(name, parts...) with the Parts of joined. It fails with an
+// *Error if Part refuses one of the parts, or if the key has more than 512 bytes.
 func (s Source) Key(name, joined string) (string, error) {
-	var few [4]string // so that most keys need no memory for their parts
+	var few [4]string // so that the parts of most keys need no allocation
 	parts, err := s.split(few[:0], joined)
 	if err != nil {
 		return "", err

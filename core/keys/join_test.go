@@ -14,7 +14,7 @@ import (
 
 var whole = keys.Source{Adapter: "test", Kind: "key"}
 
-// locker is one whose locks nobody else has.
+// locker returns a Locker with its own store.
 func locker(tb testing.TB) *core.Locker {
 	tb.Helper()
 	l, err := core.New(memstore.New())
@@ -25,7 +25,7 @@ func locker(tb testing.TB) *core.Locker {
 	return l
 }
 
-// same is a source that answers itself.
+// same returns value, so that a source is its own value.
 func same(value string) (string, error) { return value, nil }
 
 func TestKey(t *testing.T) {
@@ -34,8 +34,8 @@ func TestKey(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		parts []string
-		want  string // the key, or
-		fault string // what the error says
+		want  string // the expected key, if fault is empty
+		fault string // a part of the expected error
 	}{
 		{name: "one part", parts: []string{"42"}, want: "order:42"},
 		{name: "a part with what core.Key escapes", parts: []string{"ü{%}"}, want: "order:ü%7B%25%7D"},
@@ -95,8 +95,8 @@ func TestKey(t *testing.T) {
 	})
 }
 
-// FuzzJoin looks for different parts with the same key, and for parts that are not those
-// of core.Key.
+// FuzzJoin searches for different parts with the same key, and for keys that differ
+// from the result of core.Key.
 func FuzzJoin(f *testing.F) {
 	f.Add("a", "b", "a:", "b")
 	f.Add("a:b", "c", "a", "b:c")

@@ -7,18 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// JSON returns a function that finds the value of s in a JSON object. The name of s is the
-// path, with dots into nested objects: "order.id". The function is safe for concurrent
-// use, and looks through the text in one pass without a copy.
+// JSON returns a function that finds the value of s in a JSON object. The name of s is
+// the path to the value, with dots between the names of nested objects: "order.id". The
+// function is safe for concurrent use. It searches the text without a copy.
 //
-// The value has to be a string or an integer as it can be a Part; the integer 123 and the
-// string "123" are the same. Numbers that are written as 1e2, 1.0 or -0 are refused. The
-// names on the way have to match exactly, and may not be there more than once, not even
-// in another case: decoders differ in which one they take. What is refused fails with an
-// *Error, one of the source whole if the text is not one valid JSON text.
+// The value has to be a string that Part accepts, or an integer. The integer 123 and
+// the string "123" give the same result. Numbers that are written as 1e2, 1.0 or -0 are
+// refused. The names of the path have to match exactly. None of them may occur more
+// than once in its object, even in another case, because decoders differ in the field
+// that they choose. The function fails with an *Error that names s, or the part of its
+// path that is missing. If the text is not one valid JSON text, the *Error is of a
+// source with the Kind whole.
 //
-// It panics if the path is not names with dots between them: "$.id" and "items[0].id" are
-// of other languages.
+// JSON panics if the path does not consist of names with dots between them. For
+// example, "$.id" and "items[0].id" belong to other path languages.
 func (s Source) JSON(whole string) func(text []byte) (string, error) {
 	steps := bytes.Split([]byte(s.Name), []byte("."))
 	for _, step := range steps {
@@ -49,7 +51,7 @@ func (s Source) JSON(whole string) func(text []byte) (string, error) {
 	}
 }
 
-// scalar is the string or integer of which text is the valid JSON.
+// scalar returns the string or integer that text, valid JSON, represents.
 func (s Source) scalar(text []byte) (string, error) {
 	switch c := text[0]; {
 	case c == '"':
@@ -62,20 +64,20 @@ func (s Source) scalar(text []byte) (string, error) {
 	return s.Part(string(text))
 }
 
-// unescape is the string of which text is the valid JSON.
+// unescape returns the string that text, valid JSON, represents.
 func unescape(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return string(text[1 : len(text)-1])
 	}
 	var value string
-	_ = json.Unmarshal(text, &value) // it is valid
+	_ = json.Unmarshal(text, &value) // does not fail, because text is valid
 	return value
 }
 
-// field looks into data, a valid JSON text, for the field with this name. It
-// returns its value, nil if there is none, and how often the name is there, in
-// whatever case; less than 0 if data is no object. It allocates nothing, unless
-// names are written with escapes: a text may be large, and hold anything.
+// field returns the value of the field with this name in data, a valid JSON text, or
+// nil if there is no such field. times is the number of fields whose name matches in
+// any case, or less than 0 if data is not an object. field allocates only for names
+// with escapes, because a text can be large and have any content.
 func field(data, name []byte) (value []byte, times int) {
 	c := cursor{data: data}
 	if c.next() != '{' {
@@ -101,8 +103,8 @@ func field(data, name []byte) (value []byte, times int) {
 	return value, times
 }
 
-// matches compares a name in JSON with one as it is, as encoding/json finds the
-// fields of a struct.
+// matches compares quoted, a name in JSON, with name. exact reports whether they are
+// equal, and alike whether encoding/json would match them, in any case.
 func matches(quoted, name []byte) (exact, alike bool) {
 	key := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(key, '\\') >= 0 {
@@ -111,13 +113,13 @@ func matches(quoted, name []byte) (exact, alike bool) {
 	return bytes.Equal(key, name), bytes.EqualFold(key, name)
 }
 
-// cursor goes through a valid JSON text.
+// cursor reads a valid JSON text.
 type cursor struct {
 	data []byte
 	at   int
 }
 
-// next goes to the next byte that is not white space, and returns it.
+// next moves to the next byte that is not white space, and returns that byte.
 func (c *cursor) next() byte {
 	for strings.IndexByte(" \t\r\n", c.data[c.at]) >= 0 {
 		c.at++
@@ -125,7 +127,7 @@ func (c *cursor) next() byte {
 	return c.data[c.at]
 }
 
-// value goes behind the value that begins here, and returns its text.
+// value moves past the value that begins at the cursor, and returns the value's text.
 func (c *cursor) value() []byte {
 	begin, depth := c.at, 0
 	for c.at < len(c.data) {
@@ -152,7 +154,7 @@ func (c *cursor) value() []byte {
 	return c.data[begin:c.at]
 }
 
-// quoted goes behind the string that begins here.
+// quoted moves past the string that begins at the cursor.
 func (c *cursor) quoted() {
 	for c.at++; c.data[c.at] != '"'; c.at++ {
 		if c.data[c.at] == '\\' {
@@ -162,7 +164,7 @@ func (c *cursor) quoted() {
 	c.at++
 }
 
-// literal goes behind the number or word that begins here.
+// literal moves past the number or word that begins at the cursor.
 func (c *cursor) literal() {
 	for c.at < len(c.data) && strings.IndexByte(",}] \t\r\n", c.data[c.at]) < 0 {
 		c.at++

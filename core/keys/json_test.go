@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// field is the function for a path into a payload.
+// field returns the function of JSON for a path into a payload.
 func field(path string) func([]byte) (string, error) {
 	return keys.NewSource("test", "field", path).JSON("payload")
 }
@@ -23,8 +23,8 @@ func TestJSON(t *testing.T) {
 		name  string
 		path  string // "id" if empty
 		text  string
-		want  string // the value, or
-		fault string // what the error says
+		want  string // the expected value, if fault is empty
+		fault string // a part of the expected error
 	}{
 		{name: "an integer", text: `{"x":[1,{"id":2}],"id":42}`, want: "42"},
 		{name: "a string", text: " {\t\"id\" :\r\n \"42\"} ", want: "42"},
@@ -100,8 +100,9 @@ func TestJSON(t *testing.T) {
 	})
 }
 
-// FuzzJSON looks for a text whose key is not what a handler decodes, and for one that is
-// refused although everybody reads it the same way.
+// FuzzJSON searches for a text whose value differs from the value that a handler
+// decodes. It also searches for a text that is refused although all decoders read it in
+// the same way.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{"id":1}`, `{"id":"1"}`, `{"id":1,"ID":2}`, `{"id":9007199254740993}`, `{"\u0069d":"x"}`, `{"id":"\ud800"}`,
@@ -113,7 +114,7 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, text string) {
 		for name := range strings.SplitSeq(path, ".") {
 			if name == "" || name == "$" || name == "*" || strings.ContainsAny(name, "[]") {
-				return // no path
+				return // not a valid path
 			}
 		}
 		key, err := field(path)([]byte(text))
@@ -146,7 +147,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// lookUp is what a handler would find in maps.
+// lookUp returns the value at path as a handler finds it in decoded maps.
 func lookUp(text, path string) (string, bool) {
 	var value any
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -176,7 +177,8 @@ func scalar(value any) (string, bool) {
 	return "", false
 }
 
-// mustBeOdd fails if a text that was refused is one that everybody reads the same way.
+// mustBeOdd fails the test if all decoders read text, which was refused, in the same
+// way.
 func mustBeOdd(t *testing.T, text string) {
 	t.Helper()
 	var all map[string]json.RawMessage

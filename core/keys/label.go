@@ -2,11 +2,11 @@ package keys
 
 import "fmt"
 
-// maxName is the length of the longest name, in bytes.
+// maxName is the maximum length of a name, in bytes.
 const maxName = 64
 
-// CheckName fails if name cannot be the name of a lock or a run, as core.Name and
-// once.Call want it: 1 to 64 letters, digits, '.', '_' and '-'.
+// CheckName returns an error if name cannot be the name of a lock or a run. core.Name
+// and once.Call require 1 to 64 letters, digits, '.', '_' and '-'.
 func CheckName(name string) error {
 	if !IsLabel(name) || len(name) > maxName {
 		return fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName)
@@ -14,7 +14,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// IsLabel tells whether s is of the form [A-Za-z0-9._-]+, of whatever length.
+// IsLabel reports whether s is of the form [A-Za-z0-9._-]+, of any length.
 func IsLabel(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -1,10 +1,10 @@
-// Package keys is for adapters, the kit's and others: it makes keys of values that come
-// from outside, in requests, calls, tasks or messages.
+// Package keys makes keys from values in requests, calls, tasks or messages. It is for
+// adapters, both the kit's and others.
 //
-// An adapter finds a value, and its Source refuses it if it cannot be part of a key.
-// Join puts the parts of several sources together, and Source.Key makes the key of them
-// that core.Key makes. What is refused fails with an Error, which names the place and
-// never the value, so that it can be shown.
+// An adapter finds a value, and the adapter's Source refuses a value that cannot be
+// part of a key. Join joins the values of several sources, and Source.Key makes the key
+// of these parts with core.Key. A refused value fails with an *Error. The text of an
+// Error names the source and never the value, so it can be shown to anyone.
 package keys
 
 import (
@@ -16,18 +16,19 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// maxKey is the length of the longest key that a Locker takes, in bytes.
+// maxKey is the maximum length of a key that a Locker accepts, in bytes.
 const maxKey = 512
 
-// Source is a place from which an adapter takes values, in words that may be shown. It
-// has no state.
+// Source describes a place from which an adapter takes values. The description can be
+// shown to anyone. A Source has no state.
 type Source struct {
-	Adapter string // "httpmw", at the beginning of errors and panics
-	Kind    string // "header"
-	Name    string // "X-Order"; empty where there is only one of the kind
+	Adapter string // such as "httpmw"; errors and panics begin with it
+	Kind    string // such as "header"
+	Name    string // such as "X-Order"; empty if there is only one source of the kind
 }
 
-// NewSource makes a Source whose name is given by the program. It panics if name is empty.
+// NewSource returns a Source with a name that the program has chosen. It panics if name
+// is empty.
 func NewSource(adapter, kind, name string) Source {
 	if name == "" {
 		panic(adapter + ": the name of a " + kind + " is empty")
@@ -35,7 +36,7 @@ func NewSource(adapter, kind, name string) Source {
 	return Source{adapter, kind, name}
 }
 
-// String is kind and name: header "X-Order".
+// String returns the kind and the name: header "X-Order".
 func (s Source) String() string {
 	if s.Name == "" {
 		return s.Kind
@@ -43,14 +44,16 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s %q", s.Kind, s.Name)
 }
 
-// missing is the fault of a value that is not there at all.
+// missing is the fault of a value that does not exist.
 const missing = "is missing"
 
-// Bad is an *Error of s. The fault is a predicate without the value: "is missing".
+// Bad returns an *Error of s. The fault is a predicate that does not contain the value:
+// "is missing".
 func (s Source) Bad(fault string) error { return &Error{s, fault} }
 
-// Only returns the one of values. It fails with an *Error if there are none or several,
-// even equal ones: which one counts would be for each reader to decide.
+// Only returns the single value in values. It fails with an *Error if there is no
+// value, or if there are several, even equal ones. Programs differ in which of several
+// values they use.
 func (s Source) Only(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -77,8 +80,8 @@ func (s Source) Part(value string) (string, error) {
 	return value, nil
 }
 
-// Error says why a value cannot be a key or a part of one. It matches core.ErrInvalid.
-// The adapters of the kit put its Detail into their answers.
+// Error has the reason for which a value cannot be a key or a part of one. It matches
+// core.ErrInvalid. The adapters of the kit put its Detail into their responses.
 type Error struct {
 	Source Source
 	Fault  string
@@ -86,11 +89,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Source.Adapter + ": " + e.Detail() }
 
-// Detail is the error without the adapter: the header "X-Order" is missing.
+// Detail returns the text of the error without the adapter: the header "X-Order" is
+// missing.
 func (e *Error) Detail() string { return "the " + e.Source.String() + " " + e.Fault }
 
-// IsMissing reports whether there is no such value, in contrast to one that is empty or not
-// allowed.
+// IsMissing reports whether the value does not exist. It returns false for a value that
+// is empty or not allowed.
 func (e *Error) IsMissing() bool { return e.Fault == missing }
 
 func (e *Error) Unwrap() error { return core.ErrInvalid }

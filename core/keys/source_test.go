@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// check checks a value or an *Error that says fault.
+// check fails the test unless got is want or, if fault is not empty, err is an *Error
+// that contains fault.
 func check(t *testing.T, got string, err error, want, fault string) {
 	t.Helper()
 	if fault == "" {
@@ -28,7 +29,7 @@ func check(t *testing.T, got string, err error, want, fault string) {
 	}
 }
 
-// panics checks that f panics and says words.
+// panics fails the test unless f panics with a text that contains words.
 func panics(t *testing.T, what, words string, f func()) {
 	t.Helper()
 	defer func() {

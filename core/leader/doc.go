@@ -4,31 +4,33 @@
 //		return writeReports(ctx) // ctx is done when the term ends
 //	})
 //
-// A lock with a context and a growing token is an election. A process campaigns by
-// waiting for the lock on the election's key. Its term is the lease, and the lease's
-// fencing token is the number of the term: core.LeaseFromContext finds the lease under
-// the context of the work. The package adds the order of events.
+// The package uses a lock with a context and a growing token as an election. A process
+// campaigns by waiting for the lock on the election's key. The lease is the process's
+// term, and the lease's fencing token is the number of the term. core.LeaseFromContext
+// finds the lease in the context of the work. The package adds the order of campaigns,
+// terms and work.
 //
 // # Guarantees
 //
-//   - The work runs under the lease's context, and never twice at once for one election
-//     and one Locker of a process, even if a lease is lost: the next campaign begins
-//     when the work of the last term has returned.
-//   - When the context of Run is done, so is the context of the term. Run then waits
-//     for the work, releases the key and returns.
-//   - While the store does not answer, the process goes on campaigning.
-//   - After the work has failed, others may lead, and this process pauses.
-//   - After Resign this process does not campaign for a TTL, unless it sees before that
-//     another process leads.
+//   - The work runs under the lease's context. For one election and one Locker it never
+//     runs twice at once, even if a lease is lost, because the next campaign begins
+//     after the work of the last term has returned.
+//   - When the context of Run is done, the context of the term is done too. Run then
+//     waits for the work, releases the key and returns.
+//   - While the store does not answer, the process continues to campaign.
+//   - After the work has failed, this process pauses, and others may lead.
+//   - After Resign this process does not campaign for a TTL. It campaigns earlier if it
+//     sees that another process leads.
 //
-// Another process leads within milliseconds after a term that was ended in order, and
-// about a TTL after the leader's process has died.
+// After a term whose key was released, another process leads within milliseconds. After
+// the death of the leader's process, another process leads about a TTL later.
 //
 // # What it does not promise
 //
-// A leader whose lease is lost learns of it before another can be elected, where the
-// store promises one holder. A process that was paused as a whole learns of it when it
-// runs again, and may do one thing more before it checks. Only the resource can refuse
-// that: send the token along, as package core describes. So every term has a token, and
-// a store without tokens is refused.
+// If the store promises one holder, a leader learns of the loss of its lease before
+// another leader can be elected. A process that was paused as a whole learns of the
+// loss when it runs again. It may still perform an action before it checks the context.
+// Only the resource can refuse this action, by the token that the leader sends, as
+// package core describes. So every term needs a token, and Run and New refuse a store
+// without tokens.
 package leader

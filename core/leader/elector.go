@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// soonest limits how early a process that has resigned first checks whether another
-// process leads.
+// soonest is the mean pause before a process that has resigned first checks whether
+// another process leads.
 const soonest = 50 * time.Millisecond
 
-// errResigned is the cause of the context of a term that Resign ended.
+// errResigned is the cause with which Resign cancels the context of a term.
 var errResigned = errors.New("leader resigned")
 
 // Elector takes part in an election. It is safe for concurrent use, and needs no Close.
@@ -29,16 +29,16 @@ type Elector struct {
 	ttl    time.Duration
 
 	mu     sync.Mutex
-	lease  *core.Lease // of the current term, or nil
+	lease  *core.Lease // the lease of the current term, or nil
 	resign context.CancelCauseFunc
 }
 
-// New makes an Elector for the election of key. All Electors with the same store and
-// key take part in one election. It sends nothing.
+// New returns an Elector for the election of key. All Electors with the same store and
+// key take part in one election. New sends nothing to the store.
 //
 // New fails with core.ErrInvalid if l or an option is nil or an option is not allowed,
 // and with core.ErrUnsupported if the store reports that it cannot give tokens. If the
-// store does not report it, Run fails instead.
+// store does not report that, Run fails instead.
 func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if l == nil {
 		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)
@@ -70,7 +70,8 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	return e, err
 }
 
-// Run makes an Elector with New and calls its Run. The work must not be nil.
+// Run makes an Elector with New and calls Elector.Run. It fails with core.ErrInvalid if
+// lead is nil, and with the errors of New and of Elector.Run.
 func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.Context) error, opts ...Option) error {
 	if lead == nil {
 		return fmt.Errorf("lead: the work is nil: %w", core.ErrInvalid)
@@ -83,26 +84,26 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 }
 
 // Run campaigns, leads and campaigns again until ctx is done or the work is done. It
-// blocks all that time. For each term it calls lead under the lease's context, which is
+// blocks until then. For each term it calls lead with the lease's context, which is
 // done with cause core.ErrLost when the lease is lost. The context is also done when
-// ctx is done, when the Locker is closed, or by Resign. lead must return soon then:
-// until it has, this process does not campaign. If lead is nil, a term has no work and
-// just lasts.
+// ctx is done, when Locker.Close gives up waiting, and after Resign. lead must then
+// return soon, because this process does not campaign before lead has returned. If lead
+// is nil, a term has no work and lasts until its context is done.
 //
 //   - If lead returns nil during the term, the work is done, and Run returns nil.
-//   - If lead returns an error during the term, others have their turn, and Run
-//     campaigns after a pause.
-//   - If the term ends before lead returns, the result of lead does not count, and Run
+//   - If lead returns an error during the term, Run releases the key and campaigns
+//     again after a pause. Others may lead in the meantime.
+//   - If the term ends before lead returns, Run ignores the result of lead and
 //     campaigns again.
 //   - If lead panics, the key is released, and Run panics.
 //
 // When ctx is done, Run fails with an error that matches ctx's cause and the error of
-// lead. It fails with core.ErrClosed when the Locker is closed, with
-// core.ErrUnsupported where the store cannot give tokens, and with core.ErrInvalid for
-// a key that is not allowed, or if ctx carries a lease of the key: a leader does not
-// re-enter. A busy key, or a store that does not answer, ends nothing. If another Run
-// of this key and Locker is in progress, Run waits until that one neither leads nor
-// campaigns.
+// lead. It fails with core.ErrClosed if the Locker is closed, and with
+// core.ErrUnsupported if the store cannot give tokens. It fails with core.ErrInvalid
+// for a key that is not allowed, or if ctx carries a lease of the key, because a leader
+// does not re-enter. Run does not return because the key is busy or the store does not
+// answer. If another Run of this key and Locker is in progress, Run waits until the
+// other Run neither leads nor campaigns.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if _, ok := core.LeaseOf(ctx, e.key); ok {
 		return fmt.Errorf("lead %s: under a lease of the same key: %w", e.name, core.ErrInvalid)
@@ -113,7 +114,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 			return nil
 		}
 	}
-	// Nor does it join an owner in ctx.
+	// A campaign does not join an owner in ctx either.
 	campaign := core.ContextWithOwner(ctx, "")
 	failed, refused := e.pause.Delays(), retry.LockWait.Delays()
 	for {
@@ -146,12 +147,12 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	}
 }
 
-// end is the result of a campaign and its term.
+// end is the result of a campaign or of a term.
 type end int
 
 const (
-	unelected end = iota // the key is busy, or the store does not answer
-	final                // another campaign is useless
+	unelected end = iota // the acquire failed, but may succeed later
+	final                // another campaign cannot succeed
 	done                 // the work is done
 	failure              // the work has failed
 	resigned
@@ -160,11 +161,11 @@ const (
 
 type term struct {
 	end    end
-	err    error // the reason, or the error of the work
+	err    error // the reason of the end, or the error of the work
 	lasted time.Duration
 }
 
-// terms restrict a process to one campaign or term of an election at a time. Otherwise
+// terms restrict each election of a Locker to one campaign or term at a time. Otherwise
 // another Elector of the process could be elected while the work of a lost term still
 // runs.
 var terms keyed.Mutexes[election]
@@ -174,8 +175,8 @@ type election struct {
 	key    string
 }
 
-// term campaigns, and leads if it is elected. When it returns, the work has returned
-// and the key is released.
+// term campaigns, and leads if it is elected. It returns after the work has returned
+// and the release of the key has an answer.
 func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) term {
 	self := election{e.locker, e.key}
 	if err := terms.Lock(ctx, self); err != nil {
@@ -192,7 +193,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 	default:
 		return term{end: final, err: err}
 	}
-	defer lease.Release(ctx) // after a panic
+	defer lease.Release(ctx) // for a panic of the work
 	start := time.Now()
 	err = e.lead(lease, resign, lead)
 	t := term{end: done, err: err, lasted: time.Since(start)}
@@ -221,7 +222,7 @@ func endOf(cause error) end {
 	return lost
 }
 
-// lead does the work of a term.
+// lead calls work for a term, between the two calls of OnTerm.
 func (e *Elector) lead(lease *core.Lease, resign context.CancelCauseFunc, work func(ctx context.Context) error) error {
 	e.mu.Lock()
 	e.lease, e.resign = lease, resign
@@ -236,9 +237,10 @@ func (e *Elector) lead(lease *core.Lease, resign context.CancelCauseFunc, work f
 	return work(lease.Context())
 }
 
-// IsLeader returns nil if this process leads, by the clock of its lease. Otherwise it
-// returns an error that matches core.ErrBusy. It asks no store, and does not block.
-// While the work of an earlier term still runs, the process does not lead.
+// IsLeader returns nil if this Elector leads. Otherwise it returns an error that
+// matches core.ErrBusy. It relies on the clock of the lease, sends nothing to the store
+// and does not block. After the end of a term, the Elector does not lead, even if the
+// work of the term still runs.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	lease := e.lease
@@ -249,11 +251,11 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("lead %s: another process may lead: %w", e.name, core.ErrBusy)
 }
 
-// Resign ends the term, if this process leads, so that another process can lead. When
-// the work has returned and the key is released, this process does not campaign for a
-// TTL, unless it sees that another process leads. It checks that by asking for the key
-// as a reader, with the name leader-look. Resign returns at once, and does nothing if
-// this process does not lead.
+// Resign ends the term, if this Elector leads, so that another process can lead. After
+// the work has returned and the key is released, this Elector does not campaign for a
+// TTL, unless it sees that another process leads. To check that, it tries to acquire
+// the key as a reader, with the name leader-look. Resign returns at once, and does
+// nothing if this Elector does not lead.
 func (e *Elector) Resign() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -263,7 +265,7 @@ func (e *Elector) Resign() {
 }
 
 // yield waits for a TTL, or until another process leads. It checks often at first,
-// because that may be soon and not for long.
+// because another process may lead soon and only for a short time.
 func (e *Elector) yield(ctx context.Context) {
 	end := time.Now().Add(e.ttl)
 	next := retry.Policy{Initial: soonest, Max: max(e.ttl/10, soonest), Multiplier: 2, Jitter: 0.5}.Delays()
@@ -276,8 +278,9 @@ func (e *Elector) yield(ctx context.Context) {
 	}
 }
 
-// led reports whether the key is held: a reader is refused then. A reader that is
-// admitted releases the key before it can keep others waiting.
+// led reports whether another process leads. It tries to acquire the key as a reader,
+// which fails with ErrBusy if the key is held. If the reader is admitted, led releases
+// it at once, so that it hardly delays a campaign.
 func (e *Elector) led(ctx context.Context) bool {
 	lease, err := e.locker.TryAcquire(core.ContextWithOwner(ctx, ""), e.key,
 		core.Shared(), core.NoRenew(), core.TTL(time.Second), core.Name("leader-look"))
@@ -287,7 +290,8 @@ func (e *Elector) led(ctx context.Context) bool {
 	return errors.Is(err, core.ErrBusy) && ctx.Err() == nil
 }
 
-// ended returns the error of a Run whose ctx is done; last is the error before that.
+// ended returns the error of a Run whose ctx is done. last is the error of the last
+// term or campaign, or nil.
 func (e *Elector) ended(ctx context.Context, last error) error {
 	cause := context.Cause(ctx)
 	err := fmt.Errorf("lead %s: %w", e.name, cause)

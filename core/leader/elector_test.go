@@ -24,7 +24,7 @@ var errWork = errors.New("the work failed")
 
 func TestTerms(t *testing.T) {
 	t.Parallel()
-	// One of three leads, and when it stops the next one leads at once.
+	// One of three processes leads. When it stops, the next one leads at once.
 	sim(t, "next of three leads", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		all := map[string]*process{}
@@ -51,8 +51,8 @@ func TestTerms(t *testing.T) {
 			}
 		}
 	})
-	// A process that is cut off stops leading before another one begins, and campaigns
-	// when its work has returned.
+	// A process that is cut off stops leading before another one begins. It campaigns
+	// again when its work has returned.
 	sim(t, "partitioned leader steps down first", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Hour)
@@ -65,7 +65,7 @@ func TestTerms(t *testing.T) {
 		b.want(t, 2, "second")
 		first.link.set(false)
 		before := first.link.campaigns()
-		after(30 * time.Minute) // the work goes on
+		after(30 * time.Minute) // the work continues
 		if n := first.link.campaigns() - before; n > 0 {
 			t.Errorf("it has campaigned %d times while its work went on", n)
 		}
@@ -75,7 +75,7 @@ func TestTerms(t *testing.T) {
 		}
 		b.want(t, 2, "second")
 	})
-	// They do not work at once, even when a lease is lost.
+	// Two electors of one process never run the work at once, even if a lease is lost.
 	sim(t, "two electors of one process", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "process", time.Hour)
@@ -98,7 +98,7 @@ func TestTerms(t *testing.T) {
 		first.stop(nil)
 		wantErr(t, <-ended, context.Canceled)
 	})
-	// Work that returns nil when its term is lost is not done.
+	// Work that returns nil after the loss of its term does not count as done.
 	sim(t, "nil after the loss", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := start(t, store, b, "only", 0)
@@ -112,7 +112,7 @@ func TestTerms(t *testing.T) {
 		after(2 * ttl)
 		b.want(t, 2, "only")
 	})
-	// A process campaigns all that time.
+	// A process continues to campaign while the store is down.
 	sim(t, "store is down", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := candidate(t, store, b, "only")
@@ -127,7 +127,7 @@ func TestTerms(t *testing.T) {
 		after(5 * time.Second)
 		b.want(t, 1, "only")
 	})
-	// It ends an attempt, and not the campaign.
+	// A limit on waiting ends an attempt, and not the campaign.
 	sim(t, "limit on waiting", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)
@@ -143,7 +143,7 @@ func TestTerms(t *testing.T) {
 
 func TestWork(t *testing.T) {
 	t.Parallel()
-	// Run returns, and the key is free.
+	// If the work returns nil, Run returns nil, and the key is free.
 	sim(t, "nil", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		if err := p.elector.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
@@ -152,7 +152,7 @@ func TestWork(t *testing.T) {
 		wantFree(t, p)
 		p.close()
 	})
-	// Others lead, and the process pauses by its policy.
+	// After a failure the key is free, and the process pauses by its policy.
 	sim(t, "failure", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.Policy{Initial: time.Second, Multiplier: 2, Max: 4 * time.Second}))
 		begun, runs := time.Now(), []time.Duration{}
@@ -176,7 +176,7 @@ func TestWork(t *testing.T) {
 		}
 		p.close()
 	})
-	// Run returns the failure.
+	// When the attempts of the policy are used up, Run returns the failure.
 	sim(t, "attempts used up", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only", leader.Pause(retry.None))
 		wantErr(t, p.elector.Run(t.Context(), func(context.Context) error { return errWork }), errWork)
@@ -219,7 +219,7 @@ func TestWork(t *testing.T) {
 		}), errWork, context.DeadlineExceeded)
 		p.close()
 	})
-	// It goes on, and the key is released.
+	// A panic of the work continues, and the key is released.
 	sim(t, "panic", func(t *testing.T) {
 		var calls []bool
 		p := candidate(t, memstore.New(), nil, "only", leader.OnTerm(func(_ uint64, leading bool) { calls = append(calls, leading) }))
@@ -235,13 +235,13 @@ func TestWork(t *testing.T) {
 		if p.leads() || fmt.Sprint(calls) != "[true false]" {
 			t.Errorf("got calls of OnTerm with %v", calls)
 		}
-		// Nor is the process's place in the election taken.
+		// The process can take part in the election again.
 		if err := p.elector.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
 		p.close()
 	})
-	// Run returns.
+	// After the Locker is closed, Run returns.
 	sim(t, "closed Locker", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		p.run(nil)
@@ -251,7 +251,8 @@ func TestWork(t *testing.T) {
 		wantErr(t, p.locker.Close(ctx), context.DeadlineExceeded)
 		wantErr(t, <-p.result, core.ErrClosed)
 	})
-	// It is called around each term with its token.
+	// OnTerm is called at the beginning and at the end of each term, with the term's
+	// token.
 	sim(t, "OnTerm", func(t *testing.T) {
 		var calls []string
 		p := candidate(t, memstore.New(), nil, "only", steady, leader.OnTerm(func(token uint64, leading bool) {
@@ -288,8 +289,7 @@ func TestResign(t *testing.T) {
 		}
 		after(2 * time.Second)
 		b.want(t, 2, "second")
-		// Its own turn comes again: it campaigns, because it has seen that second
-		// leads.
+		// The first process campaigns again, because it has seen that second leads.
 		after(ttl / 2)
 		second.stop(nil)
 		after(time.Second)
@@ -311,7 +311,7 @@ func TestResign(t *testing.T) {
 		after(2 * time.Second)
 		b.want(t, 2, "only")
 	})
-	// A process that does not lead has nothing to resign.
+	// Resign does nothing in a process that does not lead, even for its next term.
 	sim(t, "not leading", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)
@@ -327,7 +327,7 @@ func TestResign(t *testing.T) {
 			t.Error("got the end of a later term by an early Resign")
 		}
 	})
-	// Work that goes on after Resign keeps others out.
+	// Work that continues after Resign keeps other processes from leading.
 	sim(t, "work goes on", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Hour)
@@ -343,7 +343,8 @@ func TestResign(t *testing.T) {
 
 func TestIsLeader(t *testing.T) {
 	t.Parallel()
-	// It is false when the lease is not trusted any more, even while the work goes on.
+	// IsLeader returns an error when the lease is no longer trusted, even while the
+	// work still runs.
 	sim(t, "lease expires", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		p := candidate(t, store, b, "only")
@@ -382,7 +383,7 @@ func TestRefusals(t *testing.T) {
 		}
 		p.close()
 	})
-	// It is refused, even if the store does not report that before.
+	// A store without tokens is refused, even if it does not report that in advance.
 	sim(t, "store without tokens", func(t *testing.T) {
 		l, err := core.New(tokenless{memstore.New()})
 		if err != nil {
@@ -417,7 +418,7 @@ func TestRefusals(t *testing.T) {
 			wantErr(t, leader.Run(t.Context(), l, election, nothing), core.ErrUnsupported)
 		}
 	})
-	// A leader neither re-enters nor joins.
+	// A leader does not re-enter a lease and does not join an owner.
 	sim(t, "lease or owner of the key", func(t *testing.T) {
 		store := memstore.New()
 		leads, other := candidate(t, store, nil, "leads"), candidate(t, store, newBook(t), "other")
@@ -438,7 +439,8 @@ func TestRefusals(t *testing.T) {
 		leads.close()
 		other.close()
 	})
-	// It is the key, or the part of the key that is no data.
+	// The name of an election is the key, or the default name of the lock for a key
+	// that is not a valid name.
 	sim(t, "name of an election", func(t *testing.T) {
 		for key, want := range map[string]string{election: election, "shard:of-a-customer": "shard", "no label!": "lock"} {
 			names := map[string]bool{}

@@ -37,12 +37,12 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// link is a process's connection to a store that others use too.
+// link is the connection of one process to a shared store.
 type link struct {
 	*memstore.Store
 	mu    sync.Mutex
 	cut   bool
-	asked int // exclusive acquires that were sent
+	asked int // the number of exclusive acquires that were sent
 }
 
 var errCut = fmt.Errorf("cut off: %w", core.ErrUnavailable)
@@ -53,7 +53,7 @@ func (s *link) set(cut bool) {
 	s.cut = cut
 }
 
-// campaigns returns how often the process has asked for the key.
+// campaigns returns the number of the process's requests for the key.
 func (s *link) campaigns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,12 +108,13 @@ type process struct {
 	elector *leader.Elector
 	book    *book
 	stop    context.CancelCauseFunc
-	linger  time.Duration // how long the work goes on after its term
+	linger  time.Duration // the time for which the work continues after its term
 	result  chan error
 	works   sync.WaitGroup
 }
 
-// start makes a process take part. Its work lasts as long as its term, and linger.
+// start returns a process that takes part. Its work lasts until its term is done, and
+// then for linger.
 func start(t *testing.T, store *memstore.Store, b *book, name string, linger time.Duration, opts ...leader.Option) *process {
 	t.Helper()
 	p := candidate(t, store, b, name, opts...)
@@ -148,7 +149,7 @@ func (p *process) run(work func(ctx context.Context) error) {
 	p.t.Cleanup(func() {
 		stop(nil)
 		<-ended
-		p.works.Wait() // also the work that an Elector has left
+		p.works.Wait() // the work may return after Run
 		p.close()
 	})
 }
@@ -170,10 +171,10 @@ func (p *process) work(ctx context.Context) error {
 	return nil
 }
 
-// leads reports whether the process leads by its Elector.
+// leads reports whether the process's Elector says that it leads.
 func (p *process) leads() bool { return p.elector.IsLeader(p.t.Context()) == nil }
 
-// book has all terms, by all processes.
+// book records the terms of all processes.
 type book struct {
 	mu      sync.Mutex
 	terms   []entry
@@ -248,7 +249,8 @@ func (b *book) last() (entry, int) {
 	return b.terms[len(b.terms)-1], len(b.terms)
 }
 
-// want fails the test unless there were n terms, and the last one is of name.
+// want fails the test unless there were n terms, the last one of name. It returns the
+// last term.
 func (b *book) want(t *testing.T, n int, name string) entry {
 	t.Helper()
 	e, got := b.last()
@@ -258,7 +260,7 @@ func (b *book) want(t *testing.T, n int, name string) entry {
 	return e
 }
 
-// after lets d pass, and everything that has to happen by then happen.
+// after waits for d, and then until all goroutines are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

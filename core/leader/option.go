@@ -10,35 +10,38 @@ import (
 // Option is a setting of an election, given to Run or New.
 type Option func(*config)
 
-// config is the sum of the options of one election.
+// config has the settings of one Elector, as its options set them.
 type config struct {
 	acquire []core.AcquireOption
 	pause   retry.Policy
 	onTerm  func(token uint64, leading bool)
 }
 
-// defaultPause applies to work that has failed, and may fail again at once.
+// defaultPause is the default of Pause. It begins with a second, because work that has
+// failed may fail again at once.
 var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: 0.5}
 
-// Acquire sets the options with which the lock is acquired. core.TTL is about how long
-// there is no leader after the leader's process has died, and how long a process that
-// has resigned does not campaign. core.MaxHold limits a term. core.Wait and core.Retry
-// limit one attempt of a campaign, which then goes on with the next one. The default
-// name of the lock is the key, or its part before the first ':'; core.Name sets another
-// one. A leader is alone: core.Shared and core.Permits are refused.
+// Acquire sets the options with which the lock is acquired. core.TTL sets about how
+// long there is no leader after the death of the leader's process, and how long a
+// process that has resigned does not campaign. core.MaxHold limits a term. core.Wait
+// and core.Retry limit one attempt of a campaign, which then continues with the next
+// attempt. The default name of the lock is the key if it is a valid name, and otherwise
+// the default of core.Name; core.Name sets another name. core.Shared and core.Permits
+// are refused, because there is only one leader.
 func Acquire(opts ...core.AcquireOption) Option {
 	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }
 
-// Pause sets how long a process whose work has failed does not campaign. The default is
-// 1s, doubling up to a minute, ±50%. The pauses start over after a term that was longer
-// than a TTL, or did not end by a failure. When the policy's attempts are used up, Run
-// returns the error of the work.
+// Pause sets the pauses in which a process does not campaign after its work has failed.
+// The default is 1 s, doubling up to a minute, ±50%. The sequence starts over after a
+// term that was longer than a TTL, and after a campaign or term without a failure of
+// the work. When the policy's attempts are used up, Run returns the error of the work.
 func Pause(p retry.Policy) Option { return func(c *config) { c.pause = p } }
 
-// OnTerm sets a function that is called with true before the work of each term begins,
-// and with false when it has returned, before the key is released. token is the term's
-// number. The calls are made one after the other, and hold up the term.
+// OnTerm sets a function that is called with true before the work of each term begins.
+// It is called with false after the work has returned and before the key is released.
+// token is the term's number. The calls are made one after the other, and delay the
+// term.
 func OnTerm(f func(token uint64, leading bool)) Option {
 	return func(c *config) { c.onTerm = f }
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-// Two lockers on one store are like two processes on one server.
+// Two Lockers on one store behave like two processes on one server.
 func ExampleNew() {
 	ctx := context.Background()
 	store := memstore.New()

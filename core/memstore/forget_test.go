@@ -55,7 +55,7 @@ func TestStoreForgets(t *testing.T) {
 			most := 0
 			for i := range 20_000 {
 				acquire(t, s, claim(fmt.Sprint("key ", i), "a"))
-				time.Sleep(10 * time.Millisecond) // so that about a hundred are live
+				time.Sleep(10 * time.Millisecond) // so that about a hundred keys are live
 				keys, _ := s.Size()
 				most = max(most, keys)
 			}
@@ -64,7 +64,7 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	// Keys that were refused, extended or released for nothing.
+	// Keys that were only extended or released, without a hold, are forgotten.
 	t.Run("keys without a hold", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			for i := range 2_000 {
@@ -83,7 +83,7 @@ func TestStoreForgets(t *testing.T) {
 			}
 		})
 	})
-	// It is forgotten only after the clock has passed it.
+	// A key is forgotten only after the clock has passed its last token.
 	t.Run("token ahead of the clock", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			c := claim("key", "a")

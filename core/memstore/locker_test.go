@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestLeaseExpiresInVirtualTime shows how a user's test lets leases expire without
-// waiting for them.
+// TestLeaseExpiresInVirtualTime shows how a user's test lets leases expire in virtual
+// time, without a real wait.
 func TestLeaseExpiresInVirtualTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,11 +1,11 @@
-// Package memstore has locks in the memory of one process. It is the reference
-// implementation of store.Store, and a store for tests of code that uses a core.Locker:
+// Package memstore implements store.Store in the memory of one process. It is the
+// reference implementation, and a store for tests of code that uses a core.Locker:
 //
 //	locker, err := core.New(memstore.New())
 //
-// It supports every kind of claim. It takes the time from time.Now and starts no
-// goroutine, so in a testing/synctest bubble a test of a day of leases takes a moment.
-// Lockers that share one Store behave like processes that share one server.
+// It supports every kind of claim. It reads the time with time.Now and starts no
+// goroutine. So in a testing/synctest bubble, a test with a day of leases takes only a
+// moment. Lockers that share one Store behave like processes that share one server.
 package memstore
 
 import (
@@ -20,14 +20,15 @@ import (
 )
 
 // Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It
-// is safe for concurrent use, waits for nothing except its own mutex, and needs no
-// Close. If ctx is done, a call changes nothing and fails with store.ErrUnavailable.
+// is safe for concurrent use, blocks only on its own mutex, and needs no Close. If ctx
+// is done, a call with valid arguments changes nothing and fails with
+// store.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex
 	keys    map[string]*keystate.State
 	watches map[watched][]chan struct{}
-	sweepAt int             // number of keys at which sweep visits all of them
-	cards   map[string]card // by process
+	sweepAt int             // the number of keys at which sweep visits all keys
+	cards   map[string]card // by the ID of the process
 }
 
 var (
@@ -119,7 +120,7 @@ func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State,
 }
 
 // sweep removes empty states. It visits all keys whenever their number has doubled, so
-// the cost for each new key is constant.
+// the average cost of a new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return
@@ -128,14 +129,15 @@ func (s *Store) sweep(now time.Time) {
 	s.sweepAt = max(minSweep, 2*len(s.keys))
 }
 
-// maxToken is the highest token that a claim may require. A key with a token just below
-// 2^53 could not be granted any more.
+// maxToken is the highest token that a claim may require. It leaves room below 2^53,
+// because the key could not be granted again after a token just below 2^53.
 const maxToken = 1 << 52
 
 // CheckClaim implements store.Checker.
 func (s *Store) CheckClaim(c store.Claim) error { return check(c) }
 
-// check returns an error for claims that no Locker sends.
+// check returns an error for a claim that is not allowed. A Locker does not send such
+// claims.
 func check(c store.Claim) error {
 	switch {
 	case c.Key == "" || c.Owner == "" || c.Lease == "":

@@ -8,12 +8,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watched is the claim of a watch.
+// watched identifies the claim of a watch.
 type watched struct{ key, lease string }
 
-// Watch implements store.Watcher. The channel has room for one wake-up, and further
-// ones are merged with it. It is never closed: the watch does not break, and when ctx
-// is done it receives nothing more.
+// Watch implements store.Watcher. The channel buffers one wake-up. Further wake-ups are
+// dropped until the buffered one is received. The channel is never closed, because the
+// watch does not break. After ctx is done it receives no more wake-ups.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("memstore: watch: %w: %w", store.ErrUnavailable, context.Cause(ctx))

@@ -14,9 +14,9 @@ import (
 )
 
 // Locks takes and releases locks by name. A name is free, or taken by one caller of one
-// process. In the process that took it, it is taken until Unlock, even if it is lost in
-// the meantime: so an Unlock never frees another caller's name. Locks is safe for
-// concurrent use, and any goroutine may unlock.
+// process. A name stays taken in its process until Unlock, even if its lock is lost
+// before. So an Unlock never frees another caller's name. Locks is safe for concurrent
+// use, and any goroutine may unlock.
 type Locks struct {
 	locker *core.Locker
 	opts   []core.AcquireOption
@@ -28,9 +28,10 @@ type Locks struct {
 	leases map[string]*core.Lease
 }
 
-// New makes Locks on l. opts are the options of each acquire: core.TTL is how long a
-// name stays taken after its process died, core.Wait limits Lock. The key of a name is
-// core.Key("named", name). New sends nothing, and panics where l.Check fails with opts.
+// New returns Locks on l. opts are the options of each acquire. core.TTL sets the time
+// for which a name stays taken after the death of its process, and core.Wait limits
+// Lock. The key of a name is core.Key("named", name). New sends nothing. It panics if l
+// is nil, or if adapter.Check fails with opts.
 func New(l *core.Locker, opts ...core.AcquireOption) *Locks { return newLocks("named", l, opts) }
 
 func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
@@ -44,8 +45,9 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 }
 
 // Lock takes the name, and waits for it until ctx is done. A second Lock of a name that
-// this process has waits for Unlock. The name stays taken when ctx is done later. Lock
-// fails as core.Locker.Acquire does, and has then taken nothing.
+// this process has taken waits for Unlock. A name that Lock has taken stays taken when
+// ctx is done later. Lock fails with the errors of core.Locker.Acquire, and has then
+// taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
 		return fmt.Errorf("lock %s: %w: %w", l.kind, core.ErrBusy, err)
@@ -68,8 +70,8 @@ func (l *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 
 type acquire func(ctx context.Context, key string, opts ...core.AcquireOption) (*core.Lease, error)
 
-// take takes the name at the store too. If that fails, the name is free in this process
-// again.
+// take takes the name at the store, after the caller has taken it in this process. If
+// take fails, the name is free in this process again.
 func (l *Locks) take(ctx context.Context, name string, acquire acquire) error {
 	held := false
 	defer func() {
@@ -87,11 +89,11 @@ func (l *Locks) take(ctx context.Context, name string, acquire acquire) error {
 	return nil
 }
 
-// Unlock releases the name. It is safe to call with a canceled ctx, and is bounded as
-// core.Lease.Release is. It fails with core.ErrLost if the lock was lost before, and
-// with core.ErrUnavailable if the store did not answer. In both cases the name is not
-// taken by this process any more. It fails with core.ErrInvalid if this process has not
-// taken the name, and nothing is sent.
+// Unlock releases the name. It is safe to call with a canceled ctx, and has the time
+// limit of core.Lease.Release. It fails with core.ErrLost if the lock was lost before,
+// and with core.ErrUnavailable if the store did not answer. In both cases the name is
+// no longer taken in this process. If this process has not taken the name, Unlock fails
+// with core.ErrInvalid and sends nothing.
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -104,9 +106,11 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return lease.Release(ctx)
 }
 
-// RenewLockLease reports whether the name is still taken. It returns core.ErrLost if
-// the name was lost, and core.ErrInvalid if this process has not taken it. Locks are
-// extended without being asked to, so it sends nothing and ignores d.
+// RenewLockLease returns nil if the name is still taken. It fails with core.ErrLost if
+// the lock was lost, with core.ErrClosed if Locker.Close released it, and with the
+// cause of Lock's ctx if that ctx is done. It fails with core.ErrInvalid if this
+// process has not taken the name. It sends nothing and ignores d, because taken locks
+// are extended without a call.
 func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -130,9 +134,9 @@ type DB struct {
 	name  string
 }
 
-// NewDB makes the lock of that name. Its key is core.Key("db", name). All replicas of
-// goose that migrate one database need the same store and name. NewDB panics as New
-// does.
+// NewDB returns the lock with this name. Its key is core.Key("db", name). All replicas
+// that migrate one database with goose need the same store and name. NewDB panics like
+// New.
 func NewDB(l *core.Locker, name string, opts ...core.AcquireOption) *DB {
 	return &DB{newLocks("db", l, opts), name}
 }
@@ -149,10 +153,10 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain makes Locks whose Lock waits no longer than most, because nothing else ends
-// the wait. Their keys are core.Key("plain", key): a stranger that chooses keys, as
-// with idempotency keys, cannot take names of Locks. NewPlain panics as New does, and
-// if most is not positive.
+// NewPlain returns a Plain whose Lock waits for at most the time most, because no
+// context ends the wait. The key of a lock is core.Key("plain", key). So a client that
+// chooses keys, such as idempotency keys, cannot take a name of Locks. NewPlain panics
+// like New, and if most is not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {
 	if most <= 0 {
 		panic("named: a Plain waits for a positive time")
@@ -160,7 +164,8 @@ func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *P
 	return &Plain{newLocks("plain", l, opts), most}
 }
 
-// Lock calls Locks.Lock, and fails with core.ErrBusy if the key is not free in time.
+// Lock calls Locks.Lock, and fails with core.ErrBusy if the key does not become free in
+// time.
 func (p *Plain) Lock(key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.most)
 	defer cancel()

@@ -31,7 +31,7 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// link is a process's connection to a store that others use too.
+// link is the connection of one process to a shared store.
 type link struct {
 	*memstore.Store
 	cut atomic.Bool
@@ -57,7 +57,7 @@ func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 	return answers
 }
 
-// process returns the Locker of a process of its own.
+// process returns the Locker of a new process, and its connection to store.
 func process(t *testing.T, store *memstore.Store) (*core.Locker, *link) {
 	t.Helper()
 	s := &link{Store: store}
@@ -123,7 +123,7 @@ func TestLocks(t *testing.T) {
 			t.Errorf("%d had it at once", most.Load())
 		}
 	})
-	// It returns false for a name that this or another process has.
+	// TryLock returns false for a name that this process or another one has taken.
 	sim(t, "TryLock of a taken name", func(t *testing.T) {
 		store := memstore.New()
 		one, other := locks(t, store), locks(t, store)
@@ -136,7 +136,7 @@ func TestLocks(t *testing.T) {
 		want(t, other.Unlock(t.Context(), name))
 		want(t, other.Unlock(t.Context(), "another name"))
 	})
-	// It waits for Unlock, or until its context is done.
+	// A second Lock waits for Unlock, or until its context is done.
 	sim(t, "second Lock", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
@@ -157,8 +157,8 @@ func TestLocks(t *testing.T) {
 		wantTry(t, other, name, true)
 		want(t, other.Unlock(t.Context(), name))
 	})
-	// A name stays taken when the context of Lock is done, and Unlock works on a
-	// canceled one.
+	// A name stays taken when the context of Lock is done, and Unlock works with a
+	// canceled context.
 	sim(t, "canceled contexts", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
@@ -175,7 +175,8 @@ func TestLocks(t *testing.T) {
 			t.Errorf("TryLock under an ended context: %v", err)
 		}
 	})
-	// It is invalid, and frees nothing that another process has.
+	// An Unlock without Lock is invalid, and does not free a name that another process
+	// has taken.
 	sim(t, "Unlock without Lock", func(t *testing.T) {
 		store := memstore.New()
 		l, other := locks(t, store), locks(t, store)
@@ -188,7 +189,7 @@ func TestLocks(t *testing.T) {
 		want(t, other.Unlock(t.Context(), name))
 		want(t, other.Unlock(t.Context(), name), core.ErrInvalid)
 	})
-	// It is taken in its process until Unlock, which returns the loss.
+	// A lost name stays taken in its process until Unlock, which returns ErrLost.
 	sim(t, "lost name", func(t *testing.T) {
 		store := memstore.New()
 		lk, link := process(t, store)
@@ -204,15 +205,15 @@ func TestLocks(t *testing.T) {
 		go func() { next <- l.Lock(t.Context(), name) }()
 		synctest.Wait()
 		want(t, l.Unlock(t.Context(), name), core.ErrLost)
-		// It has freed neither the other process's name nor the one for which the next
-		// caller waits.
+		// The Unlock has not freed the name for a third process, because the other
+		// process has taken it.
 		synctest.Wait()
 		wantTry(t, locks(t, store), name, false)
 		want(t, other.Unlock(t.Context(), name))
 		want(t, <-next)
 		want(t, l.Unlock(t.Context(), name))
 	})
-	// It leaves the name free in this process.
+	// A failed Lock leaves the name free in this process.
 	sim(t, "failed Lock", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		l := named.New(lk)
@@ -225,7 +226,7 @@ func TestLocks(t *testing.T) {
 		wantTry(t, l, name, true)
 		want(t, l.Unlock(t.Context(), name))
 	})
-	// Any text is a name, and no two texts are one name.
+	// Any text is a valid name, and different texts are different names.
 	sim(t, "any text", func(t *testing.T) {
 		l := locks(t, memstore.New())
 		names := []string{"", "a", "a:b", "a%3Ab", "{a}", "a\n", "\xff", "*", "päth/to"}
@@ -261,7 +262,7 @@ func TestLocks(t *testing.T) {
 
 func TestVariations(t *testing.T) {
 	t.Parallel()
-	// It is one lock for all processes.
+	// A DB is one lock for all processes.
 	sim(t, "DB", func(t *testing.T) {
 		store := memstore.New()
 		a, _ := process(t, store)
@@ -275,7 +276,8 @@ func TestVariations(t *testing.T) {
 		want(t, other.Lock(t.Context(), nil))
 		want(t, other.Unlock(t.Context(), nil))
 	})
-	// It waits no longer than it may, and has keys of its own.
+	// Lock of a Plain waits no longer than its limit, and its keys differ from the keys
+	// of Locks.
 	sim(t, "Plain", func(t *testing.T) {
 		store := memstore.New()
 		lk, _ := process(t, store)
@@ -291,7 +293,8 @@ func TestVariations(t *testing.T) {
 		want(t, l.Unlock(t.Context(), "key"))
 		want(t, p.Unlock("key"), core.ErrInvalid)
 	})
-	// One of many callers gets that a key is new, and again when it is forgotten.
+	// Only one of many callers finds a key new, and one again after the key is
+	// forgotten.
 	sim(t, "Seen", func(t *testing.T) {
 		store := memstore.New()
 		var fresh atomic.Int32
@@ -317,7 +320,7 @@ func TestVariations(t *testing.T) {
 			time.Sleep(31 * time.Minute)
 		}
 	})
-	// It returns an error when it does not know.
+	// IsDuplicate returns an error if the store does not answer.
 	sim(t, "Seen without an answer", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		link.cut.Store(true)

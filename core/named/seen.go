@@ -15,9 +15,9 @@ type Seen struct {
 	opts   []core.AcquireOption
 }
 
-// NewSeen makes a Seen that remembers a key for keep, at most 24 days, from the first
-// request for it. Its keys are core.Key("seen", key). NewSeen panics as New does, and
-// if keep is not allowed.
+// NewSeen returns a Seen that remembers a key for keep, at most 24 days, from the first
+// call of IsDuplicate with the key. Its keys at the store are core.Key("seen", key).
+// NewSeen panics like New, and if keep is not allowed.
 func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Seen {
 	if l == nil {
 		panic("named: locker is nil")
@@ -32,10 +32,10 @@ func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Se
 	return &Seen{l, opts}
 }
 
-// IsDuplicate returns true if key is remembered, and remembers it from now on if not.
-// If several callers ask at once, one of them gets false. After an error the key may be
-// remembered or not. IsDuplicate does not report whether the work of the first caller
-// was done: use package once for that.
+// IsDuplicate reports whether key is remembered, and remembers it if not. If several
+// callers ask at once, only one of them gets false. After an error the key may be
+// remembered or not. IsDuplicate does not report whether the first caller has done its
+// work. Use package once to know that.
 func (s *Seen) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	lease, err := s.locker.TryAcquire(ctx, core.Key("seen", key), s.opts...)
 	if err == nil {

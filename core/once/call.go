@@ -17,29 +17,29 @@ const (
 	maxField = 512
 )
 
-// Call identifies one request for work. Calls with the same Name, Scope and Key are the
-// same call.
+// Call identifies one request for work. Duplicates of a request have the same Name,
+// Scope and Key.
 type Call struct {
-	// Name is the static label of the operation, "charge": 1 to 64 letters,
-	// digits, '.', '_' and '-'. It shows in messages and events.
+	// Name is the static label of the operation, such as "charge": 1 to 64 letters,
+	// digits, '.', '_' and '-'. It appears in messages and events.
 	Name string
-	// Scope identifies the caller by something that the caller cannot choose: the
-	// authenticated tenant or account, not a token that changes between retries. Calls
-	// of different scopes never share an answer. It has at most 512 bytes of UTF-8
-	// without control characters, and may be empty where all callers are one.
+	// Scope identifies the caller by a value that the caller cannot choose. Use the
+	// authenticated tenant or account, and not a token that changes between retries.
+	// Calls of different scopes never share an answer. Scope has at most 512 bytes of
+	// UTF-8 without control characters. It may be empty if there is only one caller.
 	Scope string
-	// Key is the caller's own name for this one call, an idempotency key: 1 to 512
-	// bytes of UTF-8 without control characters.
+	// Key is the caller's own name for this call, such as an idempotency key. It has 1
+	// to 512 bytes of UTF-8 without control characters.
 	Key string
-	// Fingerprint distinguishes other requests under the same key from duplicates. It
-	// is a digest of the request, at most 512 bytes. It is stored and compared
-	// unchanged, so use a keyed digest if the request could be guessed from it. Empty
-	// is a value like any other.
+	// Fingerprint distinguishes duplicates from other requests under the same key. It
+	// is a digest of the request, of at most 512 bytes. It is stored and compared
+	// unchanged. So use a keyed digest if the request could be guessed from its digest.
+	// An empty Fingerprint is compared like any other.
 	Fingerprint []byte
 }
 
-// check returns core.ErrInvalid for a call that is not allowed. The error shows nothing
-// of the call.
+// check returns core.ErrInvalid for a call that is not allowed. The error contains no
+// value of the call.
 func (c *Call) check() error {
 	err := c.flaw()
 	if err != nil {
@@ -80,10 +80,10 @@ func checkText(field, s string) error {
 	return nil
 }
 
-// storeKey returns the key of c's record. Each part goes into the digest with its
-// length, so that no scope can be continued into another one's key.
+// storeKey returns the key of c's record. The digest covers each part with its length,
+// so that no two different calls have the same input.
 func (c *Call) storeKey() string {
-	b := make([]byte, 0, 256) // usually enough, and then not allocated
+	b := make([]byte, 0, 256) // usually enough; this buffer is not allocated on the heap
 	for _, s := range [...]string{c.Name, c.Scope, c.Key} {
 		b = appendField(b, s)
 	}

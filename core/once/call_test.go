@@ -61,8 +61,8 @@ func TestCallRefusals(t *testing.T) {
 	}
 }
 
-// TestScope shows that no two calls share a record, wherever a part ends and the next
-// one begins.
+// TestScope checks that different calls never share a record, even if their parts join
+// to the same text.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	t.Run("one place per call", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestScope(t *testing.T) {
 			t.Error("the fingerprint is part of the place: another request would not be noticed")
 		}
 	})
-	// A record in another call's place is no answer, and fn is not run.
+	// A record of another call under the key is not an answer, and fn is not run.
 	sim(t, "record of another call", func(t *testing.T) {
 		mine, others := charge("1"), charge("1")
 		others.Scope = "somebody else"
@@ -119,7 +119,7 @@ func TestScope(t *testing.T) {
 			wantKept(t, store, mine, kept)
 		}
 	})
-	// They show no key and no scope.
+	// Errors and events contain no key and no scope.
 	sim(t, "errors and events without secrets", func(t *testing.T) {
 		c := once.Call{Name: "charge", Scope: "tenant-9", Key: "hunter2", Fingerprint: []byte("1")}
 		store := newFlaky()
@@ -141,7 +141,7 @@ func TestScope(t *testing.T) {
 		note(strict, c, new(runs).work("x"))
 		store.set(true)
 		note(strict, c, new(runs).work("x"))
-		store.set(false) // or what it may have begun would be taken back for minutes
+		store.set(false) // otherwise the clean-up would try for minutes to undo a run
 		for i, err := range all {
 			if err == nil && i != 1 || err != nil && (strings.Contains(err.Error(), "hunter") || strings.Contains(err.Error(), "tenant")) {
 				t.Errorf("error %d is %v", i, err)
@@ -150,7 +150,7 @@ func TestScope(t *testing.T) {
 	})
 }
 
-// plant stores a record in the place of c.
+// plant stores r under the key of c.
 func plant(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	t.Helper()
 	lease, _, err := newLocker(t, s).Begin(t.Context(), once.StoreKey(c), store.Record{Retain: retained})
@@ -163,7 +163,7 @@ func plant(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	}
 }
 
-// wantKept fails the test unless the record in the place of c is r.
+// wantKept fails the test unless the record under the key of c is r.
 func wantKept(t *testing.T, s core.Store, c once.Call, r store.Record) {
 	t.Helper()
 	lease, kept, err := newLocker(t, s).Begin(t.Context(), once.StoreKey(c), store.Record{Retain: retained}, core.Wait(0))
@@ -171,7 +171,7 @@ func wantKept(t *testing.T, s core.Store, c once.Call, r store.Record) {
 		t.Fatal(err)
 	}
 	if lease != nil {
-		kept.Attempt-- // that was us
+		kept.Attempt-- // the Begin above has counted one
 		_ = lease.Finish(t.Context(), store.Record{Value: kept.Value, Attempt: kept.Attempt, Retain: retained})
 	}
 	if string(kept.Value) != string(r.Value) || kept.Attempt != r.Attempt || kept.Done != r.Done {

@@ -21,31 +21,33 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv makes the test binary a process that runs calls; it holds a plan.
+// childEnv is the environment variable with the plan of a child. It makes the test
+// binary run as a child.
 const childEnv = "LOCKKIT_ONCE_CHILD"
 
-// plan is the work of a child. It makes the calls of all keys, side by side or one
-// after the other. Each run charges at the server, and goes on until it is stopped, if
-// it is to hold.
+// plan is the work of a child. The child makes the calls of all keys, side by side or,
+// with Turn, one after the other. Each run charges at the server. With Hold it then
+// continues until the test calls finish.
 type plan struct {
 	Addr string
 	TTL  time.Duration
-	Keys []string // those that begin with "strict" are run at most once
+	Keys []string // keys that begin with "strict" are run at most once
 	Hold bool
-	Turn bool // one after the other
+	Turn bool // make the calls one after the other
 }
 
-// report is a line of JSON that a child writes.
+// report is one line of the child's output, in JSON.
 type report struct {
 	Kind  string // "charged" within a run, or "answered"
 	Key   string
 	Value string
-	Lost  bool // the error matches core.ErrLost; or the run's context was done with it
+	Lost  bool // the error matches core.ErrLost, or the run's context was done with it
 	Text  string
 }
 
-// charged is the hash that counts the effects of each key at the server. absorbed has
-// each effect only once, as a resource with idempotency keys of its own.
+// charged is the hash at the server that counts the effects of each key. absorbed is
+// the hash that has each effect only once, like a resource with its own idempotency
+// keys.
 const charged, absorbed = "charged", "absorbed"
 
 func charging(ctx context.Context, db *redis.Client, key string) error {
@@ -127,7 +129,8 @@ func childMain(text string) int {
 	return 0
 }
 
-// child is such a process. It stops with the test.
+// child is a process of this test binary with a plan. It is killed at the end of the
+// test.
 type child struct {
 	t       *testing.T
 	process *testserver.Process
@@ -142,8 +145,8 @@ func startChild(t *testing.T, p plan) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a program otherwise waits a second before it exits, and
-	// goes on after a race.
+	// By default a program with the race detector waits a second before it exits, and
+	// continues after a race.
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -172,7 +175,8 @@ func startChild(t *testing.T, p plan) *child {
 	return c
 }
 
-// await returns the next n reports, all of this kind, by their keys.
+// await waits for the next n reports and returns them by key. It fails the test unless
+// all are of this kind.
 func (c *child) await(kind string, n int) map[string]report {
 	c.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -192,7 +196,7 @@ func (c *child) await(kind string, n int) map[string]report {
 	return all
 }
 
-// kill ends the process like a crash, and returns its reports that were not read yet.
+// kill kills the process, like a crash, and returns the reports that were not yet read.
 func (c *child) kill() map[string]report {
 	c.process.Kill()
 	rest := make(map[string]report)

@@ -15,21 +15,22 @@ import (
 // Saver is a transaction of the caller in which an answer can be saved. sqlstore.In
 // returns one.
 type Saver interface {
-	// SaveRun saves c.Record in the transaction, in place of the Release of c in s, the
-	// store of the run. It does so only if c's lease has begun the last run, and
-	// nothing was saved since. The claim is released in the same step.
+	// SaveRun saves c.Record in the transaction and releases the claim c in the same
+	// step. It takes the place of s.Release; s is the store of the run. It does so only
+	// if c's lease has begun the last run, and no record was saved since.
 	//
 	// It fails with store.ErrUnsupported if the answers of s are not in the database of
-	// the transaction, and with store.ErrInvalid if no transaction is open. Nothing was
-	// written then. It fails with store.ErrSaved if the lease has saved, and with
-	// store.ErrLost if another lease has begun a run or has saved. After any other
-	// error the transaction must be rolled back.
+	// the transaction, and with store.ErrInvalid if no transaction is open. In both
+	// cases nothing was written. It fails with store.ErrSaved if the lease has saved a
+	// record, and with store.ErrLost if another lease has begun a run or saved a
+	// record. After any other error the transaction must be rolled back.
 	SaveRun(ctx context.Context, s store.Store, c store.Claim) error
 }
 
-// Commit saves a as the answer of the run of ctx, in the caller's own transaction tx:
-// its effect and its answer are committed together, or neither is. The work calls
-// Commit as its last statement, and then commits the transaction and returns.
+// Commit saves a as the answer of the run of ctx, in the caller's own transaction tx.
+// So the effect and the answer of the run are committed together, or neither is. The
+// work calls Commit as its last statement, and then commits the transaction and
+// returns.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -46,34 +47,37 @@ type Saver interface {
 // transaction the row of the call is locked.
 //
 // The database decides the result of the run, whatever fn returns. If the transaction
-// was committed, Do returns a, even where fn returned an error because the reply to its
-// COMMIT was lost. If it was rolled back, the run has failed, and Do returns an error
-// even where fn returned none. While fn runs after Commit, its context is not done with
+// was committed, Do returns a, even if fn returned an error because the reply to COMMIT
+// was lost. If the transaction was rolled back, the run has failed, and Do returns an
+// error even if fn returned none. After Commit, the context of fn is not done with
 // core.ErrLost.
 //
-// Commit is for the outermost level of the transaction. A rollback to a savepoint, as a
-// nested transaction of gorm makes, takes back the effect or the answer alone.
+// Commit is for the outermost level of the transaction. A rollback to a savepoint, as
+// in a nested transaction of gorm, can undo the effect alone or the answer alone.
 //
-// After an error the transaction must be rolled back, and may be repeated with another
-// Commit. If fn returns no error then, Do fails. The exception is core.ErrUnsupported
-// of the first Commit: Do then saves the result of fn, as without Commit.
+// After an error of Commit the transaction must be rolled back. fn may repeat the
+// transaction with another Commit. If no Commit is committed, Do fails even if fn
+// returns no error. The exception is core.ErrUnsupported of the first Commit: Do then
+// saves the result of fn, as without Commit.
 //
 // Commit fails before anything is written
-//   - with core.ErrInvalid if ctx is not that of a run whose fn is running, if NotFinal
-//     has marked its answer, if tx is nil or no transaction is open in it, if this run
-//     has saved in it already, or if a.Value is longer than 32 MiB or than the database
-//     takes,
-//   - with core.ErrUnsupported if the store of the run does not keep answers in the
+//   - with core.ErrInvalid if ctx is not the context of a run whose fn is running, or
+//     if NotFinal has marked the run's answer,
+//   - with core.ErrInvalid if tx is nil, has no open transaction or already has this
+//     run's answer,
+//   - with core.ErrInvalid if a.Value is longer than 32 MiB or than the database accepts,
+//   - with core.ErrUnsupported if the store of the run does not store answers in the
 //     database of tx.
 //
 // It fails with core.ErrLost if another run has begun, if this run has committed its
-// answer in another transaction, or if Locker.Close has given up the lease at its
-// deadline. Any other error is the database's.
+// answer in another transaction, or if Locker.Close has released the lease at its
+// deadline. Any other error is an error of the database.
 //
-// The time of Retain begins with Commit. So it must be longer than the rest of the
-// transaction: an answer that expires before COMMIT is not there for the next call.
+// The time of Retain begins with Commit. So Retain must be longer than the rest of the
+// transaction, because the next call does not find an answer that expired before
+// COMMIT.
 //
-// Of runs inside of one another Commit is for the innermost run.
+// For nested runs, Commit applies to the innermost run.
 func Commit(ctx context.Context, tx Saver, a Answer) error {
 	r, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
@@ -85,19 +89,20 @@ func Commit(ctx context.Context, tx Saver, a Answer) error {
 	return nil
 }
 
-// commits are the calls of Commit in an attempt.
+// commits is the state of the calls of Commit in an attempt.
 type commits struct {
 	once  *Once
 	lease *core.Lease
 	call  *Call
 
 	mu     sync.Mutex
-	saver  Saver  // of the last Commit that has saved, or nil
-	answer Answer // that this Commit has saved
+	saver  Saver  // the transaction of the last Commit that has saved, or nil
+	answer Answer // the answer that this Commit has saved
 }
 
-// commit implements Commit. If it fails, fn must not succeed. The exception is a store
-// of the run in another database: nothing was asked of tx then.
+// commit implements Commit. After a failed commit, fn alone cannot make the run
+// succeed. The exception is core.ErrUnsupported of the first commit, because the run's
+// store is not in the database of tx and nothing was written.
 func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	m := &r.commits
 	m.mu.Lock()
@@ -132,8 +137,8 @@ func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 func same(a, b Saver) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // committed returns the result of a run that has called Commit, and whose work has
-// returned worked. saving is the result of saving its failure: if the failure was
-// saved, nothing was committed.
+// returned worked. saving is the error of the attempt to save the run as failed. That
+// attempt succeeds only if no answer was committed.
 func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	m := &r.commits
 	m.mu.Lock()
@@ -150,7 +155,7 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 		out.Value, t.worked = m.answer.Value, nil
 		err := fmt.Errorf("once %s: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
 		if worked != nil {
-			err = fmt.Errorf("%w (%v)", err, worked) // which has less detail
+			err = fmt.Errorf("%w (%v)", err, worked) // %v, so that only the error of saving can be matched
 		}
 		return out, err
 	case worked != nil:

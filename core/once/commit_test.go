@@ -15,11 +15,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// table is a database in memory: a casstore.Place with transactions, that can be down.
+// table is a database in memory that can be down. It is a casstore.Place with
+// transactions.
 type table struct {
 	mu     sync.Mutex
 	rows   map[string]casstore.Entry
-	locked *transaction // has locked the row that it has read
+	locked *transaction // the transaction that has locked the row that it has read
 	down   bool
 }
 
@@ -123,8 +124,8 @@ func (x *transaction) rollback() error {
 	return nil
 }
 
-// committing commits value in a transaction that end ends, and returns the result of
-// end.
+// committing returns an fn that calls Commit with value in a new transaction. The fn
+// then calls end for the transaction, and returns the error of end.
 func (p *table) committing(value string, end func(*transaction) error) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		x, a := p.begin(), once.Answer{Value: []byte(value)}
@@ -272,7 +273,7 @@ func TestCommit(t *testing.T) {
 		for _, c := range []struct {
 			committed bool
 			end       func(*transaction) error
-			worked    error // beside that of the end
+			worked    error // the error of fn, in addition to the error of end
 		}{{true, commit, nil}, {false, rollback, nil}, {true, commit, noReply}, {false, rollback, noReply}} {
 			p, s := newTable(t)
 			o := newOnce(t, s)
@@ -328,7 +329,7 @@ func TestCommit(t *testing.T) {
 			x := p.begin()
 			err = once.Commit(ctx, x, once.Answer{})
 			wantErr(t, err, core.ErrLost)
-			return once.Answer{}, x.rollback() // as if that had not been noticed
+			return once.Answer{}, x.rollback() // fn ignores the error of Commit
 		})
 		wantErr(t, err, core.ErrLost)
 		replayed(t, o, charge("1"), "receipt", 2)

@@ -14,7 +14,8 @@ import (
 
 func TestContext(t *testing.T) {
 	t.Parallel()
-	// fn runs under a lease that is extended, and that is not found.
+	// fn runs under a lease that is extended. LeaseFromContext does not find this
+	// lease.
 	sim(t, "lease of the run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		type key struct{}
@@ -37,7 +38,8 @@ func TestContext(t *testing.T) {
 			t.Error("there is an attempt outside of a run")
 		}
 	})
-	// It has its own attempt, and does not change the outer run's.
+	// A run inside a run has its own attempt, and does not change the attempt of the
+	// outer run.
 	sim(t, "run inside a run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
@@ -49,14 +51,15 @@ func TestContext(t *testing.T) {
 			if n, _ := once.AttemptFromContext(ctx); n != 2 {
 				t.Errorf("the outer run is attempt %d, want 2", n)
 			}
-			refused(t, o, charge("1"), once.ErrInProgress) // not re-entered
+			refused(t, o, charge("1"), once.ErrInProgress) // the outer run is not re-entered
 			return once.Answer{}, nil
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
-	// Its context is done with that cause, and its answer is stored.
+	// The context of a run that loses its lease is done with ErrLost, and its answer is
+	// stored.
 	sim(t, "run that loses its lease", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second)))
@@ -71,7 +74,7 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, newOnce(t, store), charge("1"), "late", 1)
 	})
-	// The answer of a run that lost its lease is not stored once another run has begun.
+	// The answer of a run that lost its lease is not stored if another run has begun.
 	sim(t, "successor of a lost run", func(t *testing.T) {
 		store := memstore.New()
 		o, other := newOnce(t, store, once.Acquire(core.NoRenew(), core.TTL(time.Second))), newOnce(t, store)
@@ -87,8 +90,7 @@ func TestContext(t *testing.T) {
 		wantErr(t, err, core.ErrLost)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	// hazard 47
-	// The answer is stored.
+	// If the caller leaves during the run, the answer is stored (hazard 47).
 	sim(t, "caller leaves during the run", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		ctx, leave := context.WithCancelCause(t.Context())
@@ -104,7 +106,7 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
-	// Nothing is run or sent.
+	// If the caller has left before, nothing is run or sent.
 	sim(t, "caller that left before", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
@@ -123,7 +125,8 @@ func TestContext(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	// Nothing is run, and the claim does not count as an attempt.
+	// If the caller leaves during the claim, nothing is run, and the claim does not
+	// count as an attempt.
 	sim(t, "caller leaves during the claim", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store, once.AtMostOnce())
@@ -140,7 +143,8 @@ func TestContext(t *testing.T) {
 		store.granted = nil
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	// It gets its own reason, and nothing is run.
+	// A caller that leaves while it waits gets the cause of its context, and nothing is
+	// run.
 	sim(t, "caller leaves while it waits", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), wait(time.Hour))
 		gone := errors.New("the client went away")

@@ -18,12 +18,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCrash kills processes between the effect and the saving of its answer, and at any
-// other moment. hazard 59
+// TestCrash kills processes after the effect and before the answer is saved, and at
+// random moments (hazard 59).
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// The default runs again as attempt 2, and AtMostOnce never does.
+	// By default the work is run again as attempt 2. With AtMostOnce it is never run
+	// again.
 	t.Run("killed after the effect", func(t *testing.T) {
 		t.Parallel()
 		kills := tally.AllTrials(100)
@@ -41,7 +42,8 @@ func TestCrash(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range kills {
 			all.Go(func() {
-				// Attempt 2 is the reason to check whether it was charged.
+				// From the number 2 the work knows that it has to check for an earlier
+				// charge.
 				out, err := o.Do(t.Context(), charge(pair(i)[0]), func(ctx context.Context) (once.Answer, error) {
 					if n, _ := once.AttemptFromContext(ctx); n != 2 {
 						return once.Answer{}, fmt.Errorf("it is attempt %d", n)
@@ -65,7 +67,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("a resource that knows the key has %d charges, want %d", n, 2*kills)
 		}
 	})
-	// No answer is lost, and nothing is done twice with AtMostOnce.
+	// No answer is lost, and with AtMostOnce nothing is done twice.
 	t.Run("killed at any moment", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
@@ -84,8 +86,8 @@ func TestCrash(t *testing.T) {
 			for key, r := range c.kill() {
 				replies[key] = r
 			}
-			// A key that it reported has an answer; its last key is one of the next
-			// two.
+			// Each key that the child has reported has an answer. The run that was
+			// interrupted has one of the next two keys.
 			for n, key := range p.Keys[:min(len(replies)+2, len(p.Keys))] {
 				who := []*once.Once{o, strict}[n%2]
 				r, out := settle(t, who, db, key)
@@ -108,7 +110,7 @@ func TestCrash(t *testing.T) {
 		}
 		n := tally.Trials(300)
 		trials(t, n, kill)
-		for i := n; interrupted == 0 && i < n+100; i++ { // a slow machine has it killed between two runs
+		for i := n; interrupted == 0 && i < n+100; i++ { // on a slow machine the kills can all come between two runs
 			kill(t, i)
 		}
 		t.Logf("%d answers were given, %d runs interrupted", answered, interrupted)
@@ -118,7 +120,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// settle asks until there is an answer, and once more.
+// settle makes the call of key, and a second one, which must have the same result.
 func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, once.Outcome) {
 	t.Helper()
 	var r runs
@@ -136,8 +138,8 @@ func settle(t *testing.T, o *once.Once, db *redis.Client, key string) (*runs, on
 	return &r, out
 }
 
-// TestPause stops processes within a run for longer than their lease, and then lets
-// them complete it. hazard 58
+// TestPause pauses processes inside a run for longer than their lease, and then lets
+// them complete the run (hazard 58).
 func TestPause(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -164,7 +166,7 @@ func TestPause(t *testing.T) {
 				there := sync.OnceFunc(ready.Done)
 				defer there()
 				out, err := o.Do(t.Context(), charge(key), func(ctx context.Context) (once.Answer, error) {
-					if n%3 == 1 { // in progress when the stale one completes
+					if n%3 == 1 { // still in progress when the paused run completes
 						there()
 						<-finished
 					}
@@ -173,7 +175,7 @@ func TestPause(t *testing.T) {
 				if err != nil || out.Replayed || out.Attempt != 2 {
 					t.Errorf("got %+v and %v, want a run that is attempt 2", out, err)
 				}
-				// The others are done by then.
+				// The other successors are done by then.
 			})
 		}
 		ready.Wait()
@@ -197,10 +199,11 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// pair returns two keys, the second to be run at most once.
+// pair returns two keys. The call of the second is run at most once.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
-// trials runs a scene n times, a few at a time, and returns when all have returned.
+// trials runs scene n times, four at a time, and returns when all of them have
+// returned.
 func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -219,8 +222,8 @@ func trials(t *testing.T, n int, scene func(t *testing.T, i int)) {
 	all.Wait()
 }
 
-// wantCharges fails the test unless each key that begins with prefix was charged so
-// many times.
+// wantCharges fails the test unless each key that begins with prefix was charged the
+// given number of times.
 func wantCharges(t *testing.T, db *redis.Client, keys int, prefix string, times int) {
 	t.Helper()
 	all := db.HGetAll(t.Context(), charged).Val()

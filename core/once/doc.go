@@ -1,5 +1,5 @@
-// Package once gives one answer to all duplicates of a request for work, from clients
-// that retry or queues that deliver again.
+// Package once returns one answer to all duplicates of a request for work. Duplicates
+// come from clients that retry, or from queues that redeliver.
 //
 //	runs, err := once.New(locks) // a *core.Locker; its store keeps the answers
 //	out, err := runs.Do(ctx, once.Call{Name: "charge", Scope: tenant, Key: id, Fingerprint: sum[:]},
@@ -8,11 +8,11 @@
 //			return once.Answer{Value: receipt}, err
 //		})
 //
-// A run is claimed and executed under a lease, which is extended during the run. One
-// step saves the run's answer and releases the lease, if no other run has begun or has
-// saved in the meantime. So a holder that was paused for too long never overwrites its
-// successor's answer. If there is no successor, its answer is stored although the lease
-// was lost. A first run costs two calls to the store, a replay one.
+// A run is executed under a lease, which is extended during the run. One step saves the
+// run's answer and releases the lease, if no other run has begun or saved in the
+// meantime. So a holder that was paused for too long never overwrites its successor's
+// answer. If it has no successor, its answer is stored even though the lease was lost.
+// A first run needs two calls to the store, a replay one.
 //
 // # Records
 //
@@ -27,28 +27,29 @@
 //	unreplayable     ErrUnreplayable
 //	indeterminate    ErrIndeterminate
 //
-// A call with another fingerprint gets ErrMismatch. The exception is a run in progress,
-// whose record is not read: such a call gets ErrInProgress too, and ErrMismatch once
-// the run has finished. A run is in progress for as long as its lease: for its TTL
-// after the process died. The time for which an answer is stored does not depend on
-// that, see Retain.
+// A call with another fingerprint gets ErrMismatch. While a run is in progress, its
+// record is not read, so such a call gets ErrInProgress, and ErrMismatch only after the
+// run has finished. A run is in progress as long as its lease is held. If its process
+// dies, it is in progress for the rest of the TTL. The time for which an answer is
+// stored does not depend on the lease, see Retain.
 //
 // # Guarantees and limits
 //
-// One answer is visible, to all callers and however often they ask. One execution is a
-// different matter. A process that dies between the effect of fn and the saving of its
-// answer leaves a run of which it is unknown whether it took place, and no lock can
-// find out. By default such a run is run again. AttemptFromContext reports to fn that
-// it is not the first attempt, so that fn can ask the payment provider before it
-// charges again, or use the same idempotency key there. AtMostOnce never runs it again.
+// All callers get the same answer, however often they ask. This does not mean that fn
+// is executed only once. A process can die after the effect of fn and before its answer
+// is saved. Then no lock can find out whether the run had its effect. By default such a
+// run is run again. AttemptFromContext returns to fn the number of the attempt. If it
+// is not the first, fn can ask the payment provider before it charges again, or use the
+// same idempotency key there. With AtMostOnce the run is never run again.
 //
-// The same applies to a holder that was paused past its lease inside fn: if another run
-// has begun by then its answer is refused, but not its effects. Only a resource that
-// compares fencing tokens, or keys of its own, absorbs those.
+// The same applies to a holder that was paused inside fn until after the end of its
+// lease. If another run has begun by then, the store refuses the holder's answer, but
+// its effects still happen. Only a resource that compares fencing tokens or its own
+// idempotency keys can refuse the effects.
 //
-// Where the effect is rows of the database that keeps the runs, the work can save its
-// answer in its own transaction, see [Commit]. Then the effect is there if the answer
-// is, and a process that dies leaves both or neither.
+// If the effect consists of rows in the database that also stores the runs, the work
+// can save its answer in its own transaction, see [Commit]. A process that dies then
+// leaves both the effect and the answer, or neither.
 //
 // A store that loses writes in a failover can lose answers too.
 package once

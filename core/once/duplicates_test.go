@@ -14,12 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// patienceOfRun is how long a run of a crowd waits for the other calls to return.
+// patienceOfRun limits the time for which a run of a crowd waits for the other calls to
+// return.
 const patienceOfRun = time.Second
 
 // crowd makes the same call n times at once, from several processes, and returns the
-// outcomes and errors. Each run waits until enough of the calls have returned, or for a
-// while.
+// outcomes and errors. Each run waits until enough of the calls have returned, for at
+// most patienceOfRun.
 func crowd(t *testing.T, processes []*once.Once, r *runs, n, enough int) (outs []once.Outcome, errs []error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -120,7 +121,7 @@ func TestDuplicates(t *testing.T) {
 		crowd(t, processes(t, store), &r, n, n)
 		r.want(t, n)
 	})
-	// A waiter does not get another caller's failure, but runs next.
+	// A waiter does not get the failure of another caller. It runs next.
 	sim(t, "waiter behind a failure", func(t *testing.T) {
 		store, declined := memstore.New(), errors.New("declined")
 		var r runs
@@ -142,7 +143,7 @@ func TestDuplicates(t *testing.T) {
 		all.Wait()
 		r.want(t, 3)
 	})
-	// The answer wakes a waiter, which does not find it by asking again.
+	// A saved answer wakes a waiter at once; the waiter does not depend on a poll.
 	sim(t, "waiter is woken", func(t *testing.T) {
 		store := memstore.New()
 		o, begun := newOnce(t, store, wait(time.Hour)), make(chan struct{})
@@ -170,7 +171,7 @@ func TestDuplicates(t *testing.T) {
 		}
 		all.Wait()
 	})
-	// It gets an error, and nothing is run.
+	// A waiter whose wait has passed gets an error, and runs nothing.
 	sim(t, "waiter that waited too long", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)

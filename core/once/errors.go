@@ -6,18 +6,18 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The errors of Do when it does not run fn, beside the errors of core. Use errors.Is to
-// find them.
+// The errors of Do when it does not run fn, in addition to the errors of core. Use
+// errors.Is to find them.
 var (
 	// ErrInProgress is returned when a run of this call is in progress elsewhere. The
-	// error is a *core.BusyError too, unless the context was done while waiting; then
-	// it matches the context's cause.
+	// error also wraps a *core.BusyError. If the context was done during the wait, it
+	// matches the context's cause instead.
 	ErrInProgress = errors.New("run in progress")
 	// ErrMismatch is returned when the key was used before with another fingerprint.
-	// While a run is in progress ErrInProgress takes its place.
+	// While a run is in progress, ErrInProgress is returned instead.
 	ErrMismatch = errors.New("key was used with another request")
-	// ErrIndeterminate is returned when a run did not finish, its progress is unknown,
-	// and it is not run again.
+	// ErrIndeterminate is returned when a run did not finish, and is not run again
+	// because its progress is unknown.
 	ErrIndeterminate = errors.New("outcome of the run is unknown")
 	// ErrUnreplayable is returned when the work was done, but its answer could not be
 	// stored.
@@ -25,7 +25,7 @@ var (
 )
 
 // recordError is returned when the record under a key cannot be used. It matches
-// core.ErrUnsupported: no repetition helps, and nothing is run.
+// core.ErrUnsupported: fn is not run, and a repeated call fails too.
 type recordError string
 
 func (e recordError) Error() string { return "kept record " + string(e) }

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// hearing makes a Once. It also returns a function that returns the events of calls
-// since it was last called.
+// hearing returns a Once, and a function that returns the events of calls since its
+// last call.
 func hearing(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
 	t.Helper()
 	events := make(chan core.Event, 1000)
@@ -50,7 +50,8 @@ func TestEvents(t *testing.T) {
 		return once.Answer{Value: []byte("receipt")}, nil
 	}
 	anything := errors.New("any error")
-	// one returns the only event, which must be of this kind.
+	// one returns the only event. It fails the test unless the event has this kind,
+	// attempt and error.
 	one := func(t *testing.T, events []core.Event, kind core.Kind, attempt int, err error) core.Event {
 		t.Helper()
 		if len(events) != 1 {
@@ -65,7 +66,8 @@ func TestEvents(t *testing.T) {
 		}
 		return e
 	}
-	// A call ran, was replayed or refused, and the event has the reason.
+	// Each call has one event: Ran, Replayed or Refused. A refusal or a failure has its
+	// reason.
 	sim(t, "one event per call", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		o.Do(t.Context(), charge("1"), fails)
@@ -94,7 +96,7 @@ func TestEvents(t *testing.T) {
 			t.Error("got an event of a call that is not allowed")
 		}
 	})
-	// It is not run again.
+	// With AtMostOnce, a run that panicked is not run again.
 	sim(t, "run that panics", func(t *testing.T) {
 		o, events := hearing(t, memstore.New(), once.AtMostOnce())
 		func() {
@@ -107,8 +109,8 @@ func TestEvents(t *testing.T) {
 		o.Do(t.Context(), charge("1"), works)
 		one(t, events(), core.Refused, 1, once.ErrIndeterminate)
 	})
-	// A caller that finds a run in progress is contended, refused or replayed, and no
-	// event has the key.
+	// A caller that finds a run in progress is refused or gets the answer. Its event is
+	// contended and has no key.
 	sim(t, "run in progress", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		go o.Do(t.Context(), charge("1"), works)
@@ -127,7 +129,7 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	})
-	// The event of an answer that is not saved has the reason.
+	// The event of an answer that was not saved has the reason.
 	sim(t, "store that is down", func(t *testing.T) {
 		store := newFlaky()
 		o, events := hearing(t, store)
@@ -139,6 +141,6 @@ func TestEvents(t *testing.T) {
 		o.Do(t.Context(), charge("2"), works)
 		one(t, events(), core.Refused, 0, core.ErrUnavailable)
 		store.set(false)
-		time.Sleep(20 * time.Minute) // all is cleaned up
+		time.Sleep(20 * time.Minute) // until all claims are cleaned up
 	})
 }

@@ -37,7 +37,7 @@ func ExampleOnce_Do() {
 	}
 	ctx := context.Background()
 	pay(ctx, "8f14e45f", "10 EUR")
-	pay(ctx, "8f14e45f", "10 EUR")   // the client has timed out and asks again
+	pay(ctx, "8f14e45f", "10 EUR")   // the client has timed out and retries
 	pay(ctx, "8f14e45f", "1000 EUR") // a mistake of the client
 	// Output:
 	// charging 10 EUR
@@ -73,7 +73,8 @@ func ExampleAttemptFromContext() {
 		out, err := charges.Do(context.Background(), once.Call{Name: "charge", Key: "42"},
 			func(ctx context.Context) (once.Answer, error) {
 				if n, _ := once.AttemptFromContext(ctx); n > 1 {
-					// An earlier attempt may have had its effect: ask before doing it again.
+					// An earlier attempt may have had its effect, so ask the provider
+					// first.
 					return once.Answer{Value: []byte("receipt that the provider still had")}, nil
 				}
 				return once.Answer{}, errors.New("connection to the provider lost")

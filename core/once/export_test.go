@@ -12,12 +12,12 @@ const (
 	Indeterminate = indeterminate
 )
 
-// Encode writes a record.
+// Encode returns the encoded record of a call.
 func Encode(c Call, s state, settled int, value []byte) []byte {
 	return encode(&c, s, settled, value)
 }
 
-// Decoded is a record that was read.
+// Decoded is a decoded record.
 type Decoded struct {
 	Call     Call
 	Settled  int
@@ -26,10 +26,10 @@ type Decoded struct {
 	again    []byte
 }
 
-// Again returns the record, written again.
+// Again returns the record, encoded again.
 func (d Decoded) Again() []byte { return d.again }
 
-// Decode reads a record.
+// Decode decodes a record.
 func Decode(b []byte) (Decoded, error) {
 	r, err := decode(b)
 	if err != nil {

@@ -7,16 +7,17 @@ import (
 	"fmt"
 )
 
-// Guard decorates fn: requests for which call returns the same Call have one answer,
-// stored as JSON. The decorated function fails with call's error, or with an error of
-// Do.
+// Guard wraps fn so that requests for which call returns the same Call have one answer,
+// stored as JSON. The returned function fails with the error of call, or with an error
+// of Do.
 //
 // The caller whose call runs fn gets the result of fn unchanged, together with an error
-// if the result could not be saved. If fn has saved another answer by Commit, the caller
-// gets that one, as later callers do. If the result cannot be written as JSON, the run is
-// stored as unreplayable. After NotFinal the result is neither written nor stored. If a
-// stored result cannot be read as a Resp, because that type has changed, the decorated
-// function fails, and fn is not run again.
+// if the result could not be saved. If fn has saved another answer with Commit, this
+// caller gets the committed answer, as later callers do. If the result cannot be
+// encoded as JSON, the run is stored as unreplayable. After NotFinal the result is
+// neither encoded nor stored. If a stored result cannot be decoded as a Resp, for
+// example because that type has changed, the returned function fails, and fn is not run
+// again.
 func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 	fn func(context.Context, Req) (Resp, error),
 ) func(context.Context, Req) (Resp, error) {
@@ -43,7 +44,7 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		case err != nil:
 		case unwritten != nil && out.Value == nil:
 			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // what Commit has saved
+		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // another answer, which Commit has saved
 			var kept, none Resp
 			if err := json.Unmarshal(out.Value, &kept); err != nil {
 				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)

@@ -31,7 +31,8 @@ func TestGuard(t *testing.T) {
 		print, err := json.Marshal(p)
 		return once.Call{Name: "charge", Scope: "tenant", Key: p.Order, Fingerprint: print}, err
 	}
-	// They have one answer, and others are refused.
+	// Equal requests have one answer. A different request under the same key is
+	// refused.
 	sim(t, "equal requests", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		pay := once.Guard(o, call, func(ctx context.Context, p payment) (receipt, error) {
@@ -57,7 +58,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("got %v, want call's own error", err)
 		}
 	})
-	// It reaches the caller, and is not stored.
+	// A value that fn returns with an error reaches the caller, and is not stored.
 	sim(t, "value with an error", func(t *testing.T) {
 		declined := errors.New("declined")
 		pay := once.Guard(newOnce(t, memstore.New()), call, func(ctx context.Context, p payment) (receipt, error) {
@@ -70,7 +71,7 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	})
-	// It comes with the error.
+	// The caller gets an unsaved answer together with the error.
 	sim(t, "unsaved answer", func(t *testing.T) {
 		store := newFlaky()
 		pay := once.Guard(newOnce(t, store), call, func(ctx context.Context, p payment) (receipt, error) {
@@ -83,7 +84,8 @@ func TestGuard(t *testing.T) {
 		}
 		wantErr(t, err, core.ErrUnavailable)
 	})
-	// The work is done, its caller gets the answer, and it is not run again.
+	// If the answer cannot be encoded as JSON, its caller gets it, and the work is not
+	// run again.
 	sim(t, "answer that is no JSON", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		open := once.Guard(o, call, func(context.Context, payment) (chan int, error) { n++; return make(chan int), nil })
@@ -102,7 +104,8 @@ func TestGuard(t *testing.T) {
 		}
 		wantErr(t, err, once.ErrUnreplayable)
 	})
-	// It is an error, and the work is not run again.
+	// An answer that cannot be decoded as the type is an error, and the work is not run
+	// again.
 	sim(t, "answer of another type", func(t *testing.T) {
 		o, n := newOnce(t, memstore.New()), 0
 		first := once.Guard(o, call, func(context.Context, payment) (receipt, error) { n++; return receipt{Number: 1}, nil })

@@ -26,11 +26,11 @@ func TestMain(m *testing.M) {
 		os.Exit(childMain(plan))
 	}
 	logging.Disable()                              // clients log every server that a test has stopped
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and Lockers log each loss
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for something that must come.
+// patience limits the time for which a test waits for an event.
 const patience = 60 * time.Second
 
 // sim runs fn as a subtest in virtual time.
@@ -42,16 +42,16 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// flaky is a store in memory that counts its calls, and that can be down: then nothing
-// reaches it.
+// flaky is a store in memory that counts its calls and can be down. A call while it is
+// down does not reach the store.
 type flaky struct {
 	*memstore.Store
 	mu        sync.Mutex
 	down      bool
 	calls     int
 	keys      map[string]bool
-	unlimited bool   // grants every request
-	granted   func() // called before a grant arrives, unless nil
+	unlimited bool   // grants every claim
+	granted   func() // called before a grant is returned, unless nil
 }
 
 var errDown = errors.New("the store is down")
@@ -116,10 +116,10 @@ func (s *flaky) Release(ctx context.Context, c store.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// retained is how long the tests' own records are stored.
+// retained is the Retain of records that tests store themselves.
 const retained = time.Hour
 
-// newLocker returns a locker like that of a process of its own.
+// newLocker returns a Locker like the Locker of a new process.
 func newLocker(t testing.TB, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)
@@ -136,7 +136,7 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 	return l
 }
 
-// newOnce returns a Once of a process of its own on store.
+// newOnce returns a Once like the Once of a new process on store.
 func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	t.Helper()
 	o, err := once.New(newLocker(t, store), opts...)
@@ -146,7 +146,7 @@ func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	return o
 }
 
-// onRedis is newOnce on the server at addr, with a client of its own.
+// onRedis returns a Once like the Once of a new process, on the Redis server at addr.
 func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -157,10 +157,10 @@ func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	return newOnce(t, store, opts...)
 }
 
-// wait makes duplicates wait for the answer.
+// wait returns the option with which duplicates wait for the answer.
 func wait(d time.Duration) once.Option { return once.Acquire(core.Wait(d)) }
 
-// lasting sets the TTL of the runs.
+// lasting returns the option that sets the TTL of the runs.
 func lasting(d time.Duration) once.Option { return once.Acquire(core.TTL(d)) }
 
 func charge(key string) once.Call {
@@ -193,7 +193,7 @@ func (r *runs) note(ctx context.Context) int {
 	return n
 }
 
-// work returns value.
+// work returns an fn that counts its runs and returns value.
 func (r *runs) work(value string) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		r.note(ctx)
@@ -201,7 +201,7 @@ func (r *runs) work(value string) func(context.Context) (once.Answer, error) {
 	}
 }
 
-// failing returns err.
+// failing returns an fn that counts its runs and returns err.
 func (r *runs) failing(err error) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		r.note(ctx)
@@ -217,7 +217,7 @@ func (r *runs) want(t testing.TB, n int) {
 	}
 }
 
-// first fails the test unless Do runs work.
+// first fails the test unless Do runs fn, as attempt, and returns value.
 func first(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
 	t.Helper()
 	var r runs
@@ -263,7 +263,7 @@ func wantErr(t testing.TB, err error, want ...error) {
 	}
 }
 
-// short returns o for a message.
+// short returns o with a value that is cut for a message.
 func short(o once.Outcome) once.Outcome {
 	o.Value = o.Value[:min(len(o.Value), 60)]
 	return o

@@ -5,7 +5,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/hooks"
 )
 
-// engine has the functions of core that users do not call. Package adapter documents them.
+// engine has functions of package core that are not exported. Package adapter documents
+// them.
 var engine = hooks.Core.(hooks.Locker[*core.Locker, core.Event, core.AcquireOption])
 
 func init() {

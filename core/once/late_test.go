@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// policies are options under which the results must be the same.
+// policies has options under which the results must be the same.
 var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}}
 
-// TestLateAnswer is about runs whose lease is released or lost before fn returns.
-// hazard 58
+// TestLateAnswer checks runs whose lease is released or lost before fn returns (hazard
+// 58).
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
-	// closing makes a Once and the fn of a run that goes on while its Locker is closed.
-	// It then calls meanwhile, unless that is nil.
+	// closing returns a Once, and an fn that closes the Locker of the Once and
+	// continues. After that the fn calls meanwhile, unless meanwhile is nil.
 	closing := func(t *testing.T, store core.Store, meanwhile func(), opts ...once.Option) (*once.Once, func(context.Context) (once.Answer, error)) {
 		t.Helper()
 		l, err := core.New(store)
@@ -42,7 +42,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 	for policy, opts := range policies {
-		// It is stored.
+		// An answer after Close is stored.
 		sim(t, "answer after Close"+policy, func(t *testing.T) {
 			store := memstore.New()
 			o, fn := closing(t, store, nil, opts...)
@@ -51,7 +51,8 @@ func TestLateAnswer(t *testing.T) {
 			}
 			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
 		})
-		// It is stored although the store was away for longer than the TTL.
+		// An answer after an outage is stored, even if the outage was longer than the
+		// TTL.
 		sim(t, "answer after a long outage"+policy, func(t *testing.T) {
 			store := newFlaky()
 			o := newOnce(t, store, append(opts, lasting(time.Second))...)
@@ -68,7 +69,7 @@ func TestLateAnswer(t *testing.T) {
 			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
 		})
 	}
-	// It comes with an error.
+	// An unconfirmed answer after Close comes with an error.
 	sim(t, "unconfirmed answer after Close", func(t *testing.T) {
 		store := newFlaky()
 		o, fn := closing(t, store, func() { store.set(true) })
@@ -80,7 +81,7 @@ func TestLateAnswer(t *testing.T) {
 		store.set(false)
 		first(t, newOnce(t, store), charge("1"), "another", 2)
 	})
-	// An answer after Close is not stored once another run has begun, and comes with an
+	// If another run has begun, an answer after Close is not stored and comes with an
 	// error.
 	sim(t, "successor after Close", func(t *testing.T) {
 		store := memstore.New()
@@ -93,7 +94,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		replayed(t, other, charge("1"), "another", 2)
 	})
-	// The run is not one that died.
+	// A run that fails after Close does not count as one that died.
 	sim(t, "failure after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil, once.AtMostOnce())
@@ -107,7 +108,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		first(t, newOnce(t, store, once.AtMostOnce()), charge("1"), "receipt", 2)
 	})
-	// The run is no attempt.
+	// A run that is withdrawn after Close is not an attempt.
 	sim(t, "withdrawn after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil)
@@ -120,11 +121,11 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
-// TestMismatchLeavesTheRecord is about calls that are refused because of their
-// fingerprint.
+// TestMismatchLeavesTheRecord checks that a call that is refused because of its
+// fingerprint does not change the record.
 func TestMismatchLeavesTheRecord(t *testing.T) {
 	t.Parallel()
-	// A mismatch does not prolong the retention of a failed run.
+	// A mismatch does not make the retention of a failed run longer.
 	sim(t, "no longer retained", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Hour))
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// busy answers value, which means that the work was not done.
+// busy returns an fn that returns value and marks it as not final.
 func (r *runs) busy(value string) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		r.note(ctx)
@@ -23,8 +23,8 @@ func (r *runs) busy(value string) func(context.Context) (once.Answer, error) {
 	}
 }
 
-// unstored fails the test unless c is run as attempt, and its caller gets an answer
-// that is not stored.
+// unstored makes the call c with an answer that is not final. It fails the test unless
+// c is run as attempt, and the caller gets the answer.
 func unstored(t *testing.T, o *once.Once, c once.Call, attempt int) {
 	t.Helper()
 	var r runs

@@ -10,39 +10,40 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// maxValue bounds a stored answer. It is less than any store refuses, because an answer
-// that cannot be saved makes its run look dead.
+// maxValue is the maximum length of a stored answer. It is below the limit of
+// redisstore (64 MiB) and the default limit of MySQL, because a run whose answer cannot
+// be saved looks like a run that died.
 const maxValue = 32 << 20
 
-// Once runs calls once and stores their answers. It is safe for concurrent use, and
-// needs no Close.
+// Once runs the work of calls and stores their answers. It is safe for concurrent use,
+// and needs no Close.
 type Once struct {
 	config
 	locker *core.Locker
-	label  string // in messages and events; empty: the call's name
+	label  string // the label in messages and events; if empty, the call's name
 }
 
 // Answer is the result of a run.
 type Answer struct {
-	// Value is the answer, for this caller and all later ones. A value above 32 MiB
-	// makes the run Unreplayable.
+	// Value is the answer, for this caller and all later ones. A value of more than 32
+	// MiB makes the run Unreplayable.
 	Value []byte
-	// Unreplayable is set if the work is done, but Value is for this caller only, or
-	// not the whole answer. Later callers get ErrUnreplayable.
+	// Set Unreplayable if the work is done but Value must not be stored, because Value
+	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
 	Unreplayable bool
 }
 
 // Outcome is the result of Do for a call.
 type Outcome struct {
 	Value    []byte // the answer
-	Replayed bool   // the answer is that of an earlier run: fn was not called
-	Attempt  int    // the run that the outcome is about, counted from 1; 0 if unknown
+	Replayed bool   // the answer is of an earlier run, and fn was not called
+	Attempt  int    // the number of the run, counted from 1; 0 if unknown
 }
 
-// New makes a Once whose answers are kept in the store of l. It sends nothing.
+// New returns a Once that stores its answers in the store of l. It sends nothing.
 //
-// New fails with core.ErrInvalid if l or an option is nil or an option is not allowed,
-// and with core.ErrUnsupported if the store keeps no records.
+// New fails with core.ErrInvalid if l or an option is nil, or if an option is not
+// allowed. It fails with core.ErrUnsupported if the store has no records.
 func New(l *core.Locker, opts ...Option) (*Once, error) {
 	if l == nil {
 		return nil, fmt.Errorf("new once: locker is nil: %w", core.ErrInvalid)
@@ -57,37 +58,39 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 //
 // fn runs under the context of a lease, which is extended during the run. The context
 // is done with cause core.ErrLost when this process can no longer trust the lease.
-// AttemptFromContext returns the number of the attempt there. core.LeaseFromContext
-// does not find the lease.
+// Under this context AttemptFromContext returns the number of the attempt.
+// core.LeaseFromContext does not find the lease.
 //
-// If fn returns an error, Do returns that error, and the call can be made again. The
-// same holds if fn panics, and the panic goes on. AtMostOnce changes that. An error
-// marked by Withdraw takes the run back: it was no attempt.
+// If fn returns an error, Do returns that error, and the call can be made again. If fn
+// panics, the panic continues, and the call can be made again unless AtMostOnce is set.
+// If fn returns an error marked by Withdraw, the run is undone and does not count as an
+// attempt.
 //
-// If fn succeeded, its answer is saved even after the lease was lost and after the
-// Locker was closed, as long as no other run of the call has begun. If it could not be
+// If fn succeeds, its answer is saved unless another run of the call has begun. It is
+// saved even if the lease was lost or the Locker was closed. If the answer could not be
 // saved, Do returns both the Outcome and an error:
-//   - core.ErrLost, if another run has begun or has saved its answer,
-//   - core.ErrUnavailable, if the store did not confirm. Unless the Locker was closed,
-//     the saving is then retried in the background, and the answer may be stored after
-//     all.
+//   - core.ErrLost, if another run has begun or saved its answer,
+//   - core.ErrUnavailable, if the store did not confirm the save. Unless the Locker was
+//     closed, the save is then retried in the background, so the answer may still be
+//     stored.
 //
 // An answer of more than 512 KiB is sent only once if the store does not answer,
-// because its server may refuse that length by closing the connection. The run is then
-// done, and later callers get ErrUnreplayable. An error of fn that could not be saved
-// matches these errors too.
+// because a server may refuse such a length by closing the connection. The run is then
+// saved as done without its answer, and later callers get ErrUnreplayable. If fn failed
+// and the failure could not be saved, the error of Do also matches one of these errors.
 //
-// If fn has called Commit, Do returns the committed answer, and an error if none was
-// committed, whatever fn returns. If the store did not answer, the error matches
+// If fn has called Commit, Do returns the committed answer, or an error if no answer
+// was committed, whatever fn returns. If the store did not answer, the error matches
 // core.ErrUnavailable, and it is unknown whether an answer was committed.
 //
-// If ctx is done before fn has begun, fn is not run, which is no attempt, and the error
-// matches the cause of ctx. Do fails without having run fn
+// If ctx is done before fn has begun, fn is not run, no attempt is counted, and the
+// error matches the cause of ctx. Do fails without running fn
 //   - with ErrInProgress, ErrMismatch, ErrIndeterminate or ErrUnreplayable,
 //   - with core.ErrInvalid if c is not allowed, before anything is sent,
-//   - with core.ErrUnavailable and core.ErrClosed,
-//   - with core.ErrUnsupported if the store keeps no records, or has a record that this
-//     program cannot read: it is neither replayed nor run again.
+//   - with core.ErrUnavailable if the store does not answer, and with core.ErrClosed if
+//     the Locker is closed,
+//   - with core.ErrUnsupported if the store has no records, or has a record that this
+//     program cannot read. In that case nothing is replayed or run.
 func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Answer, error)) (Outcome, error) {
 	if fn == nil {
 		return Outcome{}, fmt.Errorf("once: fn is nil: %w", core.ErrInvalid)
@@ -102,7 +105,7 @@ func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Ans
 	return out, err
 }
 
-// do implements Do for a call that is allowed. It records in t whether fn ran.
+// do implements Do for a valid call. It records in t whether fn ran.
 func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (Answer, error), t *telling) (Outcome, error) {
 	lease, kept, err := o.begin(ctx, c, &t.event)
 	t.begun = time.Now()
@@ -120,7 +123,8 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 	case lease == nil && err == nil:
 		return r.answer(o.labelOf(c), kept.Attempt)
 	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
-		// Whether this can be saved or not, the next caller finds the same.
+		// The result of Finish does not matter: without it, the next caller finds the
+		// same state.
 		r.state = indeterminate
 		_ = lease.Finish(ctx, o.settled(c, r.state, kept.Attempt-1, nil))
 		return r.answer(o.labelOf(c), kept.Attempt-1)
@@ -136,7 +140,7 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 	return Outcome{}, fmt.Errorf("once %s: %w", o.labelOf(c), err)
 }
 
-// begin claims the run of c. e receives the facts for the observer.
+// begin claims the run of c. It fills e for the observer.
 func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, store.Record, error) {
 	first := store.Record{Value: encode(c, begun, 0, nil), Retain: o.unfinished()}
 	opts := append(o.acquire[:len(o.acquire):len(o.acquire)], core.Name(o.labelOf(c)), engine.Report(e))
@@ -148,7 +152,7 @@ func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, 
 	return lease, kept, err
 }
 
-// unfinished returns how long an unfinished run is retained.
+// unfinished returns the time for which an unfinished run is retained.
 func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) }
 
 // answer returns the result that a finished record contains.
@@ -162,7 +166,7 @@ func (r *record) answer(label string, attempt int) (Outcome, error) {
 	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
 }
 
-// settled returns the record of a run with a known end.
+// settled returns the record of a run in state s. s is any state except begun.
 func (o *Once) settled(c *Call, s state, attempt int, value []byte) store.Record {
 	return store.Record{Value: encode(c, s, attempt, value), Attempt: attempt, Done: s.finished(), Retain: o.retain}
 }

@@ -17,7 +17,7 @@ import (
 
 func TestDo(t *testing.T) {
 	t.Parallel()
-	// A first run costs two calls to the store, and each replay one.
+	// A first run takes two calls to the store, and each replay one.
 	sim(t, "two calls and one", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
@@ -52,7 +52,7 @@ func TestDo(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "one", 1)
 	})
-	// It can be run again, and fn gets the number of the next attempt.
+	// A failed run can be run again, and fn gets the number of the next attempt.
 	sim(t, "failed run", func(t *testing.T) {
 		o, declined := newOnce(t, memstore.New()), errors.New("declined")
 		for attempt := 1; attempt <= 3; attempt++ {
@@ -65,8 +65,8 @@ func TestDo(t *testing.T) {
 		first(t, o, charge("1"), "receipt", 4)
 		replayed(t, o, charge("1"), "receipt", 4)
 	})
-	// hazard 60
-	// It is refused, whether the run has finished or failed.
+	// Another request under the key is refused after a finished run and after a failed
+	// one (hazard 60).
 	sim(t, "another request under the key", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		other := charge("1")
@@ -78,12 +78,12 @@ func TestDo(t *testing.T) {
 			refused(t, o, other, once.ErrMismatch)
 			refused(t, o, none, once.ErrMismatch)
 		}
-		first(t, o, charge("1"), "receipt", 2) // the refused ones do not count
+		first(t, o, charge("1"), "receipt", 2) // refused calls do not count
 		refused(t, o, other, once.ErrMismatch)
 		refused(t, o, none, once.ErrMismatch)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	// The work is done, and not run again.
+	// The work of an answer above the limit counts as done, and is not run again.
 	sim(t, "answer above the limit", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		long := make([]byte, 32<<20+1)
@@ -95,7 +95,8 @@ func TestDo(t *testing.T) {
 		}
 		refused(t, o, charge("1"), once.ErrUnreplayable)
 	})
-	// The work is done, callers get that, and it is not run again.
+	// The work of an unreplayable answer is not run again. Later callers get
+	// ErrUnreplayable.
 	sim(t, "unreplayable answer", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
@@ -111,8 +112,7 @@ func TestDo(t *testing.T) {
 		other.Fingerprint = []byte("1000 EUR")
 		refused(t, o, other, once.ErrMismatch)
 	})
-	// hazard 50
-	// It goes on, and leaves a failed run and a free key.
+	// A panic continues, and leaves a failed run and a free key (hazard 50).
 	sim(t, "panic", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		for attempt := 1; attempt <= 2; attempt++ {
@@ -137,18 +137,18 @@ func TestDo(t *testing.T) {
 			t.Error("the key was not free at once")
 		}
 	})
-	// An answer too long to be stored is for its own caller only.
+	// Only its own caller gets an answer that is too long to be stored.
 	sim(t, "long answer for its caller", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		out, err := o.Do(t.Context(), charge("1"), func(context.Context) (once.Answer, error) {
-			return once.Answer{Value: make([]byte, 256<<20+1)}, nil // never written to, so not in memory
+			return once.Answer{Value: make([]byte, 256<<20+1)}, nil // never written, so it uses no memory
 		})
 		if err != nil || len(out.Value) <= 256<<20 {
 			t.Errorf("got %d bytes and %v, want the value", len(out.Value), err)
 		}
 		refused(t, o, charge("1"), once.ErrUnreplayable)
 	})
-	// The answer is stored unchanged, whatever its caller does with it later.
+	// The stored answer does not change if the caller changes its own copy.
 	sim(t, "changed by its caller", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		value := []byte("receipt")

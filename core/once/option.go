@@ -16,7 +16,7 @@ const (
 // Option is a setting of a Once, given to New.
 type Option func(*config)
 
-// config is the sum of the options of one Once.
+// config has the settings of one Once, as its options set them.
 type config struct {
 	retain     time.Duration
 	atMostOnce bool
@@ -24,11 +24,11 @@ type config struct {
 	bad        error // the first error of an option
 }
 
-// Retain sets how long an answer is stored after it was saved, from 1ms to 10 years.
-// The default is 24h. After that the same call is a new one. A failed run is retained
-// as long, with its fingerprint and attempt. An unfinished run is retained for at least
-// 24h, which has to be longer than any run takes. Only the lease blocks its repetition
-// in that time.
+// Retain sets the time for which an answer is stored after it was saved, from 1 ms to
+// 10 years. The default is 24 h. After that time the same call counts as new. The
+// fingerprint and the attempt of a failed run are retained for the same time. An
+// unfinished run is retained for at least 24 h, and no run may take longer than that.
+// During this time only the run's lease prevents a repetition.
 func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d
@@ -38,27 +38,28 @@ func Retain(d time.Duration) Option {
 	}
 }
 
-// AtMostOnce makes sure that a run that died midway is never run again: this call and
-// all later ones fail with ErrIndeterminate until Retain has passed. Two kinds of runs
-// died midway: a run whose process died or lost its lease, and whose answer was not
-// saved by the time of the next call, and a run whose fn panicked.
+// AtMostOnce makes sure that a run that died midway is never run again. The call that
+// finds such a run fails with ErrIndeterminate, and so do all later calls until Retain
+// has passed. A run died midway if its process died or lost its lease, and its answer
+// is not saved at the time of the next call. A run whose fn panicked also died midway.
 //
-// A run that the store began without an answer to this process, so that Do failed and
-// fn was not called, is taken back as soon as the store answers; that is tried for 10 minutes. It
-// counts as a run that died only for a call that comes after its TTL and before that.
+// If the store began a run and its answer did not arrive, Do fails without calling fn.
+// The run is undone as soon as the store answers, with tries for 10 minutes. Between
+// the end of its TTL and the undo, another call counts such a run as one that died.
 //
-// AtMostOnce does not apply to an fn that returns an error or calls NotFinal: the work
-// was then not done, and it is run again. An fn that does not know, because a call of
-// its own timed out, returns an error that matches ErrIndeterminate, and is not run
-// again.
+// AtMostOnce does not apply to an fn that returns an error or calls NotFinal. The work
+// was then not done, and the next call runs it again. If fn does not know whether its
+// work was done, for example after a time-out, it returns an error that matches
+// ErrIndeterminate. The work is then not run again.
 //
-// The policy of the caller that finds the unfinished run applies.
+// The option of the Once that finds the unfinished run decides.
 func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }
 
-// Acquire sets the options with which a run is claimed. core.TTL is how long the call
-// is in progress after its process died. core.MaxHold bounds a run. core.Wait(d) waits
-// for the end of a run in progress elsewhere and replays its answer; the default is
-// ErrInProgress at once. Shared, Permits, Also and KeepFor are not for runs.
+// Acquire sets the options with which a run is claimed. core.TTL sets the time for
+// which a call stays in progress after the death of its process. core.MaxHold limits
+// the time of a run. core.Wait(d) waits for the end of a run in progress elsewhere and
+// replays its answer. The default is to fail with ErrInProgress at once. core.Shared,
+// core.Permits, core.Also and core.KeepFor are not allowed for runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// die begins a run of c in a process that never contacts the store again.
+// die begins a run of c in a process that cannot reach the store afterwards.
 func die(t *testing.T, store *memstore.Store, c once.Call, opts ...once.Option) {
 	t.Helper()
 	cut := &flaky{Store: store, keys: make(map[string]bool)}
@@ -29,7 +29,7 @@ func die(t *testing.T, store *memstore.Store, c once.Call, opts ...once.Option) 
 func TestAtMostOnce(t *testing.T) {
 	t.Parallel()
 	declined := errors.New("declined")
-	// A run that died midway is run again by default.
+	// By default a run that died midway is run again.
 	sim(t, "died, by default", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
@@ -37,7 +37,7 @@ func TestAtMostOnce(t *testing.T) {
 		first(t, o, charge("1"), "receipt", 2)
 		replayed(t, o, charge("1"), "receipt", 2)
 	})
-	// A run that died midway is never run again.
+	// With AtMostOnce a run that died midway is never run again.
 	sim(t, "died", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"), once.AtMostOnce())
@@ -45,14 +45,14 @@ func TestAtMostOnce(t *testing.T) {
 		for range 3 {
 			refused(t, o, charge("1"), once.ErrIndeterminate)
 		}
-		refused(t, newOnce(t, store), charge("1"), once.ErrIndeterminate) // under any policy
+		refused(t, newOnce(t, store), charge("1"), once.ErrIndeterminate) // also without AtMostOnce
 		other := charge("1")
 		other.Fingerprint = nil
 		refused(t, o, other, once.ErrMismatch)
 		time.Sleep(time.Hour + time.Second)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	// A run that died midway after others had failed is not run again.
+	// A run that died midway after earlier runs had failed is not run again.
 	sim(t, "died after failures", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour))
@@ -65,7 +65,7 @@ func TestAtMostOnce(t *testing.T) {
 			refused(t, o, charge("1"), once.ErrIndeterminate)
 		}
 	})
-	// A run that failed is run again.
+	// A failed run is run again.
 	sim(t, "failed", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		for attempt := 1; attempt <= 3; attempt++ {
@@ -77,7 +77,7 @@ func TestAtMostOnce(t *testing.T) {
 		}
 		first(t, o, charge("1"), "receipt", 4)
 	})
-	// A run whose fn reports that it does not know is not run again.
+	// A run whose fn returns ErrIndeterminate is not run again.
 	sim(t, "unknown to fn", func(t *testing.T) {
 		store := memstore.New()
 		strict, o := newOnce(t, store, once.AtMostOnce()), newOnce(t, store)
@@ -88,7 +88,7 @@ func TestAtMostOnce(t *testing.T) {
 			}
 		}
 		refused(t, strict, charge("1"), once.ErrIndeterminate)
-		first(t, o, charge("2"), "receipt", 2) // without the option it is an error like any other
+		first(t, o, charge("2"), "receipt", 2) // without AtMostOnce, ErrIndeterminate is an error like any other
 	})
 	// A run that panicked is not run again.
 	sim(t, "panicked", func(t *testing.T) {
@@ -99,7 +99,8 @@ func TestAtMostOnce(t *testing.T) {
 		}()
 		refused(t, o, charge("1"), once.ErrIndeterminate)
 	})
-	// It does not turn a run into one that died midway.
+	// A call with another request does not make a failed run look like one that died
+	// midway.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store, once.AtMostOnce(), wait(time.Hour))
@@ -114,7 +115,7 @@ func TestAtMostOnce(t *testing.T) {
 		die(t, store, died)
 		other.Key = "2"
 		refused(t, o, other, once.ErrMismatch)
-		refused(t, o, died, once.ErrIndeterminate) // nor the other way round
+		refused(t, o, died, once.ErrIndeterminate) // it does not make a run that died look like a failed one either
 	})
 	sim(t, "policy of the finder", func(t *testing.T) {
 		store := memstore.New()
@@ -123,8 +124,8 @@ func TestAtMostOnce(t *testing.T) {
 		first(t, newOnce(t, store, wait(time.Hour)), charge("1"), "receipt", 2)
 		refused(t, newOnce(t, store, wait(time.Hour), once.AtMostOnce()), charge("2"), once.ErrIndeterminate)
 	})
-	// A caller that cannot save that a run is indeterminate still reports it, and so
-	// does the next.
+	// If a caller cannot save the state indeterminate, it still returns
+	// ErrIndeterminate, and so does the next caller.
 	sim(t, "indeterminate and unsaved", func(t *testing.T) {
 		store := memstore.New()
 		die(t, store, charge("1"))
@@ -149,7 +150,8 @@ func (s acquireOnly) Acquire(ctx context.Context, c store.Claim) (store.Grant, e
 
 func TestLife(t *testing.T) {
 	t.Parallel()
-	// A call is in progress as long as its lease, however long answers are stored.
+	// A call is in progress only as long as its lease is held, even if answers are
+	// stored for longer.
 	sim(t, "answers stored for long", func(t *testing.T) {
 		store := memstore.New()
 		long := once.Retain(30 * 24 * time.Hour)
@@ -165,7 +167,8 @@ func TestLife(t *testing.T) {
 		time.Sleep(2 * 24 * time.Hour)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	// A call is in progress as long as it takes, however short answers are stored.
+	// A call is in progress as long as its run takes, even if answers are stored for a
+	// shorter time.
 	sim(t, "answers stored for a moment", func(t *testing.T) {
 		store := memstore.New()
 		brief := once.Retain(time.Second)
@@ -189,7 +192,8 @@ func TestLife(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		first(t, o, charge("1"), "a new call", 1)
 	})
-	// A run that took longer than answers are stored, and died, is not forgotten.
+	// A run that took longer than the Retain of answers, and then died, is not
+	// forgotten.
 	sim(t, "long run that died", func(t *testing.T) {
 		store := memstore.New()
 		brief := once.Retain(time.Second)
@@ -205,7 +209,7 @@ func TestLife(t *testing.T) {
 		refused(t, newOnce(t, store, brief, wait(time.Hour)), other, once.ErrMismatch)
 		refused(t, newOnce(t, store, brief, wait(time.Hour), once.AtMostOnce()), charge("1"), once.ErrIndeterminate)
 	})
-	// It is retained as long as an answer, and no longer.
+	// A failed run is retained exactly as long as an answer.
 	sim(t, "failed run", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.Retain(time.Minute))
 		other := charge("1")

@@ -11,29 +11,29 @@ import (
 type state byte
 
 const (
-	begun         state = 1 // a run began, and its end is unknown
-	failed        state = 2 // fn failed: the call can be run again
-	done          state = 3 // with its answer
+	begun         state = 1 // a run began, and its result is unknown
+	failed        state = 2 // fn failed, and the call can be run again
+	done          state = 3 // done, with its answer
 	unreplayable  state = 4 // done, without its answer
 	indeterminate state = 5 // a run died midway, and is not run again
 )
 
-// finished reports whether a record in this state is an answer.
+// finished reports whether a record in this state answers all later calls.
 func (s state) finished() bool { return s == done || s == unreplayable || s == indeterminate }
 
-// format is the first byte of every record. A program that finds another byte there
-// must not guess: it neither replays nor runs.
+// format is the first byte of every record. A program that finds another first byte
+// must neither replay nor run the call.
 const format = 1
 
-// encode writes the record of c, in any state. The number of attempts is not part of
-// it, because the store counts them. settled is the last attempt with a known end, 0 if
-// there is none. If the store has counted more, the run in between died midway. The
-// record is
+// encode returns the record of c in state s. The number of attempts is not part of the
+// record, because the store counts the attempts. settled is the number of the last
+// attempt with a known result, or 0. If the store has counted more than settled earlier
+// attempts, an attempt died midway. The record is
 //
 //	format, state, settled, name, scope, key, fingerprint, value
 //
-// the first two as a byte each, settled as a uvarint, and the others as the
-// uvarint of their length and their bytes.
+// The first two fields are one byte each, and settled is a uvarint. Each other field is
+// the uvarint of its length and its bytes.
 func encode(c *Call, s state, settled int, value []byte) []byte {
 	n := 2 + 6*binary.MaxVarintLen32 + len(c.Name) + len(c.Scope) + len(c.Key) + len(c.Fingerprint) + len(value)
 	b := append(make([]byte, 0, n), format, byte(s))
@@ -56,8 +56,8 @@ type record struct {
 	name, scope, key, fingerprint, value []byte
 }
 
-// decode reads a record that encode wrote, and nothing else. The result shares the
-// memory of b.
+// decode decodes a record of encode, and fails for any other bytes. The result shares
+// the memory of b.
 func decode(b []byte) (record, error) {
 	if len(b) < 2 {
 		return record{}, recordError("is no record of a run")
@@ -80,13 +80,13 @@ func decode(b []byte) (record, error) {
 	return r, nil
 }
 
-// reader takes the parts of a record from rest.
+// reader reads the fields of a record from rest.
 type reader struct {
 	rest []byte
 	bad  bool
 }
 
-// number takes a uvarint in its only, shortest form.
+// number reads a uvarint. Only the shortest form is valid.
 func (in *reader) number() int {
 	v, n := binary.Uvarint(in.rest)
 	if in.bad || n <= 0 || v > math.MaxInt32 || n > 1 && in.rest[n-1] == 0 {
@@ -108,8 +108,8 @@ func (in *reader) field() []byte {
 	return field
 }
 
-// check fails unless r may answer c: it was stored for that very call, and for the same
-// request.
+// check returns an error unless r is the record of the call c, for a request with the
+// same fingerprint.
 func (r *record) check(c *Call) error {
 	switch {
 	case string(r.name) != c.Name, string(r.scope) != c.Scope, string(r.key) != c.Key:

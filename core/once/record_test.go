@@ -19,7 +19,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	t.Run("format", func(t *testing.T) {
 		t.Parallel()
-		// Records in the stores of others must be readable for ever.
+		// Users have records of this format in their stores, so it must stay readable.
 		const want = "01" + "03" + "02" + "06636861726765" + "0674656e616e74" + "086f72646572203432" + "06313020455552" + "0772656365697074"
 		if got := hex.EncodeToString(once.Encode(whole, once.Done, 2, []byte("receipt"))); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -75,7 +75,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 	})
-	// It is an error, and neither answered nor run over.
+	// An unreadable record is an error. The call is not answered, and fn is not run.
 	sim(t, "unreadable record", func(t *testing.T) {
 		good := once.Encode(charge("1"), once.Done, 2, []byte("receipt"))
 		for name, b := range map[string][]byte{
@@ -110,8 +110,8 @@ func edited(b []byte, at int, to byte) []byte {
 	return b
 }
 
-// FuzzDecode checks that the decoder takes exactly the output of the encoder, and never
-// returns a finished record of another call or of none.
+// FuzzDecode checks that Decode accepts exactly the output of Encode, and never returns
+// a finished record that answers another call.
 func FuzzDecode(f *testing.F) {
 	for s := once.Begun; s <= once.Indeterminate; s++ {
 		f.Add(once.Encode(whole, s, int(s)*100, []byte("receipt")))

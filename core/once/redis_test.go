@@ -19,12 +19,12 @@ import (
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	// A first run takes two, and a replay one.
+	// A first run takes two round trips, and a replay one.
 	t.Run("round trips", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		o, other := onRedis(t, proxy.Addr), onRedis(t, proxy.Addr)
-		for _, key := range []string{"warm", "trips"} { // the first time, scripts are sent
+		for _, key := range []string{"warm", "trips"} { // in the first round, the scripts are sent
 			proxy.Forget()
 			first(t, o, charge(key), "receipt", 1)
 			acquires, releases := scripts(proxy, "acquire"), scripts(proxy, "release")
@@ -69,7 +69,7 @@ func TestOnRedis(t *testing.T) {
 			t.Errorf("the server has read %d bytes (%v), want at most %d", read, err, 2*len(value))
 		}
 	})
-	// One process replays what another has stored.
+	// One process replays an answer that another process has stored.
 	t.Run("two processes", func(t *testing.T) {
 		t.Parallel()
 		a, b := onRedis(t, server.Addr, once.AtMostOnce()), onRedis(t, server.Addr)
@@ -87,7 +87,7 @@ func TestOnRedis(t *testing.T) {
 		first(t, b, stranger, "of the other tenant", 1)
 		replayed(t, a, charge("failed"), "receipt", 2)
 	})
-	// It leaves a failed run that can be run again at once.
+	// A panic leaves a failed run that can be run again at once.
 	t.Run("panic", func(t *testing.T) {
 		t.Parallel()
 		o := onRedis(t, server.Addr)
@@ -103,7 +103,7 @@ func TestOnRedis(t *testing.T) {
 		}
 		first(t, o, charge("panic"), "receipt", 11)
 	})
-	// Their answers are stored, and their keys free at once.
+	// The answers of callers that left are stored, and their keys are free at once.
 	t.Run("callers that left", func(t *testing.T) {
 		t.Parallel()
 		o, other := onRedis(t, server.Addr), onRedis(t, server.Addr)
@@ -137,7 +137,7 @@ func TestOnRedis(t *testing.T) {
 	})
 }
 
-// scripts returns how often a script of the store was called.
+// scripts returns the number of calls of the store's script name.
 func scripts(p *testserver.Proxy, name string) int { return p.Count(testserver.Match{Script: name}) }
 
 func names(p *testserver.Proxy) (all []string) {
@@ -147,7 +147,7 @@ func names(p *testserver.Proxy) (all []string) {
 	return all
 }
 
-// TestFaults is about replies and requests that are lost.
+// TestFaults checks calls whose requests or replies are lost.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -179,14 +179,15 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	// A run whose begin is applied before the store stops answering is no attempt.
+	// A run whose begin was applied, but not answered before an outage, is not an
+	// attempt.
 	t.Run("begin before an outage", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"by default": nil, "at most once": {once.AtMostOnce()}} {
 			for _, ending := range []string{"its store", "its caller"} {
 				proxy := testserver.NewRedisProxy(t, server.Addr)
 				o := onRedis(t, proxy.Addr, append(opts, lasting(600*time.Millisecond))...)
-				first(t, o, charge("warm "+name+ending), "receipt", 1) // has a connection, and the script is known
+				first(t, o, charge("warm "+name+ending), "receipt", 1) // opens a connection and loads the scripts
 				c := charge("unheard begin " + name + ending)
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				fault := proxy.Inject(testserver.Match{Script: "acquire"}, testserver.DropReply)
@@ -216,7 +217,7 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
-	// It is the failure of the work.
+	// An unconfirmed failure returns the error of the work.
 	t.Run("unconfirmed failure", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -228,7 +229,8 @@ func TestFaults(t *testing.T) {
 		fault.Await(t)
 		first(t, onRedis(t, server.Addr, once.AtMostOnce()), charge("declined"), "receipt", 2)
 	})
-	// The outcome comes with an error, and is stored afterwards.
+	// If the store is cut off, the outcome comes with an error, and is stored after the
+	// outage.
 	t.Run("store cut off", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -257,7 +259,8 @@ func TestFaults(t *testing.T) {
 		proxy.Heal()
 		first(t, onRedis(t, server.Addr, wait(patience), once.AtMostOnce()), charge("cut off 3"), "receipt", 2)
 	})
-	// Nothing is run, and stored answers are there when it is back.
+	// While the store is down, nothing is run. After its restart the stored answers
+	// still exist.
 	t.Run("store down", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -271,7 +274,7 @@ func TestFaults(t *testing.T) {
 		replayed(t, o, charge("1"), "receipt", 1)
 		first(t, o, charge("2"), "receipt", 1)
 	})
-	// The run answers its caller and stores nothing.
+	// A run whose key was deleted answers its caller and stores nothing.
 	t.Run("key deleted", func(t *testing.T) {
 		t.Parallel()
 		o, db := onRedis(t, server.Addr), testclient.Redis(t, server.Addr)

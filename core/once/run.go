@@ -11,25 +11,27 @@ import (
 
 type attemptKey struct{}
 
-// attempt is a run as seen by the code under its context.
+// attempt is the part of a run that its context carries.
 type attempt struct {
 	number  int
-	asked   atomic.Bool // its number was read
+	asked   atomic.Bool // AttemptFromContext has returned the number
 	answer  atomic.Uint32
 	commits commits
 }
 
-// The answer of an attempt. It can be marked or committed until fn has returned.
+// The states of the answer of an attempt. The answer can be marked or committed until
+// fn has returned.
 const (
 	isFinal uint32 = iota
 	isNotFinal
-	isCommitted // or a Commit was tried
+	isCommitted // a Commit has succeeded, or was tried
 	isReturned
 )
 
-// AttemptFromContext returns the number of the attempt to fn, under the context of Do:
-// 1 for the first. From 2 on an earlier attempt failed or died, or lost its lease and
-// may even still be running. It may have had its effect.
+// AttemptFromContext returns the number of the attempt, 1 for the first. ctx is the
+// context that Do passes to fn; for other contexts AttemptFromContext returns false. If
+// the number is greater than 1, an earlier attempt failed, died, or lost its lease and
+// may still be running. The earlier attempt may have had its effect.
 func AttemptFromContext(ctx context.Context) (int, bool) {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
@@ -40,15 +42,16 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 }
 
 // NotFinal marks the answer of the run of ctx as not final. It is for an API that
-// always answers 200, and says in the body that its channel is busy. The caller gets
-// the answer unchanged. The answer is not stored, and the same call can be made again,
-// as after an error of fn, under AtMostOnce too. If fn returns an error or panics, that
-// counts instead.
+// always responds with status 200, and reports in the body that its channel is busy.
+// The caller gets the answer unchanged. The answer is not stored, and the same call can
+// be made again, even with AtMostOnce, as after an error of fn. If fn returns an error
+// or panics, the mark has no effect.
 //
-// NotFinal reports whether it had an effect. It returns false if ctx is not that of a
-// run, so a handler may call it whether or not it is mounted behind an adapter's
-// Idempotent. It also returns false after Commit, and once fn has returned; behind an
-// adapter, fn is the handler. Of runs inside of one another it marks the innermost run.
+// NotFinal reports whether the answer is marked. It returns false if ctx is not the
+// context of a run. So a handler may call NotFinal even if no adapter's Idempotent
+// wraps the handler. NotFinal also returns false after Commit, and after fn has
+// returned; for an adapter, fn is the handler. For nested runs, NotFinal marks the
+// innermost run.
 //
 // Further calls change nothing. NotFinal is safe for concurrent use.
 func NotFinal(ctx context.Context) bool {
@@ -56,11 +59,11 @@ func NotFinal(ctx context.Context) bool {
 	return ok && (a.answer.CompareAndSwap(isFinal, isNotFinal) || a.answer.Load() == isNotFinal)
 }
 
-// Withdraw marks err, which fn returns, as the error of a run whose work has not begun:
-// fn had no effect at all. The run does not count as an attempt, the record of the call
-// is as it was before, and Do returns err itself. A key that was new is free for
-// another request, as after a request that was not valid. Withdraw does not mark an
-// error that matches ErrIndeterminate. Withdraw(nil) returns nil.
+// Withdraw marks err, for fn to return, as the error of a run whose work has not begun:
+// fn had no effect. The run does not count as an attempt, the record of the call is
+// unchanged, and Do returns err itself. A key that was new is free for another request,
+// for example after a request that was not valid. The mark has no effect on an error
+// that matches ErrIndeterminate. Withdraw(nil) returns nil.
 func Withdraw(err error) error {
 	if err == nil {
 		return nil
@@ -74,7 +77,8 @@ func (w *withdrawn) Error() string { return w.err.Error() }
 
 func (w *withdrawn) Unwrap() error { return w.err }
 
-// unmarked returns the error that Withdraw has marked in err, and whether it has.
+// unmarked returns the error that Withdraw has marked in err. It returns false if there
+// is no mark, or if err matches ErrIndeterminate.
 func unmarked(err error) (error, bool) {
 	if err == nil {
 		return nil, false
@@ -86,7 +90,7 @@ func unmarked(err error) (error, bool) {
 	return w.err, true
 }
 
-// run runs fn under lease and settles its end.
+// run runs fn under lease and saves the result.
 func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, fn func(context.Context) (Answer, error), t *telling) (Outcome, error) {
 	settle := func(s state, value []byte) (err error) {
 		err = lease.Finish(ctx, o.settled(c, s, number, value))
@@ -96,7 +100,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	t.ran(number)
 	returned := false
 	defer func() {
-		if !returned { // fn panics, or ends its goroutine, and that goes on
+		if !returned { // fn panics, or calls runtime.Goexit, which continues
 			_ = settle(o.broken(), nil)
 		}
 	}()
@@ -115,7 +119,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	}
 
 	if err, ok := unmarked(err); ok {
-		_ = lease.Withdraw(ctx) // continues in the background where the store does not answer
+		_ = lease.Withdraw(ctx) // retried in the background if the store does not answer
 		t.withdrawn()
 		return Outcome{}, err
 	}
@@ -140,7 +144,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	return out, err
 }
 
-// broken returns the state of a run with unknown progress.
+// broken returns the state that is saved for a run with unknown progress.
 func (o *Once) broken() state {
 	if o.atMostOnce {
 		return indeterminate
@@ -148,8 +152,8 @@ func (o *Once) broken() state {
 	return failed
 }
 
-// unsettled returns fn's error err, with saving added if the failure could not be
-// saved.
+// unsettled returns err, the error of fn. It adds the error saving if that matches
+// ErrLost or ErrUnavailable, because the failure could then not be saved.
 func unsettled(err, saving error) error {
 	for _, sentinel := range [...]error{core.ErrLost, core.ErrUnavailable} {
 		if errors.Is(saving, sentinel) && !errors.Is(err, sentinel) {

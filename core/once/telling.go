@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The reasons of a failed run for the observer. The text of fn's own error stays
-// between fn and its caller: it can be a customer's data.
+// The reasons of a failed run that the observer gets. The observer does not get the
+// text of fn's own error, which can contain a customer's data.
 var (
 	errFailed     = errors.New("the work returned an error")
 	errNotFinal   = errors.New("the work marked its answer as not final")
@@ -19,23 +19,23 @@ var (
 	errWithdrawn  = errors.New("the run was taken back, its work had not begun")
 )
 
-// telling collects the facts of a call for the observer, which is notified once, when
-// Do returns.
+// telling collects the data of a call's event. The observer is notified once, when Do
+// returns.
 type telling struct {
 	ctx    context.Context
 	locker *core.Locker
-	event  core.Event // filled by Begin, and then by the rest
-	begun  time.Time  // when the run's lease was acquired
+	event  core.Event // filled by Begin, and then by the methods below
+	begun  time.Time  // when Begin returned
 	worked error      // the error of fn
-	saved  error      // the error of saving the run's end
+	saved  error      // the error of saving the run's result
 }
 
-// ran records that fn is called. Until more is known, fn does not return.
+// ran records that fn is called. worked is errPanicked until fn returns.
 func (t *telling) ran(attempt int) {
 	t.event.Kind, t.event.Attempt, t.worked = core.Ran, attempt, errPanicked
 }
 
-// withdrawn records that the run does not count.
+// withdrawn records that the run was withdrawn and does not count.
 func (t *telling) withdrawn() {
 	t.event.Kind, t.event.Attempt, t.event.Err = core.Refused, 0, errWithdrawn
 }
@@ -51,18 +51,18 @@ func (t *telling) ended(out Outcome, err error) {
 	}
 }
 
-// notify notifies the observer.
+// notify notifies the observer of the event, if Begin has filled it.
 func (t *telling) notify() {
 	if t.event.Kind == core.Ran {
 		t.event.Held = time.Since(t.begun)
 		t.event.Err = t.failure()
 	}
-	if t.event.Name != "" && t.event.Kind != 0 { // the call began
+	if t.event.Name != "" && t.event.Kind != 0 { // Begin has set the name
 		engine.Observe(t.locker, t.ctx, t.event)
 	}
 }
 
-// failure returns the reason of the run's failure.
+// failure returns the reason of the run's failure, or nil.
 func (t *telling) failure() error {
 	why := t.worked
 	if why != nil && !errors.Is(why, errPanicked) && !errors.Is(why, errNotFinal) && !errors.Is(why, errRolledBack) {
@@ -77,7 +77,7 @@ func (t *telling) failure() error {
 	return fmt.Errorf("%w (%w)", why, t.saved)
 }
 
-// discreet returns err, of a call that did not run, without the key of a
+// discreet returns err, the error of a call that did not run, without the key of a
 // *core.BusyError.
 func discreet(err error) error {
 	if err == nil {

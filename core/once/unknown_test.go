@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnknownBegin is about a begin that the store applied and did not answer, nor the
-// question about it. It is taken back in the background (hazard 8): fn was not called,
-// so it is no attempt, and nothing is indeterminate.
+// TestUnknownBegin checks a begin that the store applied without an answer, also when
+// it was retried. The run is undone in the background (hazard 8). fn was not called, so
+// the run is not an attempt, and the call is not indeterminate.
 func TestUnknownBegin(t *testing.T) {
 	t.Parallel()
 	policies := map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}}
@@ -70,7 +70,7 @@ func TestUnknownBegin(t *testing.T) {
 			}
 		})
 	}
-	// A begin of another request without an answer is no attempt either.
+	// A begin of another request, without an answer, is not an attempt either.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		strict := newOnce(t, store, once.AtMostOnce())
@@ -79,15 +79,14 @@ func TestUnknownBegin(t *testing.T) {
 		other.Fingerprint = []byte("1000 EUR")
 		down := &flaky{Store: store, keys: make(map[string]bool)}
 		refused(t, newOnce(t, acquireOnly{down}, once.AtMostOnce()), other, once.ErrMismatch)
-		time.Sleep(time.Minute) // its lease has expired
+		time.Sleep(time.Minute) // the lease of the begin has expired
 		down.set(false)
 		time.Sleep(time.Second)
 		first(t, strict, charge("1"), "receipt", 2)
 	})
 }
 
-// unheard fails the test unless Do fails under ctx because the store does not answer,
-// without a run.
+// unheard fails the test unless Do with ctx fails with ErrUnavailable and runs nothing.
 func unheard(t *testing.T, ctx context.Context, o *once.Once, c once.Call) {
 	t.Helper()
 	var r runs
@@ -96,8 +95,8 @@ func unheard(t *testing.T, ctx context.Context, o *once.Once, c once.Call) {
 	r.want(t, 0)
 }
 
-// muteGrants is a store whose grants do not arrive. The caller gets an error, or no
-// answer if they hang. After that the store can be down.
+// muteGrants is a store whose grants do not arrive. The caller gets an error or, with
+// hang, no answer. With last, the store is down after the grant.
 type muteGrants struct {
 	*flaky
 	hang, last bool

@@ -8,17 +8,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// With returns o with additional acquire options after its own, for some of the calls:
-// the same records, claimed in another way. Do fails with core.ErrInvalid if they are
-// not allowed.
+// With returns a copy of o with additional acquire options after its own, for some of
+// the calls. The copy has the same records. Its Do fails with core.ErrInvalid if an
+// option is not allowed.
 func (o *Once) With(opts ...core.AcquireOption) *Once {
 	with := *o
 	with.acquire = append(o.acquire[:len(o.acquire):len(o.acquire)], opts...)
 	return &with
 }
 
-// WithOptions returns o with additional options after its own, for some of the calls:
-// the same records. It fails as New does.
+// WithOptions returns a copy of o with additional options after its own, for some of
+// the calls. The copy has the same records. WithOptions fails like New.
 func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 	with := o.With()
 	for _, opt := range opts {
@@ -66,5 +66,5 @@ func committed(ctx context.Context) bool {
 
 // terms implements adapter.Terms. The first option is New's default.
 func (o *Once) terms() (*core.Locker, []core.AcquireOption) {
-	return o.locker, o.acquire[min(1, len(o.acquire)):len(o.acquire):len(o.acquire)] // a Once that New has not made has none
+	return o.locker, o.acquire[min(1, len(o.acquire)):len(o.acquire):len(o.acquire)] // a Once that New has not made has no options
 }

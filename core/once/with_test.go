@@ -64,7 +64,7 @@ func TestWith(t *testing.T) {
 
 func TestWithLabel(t *testing.T) {
 	t.Parallel()
-	// The call stays the same.
+	// A label changes the name in events and errors, and not the call.
 	sim(t, "label in events and errors", func(t *testing.T) {
 		events := make(chan core.Event, 64)
 		locks, err := core.New(memstore.New(), core.WithObserver(collect(events)))
@@ -107,7 +107,7 @@ func TestWithLabel(t *testing.T) {
 			t.Errorf("the events have the names %v", names)
 		}
 	})
-	// It is refused before anything is sent.
+	// A label that is not allowed is refused before anything is sent.
 	sim(t, "label that is not allowed", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)
@@ -121,7 +121,7 @@ func TestWithLabel(t *testing.T) {
 
 func TestAttemptAsked(t *testing.T) {
 	t.Parallel()
-	// An adapter learns whether code in the run has read its attempt.
+	// AttemptAsked reports whether code in the run has read the number of the attempt.
 	sim(t, "attempt was read", func(t *testing.T) {
 		o := newOnce(t, memstore.New())
 		if adapter.AttemptAsked(t.Context()) {

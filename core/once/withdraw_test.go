@@ -30,14 +30,14 @@ func TestWithdraw(t *testing.T) {
 			replayed(t, o, charge("1"), "receipt", 1)
 		})
 	}
-	// A withdrawn run leaves them.
+	// A withdrawn run does not change the attempts before it.
 	sim(t, "attempts before", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		_, _ = o.Do(t.Context(), charge("1"), new(runs).failing(errors.New("declined")))
 		_, _ = o.Do(t.Context(), charge("1"), withdraw)
 		first(t, o, charge("1"), "receipt", 2)
 	})
-	// The run is taken back later.
+	// A run that is withdrawn in an outage is undone after the outage.
 	sim(t, "withdrawn in an outage", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store, once.AtMostOnce(), wait(patience))
@@ -49,7 +49,7 @@ func TestWithdraw(t *testing.T) {
 		store.set(false)
 		first(t, o, charge("1"), "receipt", 1)
 	})
-	// It is not withdrawn.
+	// A run with an unknown outcome is not withdrawn.
 	sim(t, "unknown outcome", func(t *testing.T) {
 		o := newOnce(t, memstore.New(), once.AtMostOnce())
 		_, err := o.Do(t.Context(), charge("1"), new(runs).failing(fmt.Errorf("%w: %w", once.Withdraw(busy), once.ErrIndeterminate)))

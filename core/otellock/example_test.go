@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/otellock"
 )
 
-// Metrics and spans by the global providers, beside the log.
+// Telemetry writes metrics and spans to the global providers, in addition to the log.
 func Example() {
 	tel, err := otellock.New()
 	if err != nil {
@@ -24,7 +24,7 @@ func Example() {
 	}
 	defer tel.Watch(locks)() // the gauges
 	err = locks.Do(context.Background(), core.Key("order", "42"), func(context.Context) error {
-		return nil // lockkit.acquire.duration and lockkit.hold.duration of "order"
+		return nil // records lockkit.acquire.duration and lockkit.hold.duration of "order"
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -32,7 +32,8 @@ func Example() {
 	// Output:
 }
 
-// More spans, and an attribute that distinguishes two Lockers of one process.
+// These options add spans, and an attribute that distinguishes two Lockers of one
+// process.
 func ExampleNew() {
 	tel, err := otellock.New(
 		otellock.WithAttributes(attribute.String("locks", "billing")),

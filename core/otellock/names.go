@@ -9,19 +9,19 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// otherName is the label of the names that have no series of their own, as semantic
-// conventions have it for values that are not listed.
+// otherName is the label of names without their own series. Semantic conventions use it
+// for unlisted values.
 const otherName = "_OTHER"
 
-// names has the series of each name, up to a limit, and of the others together: a
-// careless caller cannot make a series of each of its names.
+// names has the series of each name, up to a limit, and one series for all other names.
+// The limit protects against a caller that uses many names.
 type names struct {
 	most     int
 	constant []attribute.KeyValue
 	other    *series
 
-	known atomic.Pointer[map[string]*series] // is replaced, never changed
-	full  atomic.Bool                        // other was asked for
+	known atomic.Pointer[map[string]*series] // the map is replaced, never changed
+	full  atomic.Bool                        // other was requested
 
 	mu sync.Mutex // serializes replacements of known
 }
@@ -37,8 +37,8 @@ func (n *names) series(label string) *series {
 	return &series{label: label, base: append(slices.Clip(n.constant), keyName.String(label))}
 }
 
-// of returns the series of the name, and reports whether they are requested for the
-// first time.
+// of returns the series of the name, and reports whether this is the first request for
+// the series.
 func (n *names) of(name string) (s *series, isNew bool) {
 	known := *n.known.Load()
 	if s = known[name]; s != nil {
@@ -48,7 +48,7 @@ func (n *names) of(name string) (s *series, isNew bool) {
 		return n.other, !n.full.Load() && n.full.CompareAndSwap(false, true)
 	}
 	if s, isNew = n.add(name); s == nil {
-		return n.of(name) // others have taken the rest
+		return n.of(name) // other names have taken the remaining room
 	}
 	return s, isNew
 }
@@ -63,8 +63,8 @@ func (n *names) all(f func(*series) bool) {
 	f(n.other)
 }
 
-// add returns the series of the name, a new one if isNew is set, or nil if there is no
-// room.
+// add returns the series of the name, or nil if there is no room. isNew reports whether
+// add has created the series.
 func (n *names) add(name string) (s *series, isNew bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -32,10 +32,10 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 // provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// MaxNames bounds how many names of locks have series of their own. The default is 100;
-// the range begins at 1. The locks with later names are reported together as "_OTHER".
-// Once for a Telemetry, this is counted as a misuse of that name and reported to
-// otel.Handle.
+// MaxNames limits the number of lock names with their own series. The default is 100,
+// and the minimum is 1. Locks with later names are reported together as "_OTHER". When
+// this first happens to a Telemetry, it counts a misuse of the name "_OTHER" and reports
+// an error to otel.Handle.
 func MaxNames(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -45,8 +45,8 @@ func MaxNames(n int) Option {
 	}
 }
 
-// WithAttributes adds constant attributes to each measurement and span. Those of this
-// package win over one of the same name.
+// WithAttributes adds constant attributes to each measurement and span. Attributes of
+// this package take precedence over attributes with the same key.
 func WithAttributes(a ...attribute.KeyValue) Option {
 	return func(c *config) {
 		for _, kv := range a {
@@ -58,15 +58,15 @@ func WithAttributes(a ...attribute.KeyValue) Option {
 	}
 }
 
-// WithAllAcquires makes a span of every acquire under a recorded parent. By default
-// only those are spans that found the key taken, failed, or took more than a
-// millisecond.
+// WithAllAcquires writes a span for every acquire under a recorded parent. By default
+// only acquires that found the key taken, failed, or took more than a millisecond have a
+// span.
 func WithAllAcquires() Option { return func(c *config) { c.acquires = true } }
 
-// WithHoldSpans makes a span "hold order" of every lease under a recorded parent, at
-// the lease's end, in addition to that of its acquire. By default leases are no spans.
-// The span covers the handler's span nearly exactly. Because it is made at the end, it
-// cannot be the parent of what happened under the lease.
+// WithHoldSpans writes a span "hold order" for every lease under a recorded parent, at
+// the lease's end, in addition to the span of its acquire. By default leases have no
+// spans. The span covers nearly the same time as the handler's span. It is created at
+// the end, so it cannot be the parent of spans that were created under the lease.
 func WithHoldSpans() Option { return func(c *config) { c.holds = true } }
 
 func (c *config) refuse(err error) {

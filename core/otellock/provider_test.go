@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/otellock"
 )
 
-// provider records measurements and spans, one line each. The SDK is for tests outside
-// this module, in package sdktest.
+// provider records measurements and spans, one line each. Only package sdktest, which is
+// outside of this module, uses the SDK.
 type provider struct {
 	noop.MeterProvider
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func (p *provider) note(name string, value float64, set attribute.Set, what ...s
 	p.lines = append(p.lines, line)
 }
 
-// take returns the lines in order, and forgets them.
+// take returns the sorted lines, and deletes them.
 func (p *provider) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (m *meter) Int64ObservableCounter(name string, opts ...metric.Int64Observab
 	return noop.Int64ObservableCounter{}, nil
 }
 
-// observation receives the value of such a counter.
+// observation receives the value of a counter that reports at a collection.
 type observation struct {
 	noop.Int64Observer
 	p    *provider
@@ -151,7 +151,7 @@ func (r *registration) Unregister() error {
 	return nil
 }
 
-// ask makes the counters report that do so at a collection.
+// ask makes the counters that report at a collection report now.
 func (p *provider) ask(t *testing.T) {
 	t.Helper()
 	for _, c := range p.asked {
@@ -192,7 +192,7 @@ func (o observer) ObserveFloat64(of metric.Float64Observable, v float64, opts ..
 	o.p.note(of.(*gauge).name, v, metric.NewObserveConfig(opts).Attributes())
 }
 
-// tracers makes spans that are recorded if their parent is.
+// tracers creates spans, all of which are recorded.
 type tracers struct {
 	tracenoop.TracerProvider
 	spans *provider
@@ -232,7 +232,7 @@ func (s *span) End(opts ...trace.SpanEndOption) {
 	s.t.spans.note("span "+s.name, took, attribute.NewSet(s.start.Attributes()...), more...)
 }
 
-// observed returns a Telemetry, and the provider that it writes to.
+// observed returns a Telemetry, and the provider to which it writes.
 func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *provider) {
 	t.Helper()
 	p := &provider{}
@@ -245,13 +245,13 @@ func observed(t *testing.T, opts ...otellock.Option) (*otellock.Telemetry, *prov
 	return tel, p
 }
 
-// recorded returns a context with a parent that is recorded.
+// recorded returns a context with a recorded parent span.
 func recorded(ctx context.Context) context.Context {
 	ctx, _ = (&tracer{}).Start(ctx, "parent")
 	return ctx
 }
 
-// refusing is a provider whose meters make no counters.
+// refusing is a provider whose meters cannot create counters.
 type refusing struct{ noop.MeterProvider }
 
 func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }

@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The keys of attributes.
+// The keys of the attributes.
 const (
 	keyName      = attribute.Key("lockkit.name")
 	keyMode      = attribute.Key("lockkit.mode")
 	keyOutcome   = attribute.Key("lockkit.outcome")
 	keyContended = attribute.Key("lockkit.contended")
 	keyRepeated  = attribute.Key("lockkit.repeated")
-	keyWaiting   = attribute.Key("lockkit.waiting") // of spans only
+	keyWaiting   = attribute.Key("lockkit.waiting") // only on spans
 	keyError     = attribute.Key("error.type")
 )
 
@@ -95,17 +95,17 @@ func errorType(err error) failure {
 // ended is the result of an acquire.
 type ended struct {
 	outcome outcome
-	why     failure // if the outcome is failed
+	why     failure // set if the outcome is failed
 }
 
 const modes = core.ModeRun + 1 // 0 stands for an unknown mode
 
-// series has the attribute sets of one name, each made when it is first used: to make
-// one takes longer than to measure.
+// series has the attribute sets of one name. Each set is created at its first use,
+// because creating a set takes longer than a measurement.
 type series struct {
 	label  string
 	base   []attribute.KeyValue // the constant attributes, and the name
-	passes atomic.Int64         // the number of leases that were passed on
+	passes atomic.Int64         // number of leases whose hold was passed on
 
 	acquires [modes][canceled + 1][failures][2]kept[metric.RecordOption]
 	holds    [modes][lost + 1]kept[metric.RecordOption]
@@ -113,7 +113,7 @@ type series struct {
 	counts   [failures]kept[metric.AddOption]
 }
 
-// kept holds options that are made once.
+// kept stores options that are created once.
 type kept[O any] struct{ options atomic.Pointer[[]O] }
 
 func (k *kept[O]) keep(o O) []O {
@@ -158,7 +158,7 @@ func (s *series) called(o outcome, repeated bool) []metric.RecordOption {
 		s.with(noError, keyOutcome.String(outcomeNames[o]), keyRepeated.Bool(repeated))...)))
 }
 
-// failed returns the attributes of a counter: the name, and the failure.
+// failed returns the attributes of a counter: the name and, after a failure, error.type.
 func (s *series) failed(why failure) []metric.AddOption {
 	k := &s.counts[why]
 	if o := k.options.Load(); o != nil {
@@ -167,9 +167,9 @@ func (s *series) failed(why failure) []metric.AddOption {
 	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.with(why)...)))
 }
 
-// with returns the attributes of the name and more.
+// with returns the attributes of the name and the additional ones.
 func (s *series) with(why failure, more ...attribute.KeyValue) []attribute.KeyValue {
-	all := slices.Concat(s.base, more) // making a set of it sorts it
+	all := slices.Concat(s.base, more) // a copy, because creating a set sorts the slice
 	if why != noError {
 		all = append(all, keyError.String(failureNames[why]))
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// spanFrom bounds the duration of an acquire that is no span, if all went well.
+// spanFrom is the maximum duration of a successful, uncontended acquire without a span.
 const spanFrom = time.Millisecond
 
-// acquireSpan makes a span of a completed acquire, if it is worth one.
+// acquireSpan writes the span of a completed acquire, if the acquire needs one.
 func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, end ended) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return // making a span that is not recorded takes longer than all the rest
+		return // creating a span that is not recorded would take longer than the rest
 	}
 	if !t.acquires && !e.Contended && end.why == noError && e.Wait <= spanFrom {
 		return
@@ -33,15 +33,15 @@ func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, e
 	t.span(ctx, "acquire "+s.label, e.Wait, end.why != noError, attrs)
 }
 
-// holdSpan makes a span of a lease at its end, if WithHoldSpans is set.
+// holdSpan writes the span of a lease at its end, if WithHoldSpans is set.
 func (t *Telemetry) holdSpan(ctx context.Context, e *core.Event, s *series, o outcome) {
 	if t.holds && trace.SpanFromContext(ctx).IsRecording() {
 		t.span(ctx, "hold "+s.label, e.Held, o == lost, s.ofHold(e.Mode, o))
 	}
 }
 
-// span makes a span of this duration that ends now. Its status has no text, because
-// that of a server can say anything.
+// span writes a span of this duration that ends now. Its status has no text, because a
+// server's error text can contain any data.
 func (t *Telemetry) span(ctx context.Context, name string, took time.Duration, bad bool, attrs []attribute.KeyValue) {
 	now := time.Now()
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(now.Add(-took)),

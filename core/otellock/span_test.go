@@ -19,7 +19,7 @@ func TestSpans(t *testing.T) {
 		name  string
 		opts  []otellock.Option
 		event core.Event
-		want  string // the span, or none
+		want  string // the span, "" for none
 	}{
 		{"a free key", nil, core.Event{Kind: core.Acquired, Wait: short}, ""},
 		{

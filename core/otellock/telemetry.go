@@ -17,19 +17,20 @@ import (
 // ScopeName is the name of the instrumentation scope of all metrics and spans.
 const ScopeName = "github.com/lockkit/lockkit/core/otellock"
 
-// The bounds of the histograms. A free key takes a fraction of a millisecond, and the
-// usual wait is seconds; a hold is anything from that to the time of a batch job.
+// These are the bounds of the histograms, in seconds. A free key takes a fraction of a
+// millisecond, and waits usually take up to seconds. A hold lasts from a fraction of a
+// millisecond to the duration of a batch job.
 var (
 	acquireBounds = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	holdBounds    = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800}
 )
 
 // Telemetry is a core.Observer that writes metrics and spans. It is safe for concurrent
-// use. A measurement allocates nothing, except for the first of its kind.
+// use. A measurement allocates nothing, except for the first one with its attributes.
 type Telemetry struct {
 	names    *names
-	acquires bool // all acquires are spans
-	holds    bool // leases are spans
+	acquires bool // all acquires have spans
+	holds    bool // leases have spans
 
 	tracer trace.Tracer
 	meter  metric.Meter
@@ -40,10 +41,10 @@ type Telemetry struct {
 	passes                                          metric.Int64ObservableCounter
 }
 
-// New returns a Telemetry. It sends nothing and starts nothing.
+// New returns a Telemetry. It sends nothing and starts no goroutine.
 //
-// It fails with core.ErrInvalid if an option is nil or not allowed, and with the error
-// of the meter provider if that refuses an instrument.
+// It returns an error matching core.ErrInvalid if an option is nil or not allowed. If
+// the meter provider refuses an instrument, New returns the provider's error.
 func New(opts ...Option) (*Telemetry, error) {
 	c := config{names: 100}
 	for _, o := range opts {
@@ -115,8 +116,9 @@ func (t *Telemetry) instruments() error {
 	return errors.Join(append(bad, err, t.gauges.instruments(t.meter))...)
 }
 
-// collectPasses writes the counter of passes. A key that many wait for is passed on
-// thousands of times a second: counting that here costs a hundredth of a measurement.
+// collectPasses reports the counter of passes. A key with many waiters is passed on
+// thousands of times per second. Counting a pass in memory takes a hundredth of the time
+// of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {
 		if n := s.passes.Load(); n > 0 {
@@ -126,7 +128,7 @@ func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) er
 	return nil
 }
 
-// Observe measures e. It ignores kinds that no instrument is for.
+// Observe measures e. It ignores kinds of events that have no instrument.
 func (t *Telemetry) Observe(ctx context.Context, e core.Event) {
 	switch e.Kind {
 	case core.Acquired:
@@ -171,7 +173,7 @@ func (t *Telemetry) acquired(ctx context.Context, e *core.Event, end ended) {
 	t.acquireSpan(ctx, e, s, end)
 }
 
-// held measures a lease, at its end.
+// held measures a lease at the lease's end.
 func (t *Telemetry) held(ctx context.Context, e *core.Event, o outcome) {
 	s := t.of(ctx, e.Name)
 	t.hold.Record(ctx, e.Held.Seconds(), s.held(e.Mode, o)...)
@@ -181,8 +183,8 @@ func (t *Telemetry) held(ctx context.Context, e *core.Event, o outcome) {
 	t.holdSpan(ctx, e, s, o)
 }
 
-// called measures a call of package once, and its acquire if no other event is about
-// that.
+// called measures a call of package once. It also measures the call's acquire, if no
+// other event reports that.
 func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	o := failed
 	switch {
@@ -220,8 +222,8 @@ func (t *Telemetry) of(ctx context.Context, name string) *series {
 	return s
 }
 
-// endOf returns the result of an acquire under ctx that failed with err. An error of
-// the store can match context.DeadlineExceeded too, while ctx is not done.
+// endOf returns the result of an acquire under ctx that failed with err. An error of the
+// store can match context.DeadlineExceeded too, although ctx is not done.
 func endOf(ctx context.Context, err error) ended {
 	end := ctx.Err()
 	gone := end != nil && errors.Is(err, end)

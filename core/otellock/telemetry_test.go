@@ -22,7 +22,7 @@ import (
 
 var errOdd = errors.New("something else")
 
-// written has events, and the lines that are written for each.
+// written has events, each with the lines that must be written for it.
 var written = map[core.Kind][]struct {
 	event core.Event
 	want  []string
@@ -105,7 +105,7 @@ var written = map[core.Kind][]struct {
 	core.NodeOut:     {{core.Event{Err: errOdd}, nil}},
 	core.NodeBack:    {{core.Event{}, nil}},
 	core.RanUnlocked: {{core.Event{Err: core.ErrUnavailable}, nil}},
-	core.Revoked:     {{core.Event{}, nil}}, // the holder's loss is counted where it was held
+	core.Revoked:     {{core.Event{}, nil}}, // the holder's process counts the loss
 }
 
 func TestMeasurements(t *testing.T) {
@@ -118,7 +118,7 @@ func TestMeasurements(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %v", k, c.event.Err), func(t *testing.T) {
 				t.Parallel()
 				tel, p := observed(t)
-				tel.Observe(t.Context(), core.Event{Kind: core.Extended, Name: "order"}) // so that the name is known
+				tel.Observe(t.Context(), core.Event{Kind: core.Extended, Name: "order"}) // makes the name known
 				p.take()
 				c.event.Kind, c.event.Name = k, "order"
 				tel.Observe(t.Context(), c.event)
@@ -152,7 +152,7 @@ func TestMeasurements(t *testing.T) {
 func TestHowAnAcquireEnded(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancelCause(context.Background())
-	cancel(core.ErrLost) // as when the lease around it is lost
+	cancel(core.ErrLost) // as if the outer lease were lost
 	late, stop := context.WithTimeout(context.Background(), 0)
 	defer stop()
 	ended := func(ctx context.Context, sentinel error) error {
@@ -214,7 +214,8 @@ func TestLossesBeginWithZero(t *testing.T) {
 	}
 }
 
-// TestNamesAreCapped changes the handler of the whole process.
+// TestNamesAreCapped is not parallel, because it changes the error handler of the whole
+// process.
 func TestNamesAreCapped(t *testing.T) {
 	var reported atomic.Int32
 	before := otel.GetErrorHandler()
@@ -294,7 +295,7 @@ func TestConstantAttributes(t *testing.T) {
 	}
 }
 
-func TestMeasurementsAllocateNothing(t *testing.T) { // so not beside others
+func TestMeasurementsAllocateNothing(t *testing.T) { // not parallel: counts allocations
 	tel, err := otellock.New(otellock.WithMeterProvider(noop.NewMeterProvider()))
 	if err != nil {
 		t.Fatal(err)

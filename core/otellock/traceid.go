@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// TraceID returns the ID of the trace that ctx is part of, 32 digits, or "" if it is
-// part of none. It is for the card of a process:
+// TraceID returns the trace ID of ctx as 32 hexadecimal digits, or "" if ctx has no
+// trace. It is for the card of a process:
 //
 //	core.WithCard(core.Card{Service: "payments", Trace: otellock.TraceID})
 func TraceID(ctx context.Context) string {

@@ -11,21 +11,21 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// gauges report the state of the watched Lockers at a collection.
+// gauges report the state of the watched Lockers when metrics are collected.
 type gauges struct {
 	active, pending, cleanups  metric.Int64ObservableUpDownCounter
 	oldestLease, oldestRequest metric.Float64ObservableGauge
 
-	registering  sync.Mutex // held while the provider is called, which never waits for mu then
+	registering  sync.Mutex // held during calls of the provider, while mu is not held
 	registration metric.Registration
 
 	mu      sync.Mutex
-	lockers map[*core.Locker]int // and how often each is watched
+	lockers map[*core.Locker]int // with the number of times that each is watched
 	counts  map[counted]*core.LockCount
 	oldest  map[*series]*core.LockCount
 }
 
-// counted is the name and mode by which leases and requests are counted.
+// counted is the name and mode under which leases and requests are counted.
 type counted struct {
 	of   *series
 	mode core.Mode
@@ -46,10 +46,11 @@ func (g *gauges) instruments(m metric.Meter) error {
 	return errors.Join(bad[:]...)
 }
 
-// Watch makes the gauges report the leases and requests of l, from its Snapshot when
-// metrics are collected, until stop is called. Several Lockers are added up. A name
-// that was there once is reported with 0 when it is gone. Watch does not keep l from
-// being closed; a second call of stop changes nothing. Watch panics if l is nil.
+// Watch makes the gauges report the leases and requests of l until stop is called. The
+// values are read from l's Snapshot when metrics are collected. The values of several
+// Lockers are added up. A name that was reported once is later reported with 0 when it
+// has no leases and requests. Watch does not prevent l from being closed. A second call
+// of stop changes nothing. Watch panics if l is nil.
 func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	if l == nil {
 		panic("otellock: locker is nil")
@@ -58,7 +59,7 @@ func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	return sync.OnceFunc(func() { t.watch(l, -1) })
 }
 
-// watch increases or decreases the number of times that l is watched.
+// watch adds more to the number of times that l is watched.
 func (t *Telemetry) watch(l *core.Locker, more int) {
 	g := &t.gauges
 	g.registering.Lock()
@@ -90,7 +91,7 @@ func (t *Telemetry) watch(l *core.Locker, more int) {
 	}
 }
 
-// collect writes the gauges.
+// collect reports the gauges.
 func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	g := &t.gauges
 	g.mu.Lock()
@@ -128,7 +129,7 @@ func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// count adds c to the count of of in all.
+// count adds c to the count of key of in all.
 func count[K comparable](all map[K]*core.LockCount, of K, c core.LockCount) {
 	sum := all[of]
 	if sum == nil {

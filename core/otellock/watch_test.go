@@ -92,7 +92,7 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		all.Wait()
-		wantGauges( // what is gone is 0, and not gone
+		wantGauges( // a name without leases is reported as 0, and not omitted
 			t, p,
 			"lockkit.cleanup.pending 0",
 			"lockkit.lease.active 0 lockkit.mode=exclusive lockkit.name=order",

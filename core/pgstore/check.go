@@ -60,18 +60,18 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	probes := s.place.Dialect.Probes()
 	// A standby refuses all else where transactions are SERIALIZABLE by default.
-	standby, err := results(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
+	standby, err := value(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
 	if err != nil {
 		return nil, err
 	}
-	if string(standby.rows[0][0]) == "t" {
+	if standby == "t" {
 		return []string{probes[0].Advice}, nil
 	}
-	lacks, err := results(ctx, pg, rights, 1)
+	lacks, err := value(ctx, pg, rights, 1)
 	if err != nil {
 		return nil, err
 	}
-	if lacks := string(lacks.rows[0][0]); lacks != "" {
+	if lacks != "" {
 		return []string{"the user lacks rights: " + lacks}, nil
 	}
 	secured, err := hidden(ctx, pg, "locks", "version")
@@ -100,6 +100,9 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var faults []string
+	if len(found.rows) != 1 || len(found.rows[0]) != len(probes) {
+		return nil, verdict(errors.New("the answer does not have one value for each condition"))
+	}
 	for i, probe := range probes {
 		if string(found.rows[0][i]) == "t" {
 			faults = append(faults, probe.Advice)
@@ -127,7 +130,7 @@ const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO 
 // the user, or "". Row-level security is on there, the user does not bypass it, and no policy lets
 // the user read. hidden reads only the catalogs.
 func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
-	a, err := results(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
+	return value(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
 		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
 		'; or ALTER ROLE ' || pg_catalog.quote_ident(current_user) || ' BYPASSRLS', '')
 	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
@@ -135,10 +138,6 @@ func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, e
 		SELECT FROM pg_catalog.pg_policy p, pg_catalog.unnest(p.polroles) r
 			WHERE p.polrelid = c.oid AND p.polpermissive AND p.polcmd IN ('r', '*')
 				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`, 1)
-	if err != nil {
-		return "", err
-	}
-	return string(a.rows[0][0]), nil
 }
 
 // try takes, extends, watches and releases a key of its own.

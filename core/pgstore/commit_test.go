@@ -140,6 +140,9 @@ func TestIn_LogicalReplica(t *testing.T) {
 		t.Errorf("got %v, want %v of a logical replica", err, store.ErrUnsupported)
 	}
 	answered(t, s, begun, false)
+	if err := newStore(t, testclient.Postgres(t, replica.URL())).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "DROP SUBSCRIPTION") {
+		t.Errorf("Check of the replica: got %v, want advice about its subscription", err)
+	}
 }
 
 // What a transaction has saved is there when it commits, in two round trips more than those of

@@ -1,10 +1,13 @@
 package pgstore_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
@@ -80,4 +83,43 @@ func TestIsolation_FailureInSnapshot(t *testing.T) {
 	if n := pool.Stat().NewConnsCount() - before; n != 0 {
 		t.Errorf("%d connections were made, want none", n)
 	}
+}
+
+// Behind a pooler the session of one transaction says nothing of the next one's. So the level is asked
+// for after each serialization failure.
+func TestIsolation_Pooler(t *testing.T) {
+	t.Parallel()
+	testserver.RequirePgbouncer(t)
+	server := database(t)
+	pooler := testserver.StartPgbouncer(t, server, "default_pool_size = 1")
+	s := newStore(t, testclient.Postgres(t, pooler.URL("pool_max_conns=1")))
+	fails(server, 1, "40001")
+	cycle := func() {
+		t.Helper()
+		c := claimed()
+		acquire(t, s, c)
+		release(t, s, c)
+	}
+	cycle()
+	conn, err := pgx.Connect(t.Context(), pooler.URL("default_query_exec_mode=exec"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	// It stays in the session of the server, which others get too.
+	if _, err := conn.Exec(t.Context(), "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"); err != nil {
+		t.Fatal(err)
+	}
+	server.Exec("ALTER SEQUENCE public.writes RESTART")
+	cycle()
+	cycle()
+	// A statement sets the level of its own transaction now.
+	if _, err := conn.Exec(t.Context(), `CREATE FUNCTION public.level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE EXCEPTION 'snapshot'; END IF;
+		RETURN NEW;
+	END $$;
+	CREATE TRIGGER level BEFORE INSERT OR UPDATE ON lockkit.locks FOR EACH ROW EXECUTE FUNCTION public.level()`); err != nil {
+		t.Fatal(err)
+	}
+	cycle()
 }

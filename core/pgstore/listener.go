@@ -135,11 +135,7 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 
 // listening runs a statement that is about a channel, and returns the process of its session.
 func listening(ctx context.Context, conn *pgconn.PgConn, text string) (pid string, err error) {
-	a, err := results(ctx, conn, text+";SELECT pg_catalog.pg_backend_pid()", 2)
-	if err != nil {
-		return "", err
-	}
-	return string(a.rows[0][0]), nil
+	return value(ctx, conn, text+";SELECT pg_catalog.pg_backend_pid()", 2)
 }
 
 // maxUnlistens is how often a pooler is asked for the session that listens.

@@ -164,7 +164,11 @@ func TestNoDeadlock(t *testing.T) {
 				for _, k := range order[1:] {
 					also = append(also, fmt.Sprintf("few:%d", k))
 				}
-				lease, err := lockers[i%len(lockers)].Acquire(ctx, fmt.Sprintf("few:%d", order[0]), core.Also(also...))
+				var lease *core.Lease
+				err := unlocked(func() (err error) {
+					lease, err = lockers[i%len(lockers)].Acquire(ctx, fmt.Sprintf("few:%d", order[0]), core.Also(also...))
+					return err
+				})
 				if err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return

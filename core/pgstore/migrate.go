@@ -167,18 +167,16 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 
 // installed returns the version of the schema in the database, 0 if there is none.
 func installed(ctx context.Context, pg *pgconn.PgConn) (v int64, err error) {
-	a, err := results(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
+	tables, err := value(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
 		"WHERE n.nspname = 'lockkit' AND c.relname = 'version'", 1)
+	if err != nil || tables == "0" {
+		return 0, err
+	}
+	text, err := value(ctx, pg, "SELECT coalesce(max(version), 0) FROM lockkit.version", 1)
 	if err != nil {
 		return 0, err
 	}
-	if string(a.rows[0][0]) == "0" {
-		return 0, nil
-	}
-	if a, err = results(ctx, pg, "SELECT coalesce(max(version), 0) FROM lockkit.version", 1); err != nil {
-		return 0, err
-	}
-	return v, scan(a.rows[0], []any{&v})
+	return strconv.ParseInt(text, 10, 64)
 }
 
 func wrap(op string, err error) error {

@@ -188,22 +188,23 @@ func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statem
 
 // hasSnapshots reports whether the transactions of conn are above READ COMMITTED by default. The
 // first connection on which they are has every statement of p set its level. A connection is asked
-// once: other serialization failures, as of a trigger or a standby, do not change its level.
+// once, except behind a pooler, where the next statement may be in another session: other
+// serialization failures, as of a trigger or a standby, do not change its level.
 func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 	s := sessionOf(conn)
 	if s.committed {
 		return false
 	}
-	a, err := results(ctx, conn, "SHOW transaction_isolation", 1)
+	level, err := value(ctx, conn, "SHOW transaction_isolation", 1)
 	if err != nil {
 		return false
 	}
-	level := string(a.rows[0][0])
-	s.committed = level == "read committed" || level == "read uncommitted"
-	if !s.committed {
+	if level != "read committed" && level != "read uncommitted" {
 		p.isolated.Store(true)
+		return true
 	}
-	return !s.committed
+	s.committed = s.isDirect(ctx, conn)
+	return false
 }
 
 // committed runs a statement in a transaction that sets its isolation level. If the statement
@@ -253,6 +254,18 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a an
 		shut(conn)
 	}
 	return answer{}, verdict(err)
+}
+
+// value runs text, which has n statements of which one returns a value, and returns that value.
+func value(ctx context.Context, conn *pgconn.PgConn, text string, n int) (string, error) {
+	a, err := results(ctx, conn, text, n)
+	if err != nil {
+		return "", err
+	}
+	if len(a.rows) != 1 || len(a.rows[0]) != 1 {
+		return "", verdict(fmt.Errorf("the answer to %q is not one value", text))
+	}
+	return string(a.rows[0][0]), nil
 }
 
 // once runs a statement that changes no data.

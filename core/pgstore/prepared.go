@@ -18,8 +18,9 @@ import (
 
 // session has what the Store knows of a connection.
 type session struct {
-	asked     bool              // keeps is known
-	keeps     bool              // it keeps prepared statements
+	asked     bool              // direct is known
+	direct    bool              // the connection leads to the server itself, and not to a pooler
+	forgets   bool              // others remove its prepared statements
 	names     map[string]string // of prepared statements, by their texts
 	committed bool              // its transactions are known to be READ COMMITTED by default
 }
@@ -62,27 +63,26 @@ func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	}
 	pg := conn.Conn().PgConn()
 	s := sessionOf(pg)
-	if !s.asked {
-		direct, err := isDirect(ctx, pg)
-		if err != nil {
-			return &p.Place // which fails too, or works
-		}
-		s.asked, s.keeps = true, direct
-	}
-	if !s.keeps {
+	if s.forgets || !s.isDirect(ctx, pg) {
 		return &p.Place
 	}
 	return &p.prepared
 }
 
+// isDirect reports whether the connection of s, conn, is known to lead to the server itself.
+func (s *session) isDirect(ctx context.Context, conn *pgconn.PgConn) bool {
+	if !s.asked {
+		direct, err := isDirect(ctx, conn)
+		s.asked, s.direct = err == nil, direct
+	}
+	return s.direct
+}
+
 // isDirect reports whether a connection leads to the server itself. A pooler that gives its
 // connections to others in turn has given this one a number of its own.
 func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
-	a, err := results(ctx, conn, "SELECT pg_catalog.pg_backend_pid()", 1)
-	if err != nil {
-		return false, err
-	}
-	return string(a.rows[0][0]) == strconv.Itoa(int(conn.PID())), nil
+	pid, err := value(ctx, conn, "SELECT pg_catalog.pg_backend_pid()", 1)
+	return err == nil && pid == strconv.Itoa(int(conn.PID())), err
 }
 
 // execPrepared executes a statement with arguments, and prepares it before its first use in a
@@ -126,7 +126,7 @@ func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, prep
 	case hasCode(err, codeSerialization):
 		p.hasSnapshots(ctx, conn)
 	case hasCode(err, codeNoStatement): // somebody has removed it from the session
-		sessionOf(conn).keeps = false
+		sessionOf(conn).forgets = true
 	}
 	err = verdict(err)
 	if preparing && !errors.Is(err, store.ErrUnavailable) {

@@ -1,14 +1,14 @@
-// Command proof runs everything that shows what the kit promises, and what it
-// does not, and writes down what was done and seen.
+// Command proof runs the tests that show the kit's promises and limits, and writes a
+// report of them.
 //
 //	make proof                 # all that make test leaves out; installs the servers that it can, writes nothing
 //	make proof PART=mutants    # some parts, by their names, separated by commas
-//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary into README.md beside it
+//	make proof PART=all        # every test, also those of make test; writes REPORT.md, and the summary in README.md
 //	LONG=1 make proof          # the same with its full counts, in hours
 //
-// Each part is some packages of tests. They tell what they did by package tally;
-// the program adds that up. It fails if a test fails, if a part has nothing to
-// tell, or if anything was seen that must not be.
+// Each part consists of some packages of tests. The tests report their counts through
+// package tally, and the program adds them up. It fails if a test fails, if a part
+// reports no counts, or if a test saw a violation.
 package main
 
 import (
@@ -23,14 +23,14 @@ import (
 	"time"
 )
 
-// part is some packages, and what they are about.
+// part is a group of packages with a common subject.
 type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
-	trials      bool // of those only the tests that make more trials for the proof; a long run has them all
-	swift       bool // a long run is without the race detector: that leaves time for more
-	wide        bool // its tests mostly wait: more of them run side by side than the machine has cores
+	trials      bool // only own tests with more trials here; PART=all runs all own tests
+	swift       bool // a long run omits the race detector, which leaves time for more
+	wide        bool // its tests mostly wait: more run in parallel than there are cores
 }
 
 var parts = []part{
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// command is the whole program. It runs in the directory of the module.
+// command runs the program. The working directory must be the directory of the module.
 func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	names := flags.String("run", "", "only these parts, separated by commas; all is every test")
@@ -102,8 +102,8 @@ func command(args []string, out io.Writer) error {
 	return errors.Join(err, r.fault())
 }
 
-// pick returns the parts with these names; of all every test, and without names what
-// make test leaves out.
+// pick returns the parts with these names. Without names it returns the parts that make
+// test omits, and for all it returns every test.
 func pick(names string) ([]part, error) {
 	switch names {
 	case "all":
@@ -122,10 +122,10 @@ func pick(names string) ([]part, error) {
 	return some, nil
 }
 
-// mutant is what the report says of one.
+// mutant is the report's row of a mutant.
 type mutant struct{ name, breaks, hazard, test string }
 
-// readMutants reads the first lines of the files of mutants.
+// readMutants reads the first lines of the mutants' files.
 func readMutants(dir string) ([]mutant, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.mutant"))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// sample is a run of two packages, in which f was told.
+// sample returns a run of two packages whose tests reported f.
 func sample(f ...tally.Facts) *record {
 	return &record{
 		Start: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), CPUs: 2, Versions: map[string]string{"Go": "1.26"},

@@ -73,7 +73,7 @@ func (r *releasing) release(version string, env ...string) (out string, err erro
 	return string(text), err
 }
 
-// state returns what a release changes.
+// state returns the state that a release changes.
 func (r *releasing) state() string {
 	return fmt.Sprintf("%s %q %q", r.git("rev-parse", "HEAD"), r.git("tag", "-l"), r.git("status", "--porcelain"))
 }
@@ -138,7 +138,8 @@ func TestReleaseScript_Refused(t *testing.T) {
 	}
 }
 
-// Whichever step fails, nothing of the release is left.
+// TestReleaseScript_Undone checks that nothing of a release is left, whichever step
+// fails.
 func TestReleaseScript_Undone(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(r *releasing){

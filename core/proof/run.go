@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// record is a run, and what its tests told.
+// record is a run, with the facts that its tests reported.
 type record struct {
 	Start    time.Time
 	Took     time.Duration
@@ -35,22 +35,22 @@ type record struct {
 	facts []tally.Facts
 }
 
-// result is what became of one package's tests.
+// result is the outcome of one package's tests.
 type result struct {
 	Part, Package           string
 	Passed, Failed, Skipped int
-	Fault                   string `json:",omitempty"` // why the package failed beyond its tests
+	Fault                   string `json:",omitempty"` // a failure outside of the tests
 	Took                    time.Duration
 }
 
-// The files of a run.
+// The names of a run's files.
 const (
 	tallyFile  = "tally.jsonl"
 	recordFile = "record.json"
 )
 
-// run runs the parts, one package after the other: tests with real processes are
-// better off without others.
+// run runs the parts, one package after the other, because tests with real processes
+// need the machine for themselves.
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -79,7 +79,7 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 			}
 			args := []string{"-run", run}
 			if r.Race && !(p.swift && r.Long) {
-				args = append(args, "-race", "-gcflags=modernc.org/...=-race=false") // as the Makefile does
+				args = append(args, "-race", "-gcflags=modernc.org/...=-race=false") // as in the Makefile
 			}
 			if p.wide {
 				args = append(args, "-parallel", strconv.Itoa(2*r.CPUs))
@@ -101,8 +101,8 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	return r.load(dir)
 }
 
-// trials returns the pattern of the tests in the directory dir that ask package
-// tally how much to do.
+// trials returns the pattern of the tests in the directory dir that ask package tally
+// for their number of trials.
 func trials(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -131,7 +131,7 @@ func trials(dir string) (string, error) {
 	return "^(" + strings.Join(names, "|") + ")$", nil
 }
 
-// asks tells whether f calls what depends on the proof.
+// asks reports whether f calls a function of tally that depends on the proof.
 func asks(f *ast.FuncDecl) (found bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {
@@ -143,8 +143,8 @@ func asks(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// test runs the tests of a package with more arguments of go test, and prints the output of
-// the failed ones.
+// test runs the tests of a package with additional arguments of go test, and prints the
+// output of the failed ones.
 func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer) result {
 	res, start := result{Package: pkg}, time.Now()
 	timeout := "30m"
@@ -152,7 +152,7 @@ func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer
 		timeout = "24h"
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}, more...)...)
-	cmd.Dir = pkg // which may be of a module of its own
+	cmd.Dir = pkg // the package may be in a module of its own
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -172,8 +172,8 @@ func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer
 	return res
 }
 
-// read counts the tests in the output of go test -json. A test with cases counts
-// as well as they do.
+// read counts the tests in the output of go test -json. It counts a test with cases and
+// each of its cases.
 func (res *result) read(in io.Reader, out io.Writer) {
 	said := make(map[string][]string)
 	lines := bufio.NewReader(in)
@@ -210,7 +210,7 @@ func (res *result) read(in io.Reader, out io.Writer) {
 	}
 }
 
-// load reads what a run has left in dir.
+// load reads the files of a run from dir.
 func (r *record) load(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *record) load(dir string) error {
 	return nil
 }
 
-// versions are those of Go and of what the kit is built with.
+// versions returns the versions of Go and of the kit's dependencies.
 func versions() map[string]string {
 	v := map[string]string{"Go": strings.TrimPrefix(runtime.Version(), "go")}
 	for name, module := range map[string]string{

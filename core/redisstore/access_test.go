@@ -28,8 +28,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// documentedRights returns the rights of README.md that users need. The further ones are
-// by their purpose.
+// documentedRights returns the rights that README.md says users need. The result
+// further has the additional rights by their purpose.
 func documentedRights(t *testing.T) (basic []string, further map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -48,18 +48,19 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 	const words = `((?:(?:resetchannels|[~&+][^ ` + "`" + `,]+) ?)+)`
 	basic = find("ACL SETUSER locks on >secret " + words)
 	further = map[string][]string{
-		"operator":       find("ACL SETUSER operator on >secret " + words),
-		"plain":          find("With plain keys: `" + words),
-		"plain operator": find("With plain keys: [^.]* `" + words + "` for operators"),
-		"redisson":       find("With `WithRedisson`: `" + words),
-		"cluster":        find("`" + words + "` in addition in a Cluster"),
-		"replicas":       find("`" + words + "` with `WithReplicas`"),
+		"operator":          find("ACL SETUSER operator on >secret " + words),
+		"plain":             find("With plain keys: `" + words),
+		"plain operator":    find("With plain keys: [^.]* `" + words + "` for operators"),
+		"redisson":          find("With `WithRedisson`: `" + words),
+		"redisson operator": find("With `WithRedisson`: [^.]* `" + words + "` for operators"),
+		"cluster":           find("`" + words + "` in addition in a Cluster"),
+		"replicas":          find("`" + words + "` with `WithReplicas`"),
 	}
 	return basic, further
 }
 
-// TestDocumentedRights shows that the rights in README suffice for everything that a
-// Store does, on one server and in a cluster whose slots move.
+// TestDocumentedRights checks that the rights in README are sufficient for everything
+// that a Store does, on one server and in a Cluster with moving slots.
 func TestDocumentedRights(t *testing.T) {
 	t.Parallel()
 	basic, further := documentedRights(t)
@@ -74,8 +75,8 @@ func TestDocumentedRights(t *testing.T) {
 	}
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
-		// No other user gets in. By default a new user may use all channels, as on Redis
-		// 6.2.
+		// No other user can connect. By default a new user may use all channels, as in
+		// Redis 6.2.
 		server := testserver.StartRedis(t, append(fit, "--acl-pubsub-default", "allchannels")...)
 		server.Do(user(basic)...)
 		asks := testclient.Redis(t, server.Addr)
@@ -124,6 +125,11 @@ func TestDocumentedRights(t *testing.T) {
 		if err := s.Revoke(t.Context(), c.Key, state.Holds[0].ID, time.Second); err != nil {
 			t.Error(err)
 		}
+		server.Do("SET", "another", "program's")
+		server.Do(user([]string{"~test:*"}, further["redisson"], further["redisson operator"])...)
+		if states, _, err := s.List(t.Context(), "", 1000); err != nil || len(states) != 1 || states[0].Key != c.Key {
+			t.Errorf("list: got %v, %v, want the key", states, err)
+		}
 	})
 	t.Run("a cluster", func(t *testing.T) {
 		t.Parallel()
@@ -139,7 +145,7 @@ func TestDocumentedRights(t *testing.T) {
 		for i, key := range []string{"rights:0", "rights:1", "rights:2", "rights:3", "rights:4", "rights:5"} {
 			plays(t, s, key)
 			if i == 2 {
-				// A slot is on its way, so that the client is sent to another node.
+				// A slot is moving, so the client is sent to another node.
 				moved := claimOf("rights:moved")
 				slot := testserver.Slot(keyOf(moved.Key))
 				acquire(t, s, moved)
@@ -161,7 +167,7 @@ func TestDocumentedRights(t *testing.T) {
 	})
 }
 
-// plays runs everything that a store can do with a key.
+// plays runs all operations of a store on a key.
 func plays(t *testing.T, s *redisstore.Store, key string) {
 	t.Helper()
 	for _, st := range scene(s, key, false) {
@@ -172,8 +178,8 @@ func plays(t *testing.T, s *redisstore.Store, key string) {
 	handedOver(t, s, s)
 }
 
-// TestTLS makes locks over TLS with certificates on both sides, with wake-ups and
-// extensions, and with nothing less.
+// TestTLS locks over TLS with certificates on both sides, including wake-ups and
+// extensions. Connections with less than that are refused.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -214,7 +220,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// freePort returns a port that no outgoing connection gets.
+// freePort returns a free port that outgoing connections do not use.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {
@@ -228,7 +234,7 @@ func freePort(t *testing.T) int {
 	return 0
 }
 
-// authority signs certificates for this test.
+// authority signs certificates for TestTLS.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -257,7 +263,7 @@ func newAuthority(t *testing.T, dir string) *authority {
 	return a
 }
 
-// issue writes a certificate for 127.0.0.1 and its key.
+// issue writes a certificate for 127.0.0.1 and its key to files.
 func (a *authority) issue(t *testing.T, dir, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,9 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store. It takes one round trip, or none after a message that
-// grants the key. It takes a second one if the key of a usual claim is taken and was
-// free when last asked for, and one more if the server does not know the script.
+// Acquire implements store.Store. It takes one round trip, or none if a message has
+// already granted the key. It takes a second one if a usual claim finds the key taken,
+// and the key was free at the last acquire. It takes one more if the server does not
+// know the script.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -47,16 +48,16 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// direct reports whether c can be granted without a script if the key is free.
+// direct reports whether c can be granted by a SET alone if the key is free.
 func (s *Store) direct(c *store.Claim) bool {
 	return s.plain || !s.redisson && !s.proxied && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
-// acquireBySet takes a free key by a bare SET NX, which costs the server a third of a
-// script. The token is the server's time, asked for behind the SET: a time at which the
-// key was held is later than every time at which an earlier holder had it. acquireBySet
-// returns false if the script has to be asked: the key is taken, or the server has
-// refused the SET, which says nothing about the key.
+// acquireBySet acquires a free key by a bare SET NX, which costs the server a third of
+// a script. The token is the server's time, from a TIME behind the SET. A time at which
+// the key was held is later than every time at which an earlier holder had it.
+// acquireBySet returns false if the script has to be called: the key is taken, or the
+// server has refused the SET, which says nothing about the key.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
@@ -88,9 +89,9 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 	return g, true, nil
 }
 
-// acquireUntimed goes on after a SET with the outcome r and err. If only the TIME was
-// refused, the script can return a token. The script is asked first for this key the
-// next time.
+// acquireUntimed continues after a SET with the outcome r and err. If only the TIME was
+// refused, the script can still return a token. The next acquire of this key calls the
+// script first.
 func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.Replicated, err error) (store.Grant, bool, error) {
 	s.taken.note(c.Key, true)
 	var noTime *pipeline.NoTimeError
@@ -105,7 +106,7 @@ func (s *Store) acquireUntimed(ctx context.Context, c *store.Claim, r pipeline.R
 	return store.Grant{}, false, err
 }
 
-// acquireByMessage returns the grant that a message has brought, or asks for one.
+// acquireByMessage returns a grant that has arrived by message, or calls the script.
 func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Grant, error) {
 	of := s.key(c.Key) + " " + c.Lease
 	g, watching := s.pushedTo(of)
@@ -129,15 +130,16 @@ func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Gra
 	return granted(c, a)
 }
 
-// anyToken is the highest least token that requires nothing: all tokens are above 0.
+// anyToken is the highest MinToken that requires nothing, because all tokens are above
+// 0.
 const anyToken = 1
 
 // whole reports whether c is exclusive and requires no token, as most claims do.
 func whole(c *store.Claim) bool { return c.Weight >= store.All && c.MinToken <= anyToken }
 
-// asking returns a call of the acquire script, see acquire.lua for its arguments. The
-// values that most claims have are left out: an argument costs the server as much as ten
-// lines of Lua.
+// asking returns a call of the acquire script. acquire.lua describes its arguments.
+// Arguments with the values of most claims are left out, because an argument costs the
+// server as much as ten lines of Lua.
 func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	switch {
 	case s.redisson:
@@ -172,7 +174,7 @@ func (s *Store) acquireByScript(ctx context.Context, c *store.Claim) (store.Gran
 	return g, nil
 }
 
-// granted reads the answer of the acquire script, see acquire.lua.
+// granted reads the answer of the acquire script, which acquire.lua describes.
 func granted(c *store.Claim, a answer) (store.Grant, error) {
 	switch a.word {
 	case okay:
@@ -205,8 +207,9 @@ func granted(c *store.Claim, a answer) (store.Grant, error) {
 	return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
-// takenKeys remembers some keys that were taken when last asked for. It may forget a
-// key, or take another one for it: that costs a round trip, or a script.
+// takenKeys remembers some keys that were taken at the last acquire. It may forget a
+// key, or mistake another key for it. Such an error costs only a round trip, or a
+// script.
 type takenKeys [64]atomic.Uint64
 
 var seed = maphash.MakeSeed()

@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sweepEvery is the number of a Store's cards after which it drops the expired cards of
-// others: their fields stay in the hash until then.
+// sweepEvery is the number of cards after which a Store deletes the expired cards of
+// other processes. Until then their fields stay in the hash.
 const sweepEvery = 100
 
-// Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they can
-// be found without walking over all keys. With the keys of other programs, which may own
-// the servers, Put fails with store.ErrUnsupported.
+// Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they
+// can be found without a walk over all keys. With WithPlainKeys or WithRedisson, Put
+// fails with store.ErrUnsupported, because other programs may own the servers.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if err := s.keepsCards(op); err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// Cards implements store.Cards. With the keys of other programs it fails with
+// Cards implements store.Cards. With WithPlainKeys or WithRedisson it fails with
 // store.ErrUnsupported.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
@@ -64,8 +64,8 @@ func (s *Store) keepsCards(op string) error {
 	return nil
 }
 
-// onCards returns a call of the script of the cards. No lock has the name of their hash:
-// its key would be empty.
+// onCards returns a call of the script for cards. No lock has the name of their hash,
+// because its key would be empty.
 func (s *Store) onCards(what string) *pipeline.Call {
 	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), what)
 }

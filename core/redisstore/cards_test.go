@@ -15,8 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCardsOfProcesses shows that a card costs a command when its Locker is made, one
-// every 10 s and one at its end. A lock takes as many commands as without a card.
+// TestCardsOfProcesses checks the cost of a card: a command when its Locker is created,
+// one every 10 s, and one when the Locker is closed. A lock takes as many commands as
+// without a card.
 func TestCardsOfProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -61,7 +62,7 @@ func TestCardsOfProcesses(t *testing.T) {
 			}
 			before := 0
 			for n := range 1 + cycles {
-				if n == 1 { // the first one has met a new connection
+				if n == 1 { // the first cycle uses a new connection
 					before = r.proxy.Count(others)
 				}
 				lease, err := l.Acquire(t.Context(), "cycle:1")
@@ -74,7 +75,7 @@ func TestCardsOfProcesses(t *testing.T) {
 			}
 			cost[i] = r.proxy.Count(others) - before
 			close(t, l)
-			// A script that the server does not know yet takes a second command.
+			// A script that the server does not know yet needs a second command.
 			most := 0
 			if opts != nil {
 				most = 4 + int(time.Since(start)/(10*time.Second))
@@ -84,7 +85,8 @@ func TestCardsOfProcesses(t *testing.T) {
 			}
 		}
 		for i, with := range []string{"without", "with"} {
-			// On a busy machine, some holds are extended and some requests sent twice.
+			// On a busy machine, some holds are extended and some requests are sent
+			// twice.
 			if n := cost[i]; n < 3*cycles || n > 3*cycles+cycles/4 {
 				t.Errorf("%d cycles %s a card: got %d commands, want %d", cycles, with, n, 3*cycles)
 			}

@@ -14,39 +14,41 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// channels are the channels of Redisson's locks on one server's connection. A lock has a
-// channel of its own, which is subscribed to for its first watch, and left a few seconds
-// after the last one. In a Cluster Redisson sends sharded messages if the servers have
-// them. So each master has a connection, which listens to both kinds.
+// channels manages the channels of Redisson's locks on the connection to one server.
+// Each lock has its own channel. A Store subscribes to it for the first watch of the
+// lock, and unsubscribes a few seconds after the last one. In a Cluster Redisson sends
+// sharded messages if the servers support them. So there is a connection to each
+// master, which listens to both kinds.
 type channels struct {
 	hub    *hub.Hub[watched]
-	client atomic.Pointer[redis.Client] // of a master: a Cluster client makes a new one when the master comes back
+	client atomic.Pointer[redis.Client] // of a master; replaced if the Cluster client makes a new one
 	plain  atomic.Bool                  // the server has no sharded messages, or the user no right to them
 
-	send sync.Mutex // orders the sending
+	send sync.Mutex // serializes sending
 	mu   sync.Mutex // guards the next fields
 	conn *redis.PubSub
 	gone chan struct{} // closed when conn cannot be used any more
 	on   map[string]*channel
-	left map[string]int // expected replies of channels that were left
+	left map[string]int // replies that are still expected for channels that were left
 }
 
 type channel struct {
 	live    chan struct{} // closed when all subscriptions are confirmed, or err is set
-	missing int           // subscriptions that are not confirmed
+	missing int           // the number of subscriptions that are not confirmed
 	sharded bool
-	used    time.Time // when it was last subscribed to
-	err     error     // the server's
+	used    time.Time // the time of the last subscribe call
+	err     error     // the server's error
 }
 
-// nodes has the channels by the address of their server, "" outside of a Cluster.
+// nodes holds the channels by the address of their server, which is "" without a
+// Cluster.
 type nodes struct {
 	mu   sync.Mutex
 	all  map[string]*channels
 	gone bool
 }
 
-// channelsFor returns the channels of the server that has key.
+// channelsFor returns the channels of the server that stores key.
 func (s *Store) channelsFor(ctx context.Context, key string) (*channels, error) {
 	var master *redis.Client
 	address := ""
@@ -101,8 +103,8 @@ func (s *Store) closeChannels(limit time.Duration) bool {
 	return !late.Load()
 }
 
-// watchChannel implements Watch for a lock of Redisson's. All watches of a key are woken
-// together.
+// watchChannel implements Watch for Redisson's locks. A message wakes all watches of a
+// key.
 func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct{}, error) {
 	bounded, cancel := pipeline.Bounded(ctx)
 	defer cancel()
@@ -125,7 +127,7 @@ func (s *Store) watchChannel(ctx context.Context, c *store.Claim) (<-chan struct
 	return ch, nil
 }
 
-// begin prepares for a new connection. It is called before the connection is live.
+// begin prepares for a new connection, before the connection is live.
 func (c *channels) begin(conn *redis.PubSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +135,7 @@ func (c *channels) begin(conn *redis.PubSub) {
 	c.conn, c.gone, c.on, c.left = conn, make(chan struct{}), make(map[string]*channel), make(map[string]int)
 }
 
-// end ends the use of a connection that cannot be used any more.
+// end marks the connection as unusable.
 func (c *channels) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +147,8 @@ func (c *channels) end() {
 
 var errBroke = errors.New("the subscription broke")
 
-// subscribe returns when messages on the channel are received, including sharded ones if
-// it is sharded.
+// subscribe returns when messages on the channel are received. If the channel is
+// sharded, that includes sharded messages.
 func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
 	conn, gone := c.conn, c.gone
@@ -180,7 +182,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 	}
 }
 
-// join sends the subscription of a new channel. No caller can cancel that.
+// join sends the subscription to a new channel. No caller can cancel it.
 func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -195,9 +197,9 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 	}
 }
 
-// confirmed records the server's message about a channel on conn. It reports whether the
-// connection cannot be relied on: the client has subscribed again after a break, or the
-// server has unsubscribed the channel because its slot has moved.
+// confirmed records the server's message about a channel on conn. It reports whether
+// the connection is unreliable. That is so if the client has subscribed again after a
+// break, or the server has unsubscribed the channel because its slot has moved.
 func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,9 +224,9 @@ func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken 
 	return false
 }
 
-// refused records an error reply: the slot of a channel is elsewhere, or the server has
-// no sharded messages for this user. The reply concerns a channel that is not confirmed,
-// and does not name it.
+// refused records an error reply. Either the slot of a channel is elsewhere, or the
+// server has no sharded messages for this user. The reply concerns a channel that is
+// not confirmed, but does not name the channel.
 func (c *channels) refused(conn *redis.PubSub, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +245,7 @@ func (c *channels) refused(conn *redis.PubSub, err error) {
 	}
 }
 
-// tidy leaves the channels that have had no watch for some seconds.
+// tidy unsubscribes from the channels that have had no watch for some seconds.
 func (c *channels) tidy(ctx context.Context) {
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -265,9 +267,9 @@ func (c *channels) tidy(ctx context.Context) {
 	if len(left) == 0 {
 		return
 	}
-	// A failure shows where messages are received.
+	// If this fails, the goroutine that receives messages finds out.
 	_ = conn.Unsubscribe(ctx, left...)
-	for _, name := range sharded { // each in its own slot
+	for _, name := range sharded { // each is in its own slot
 		_ = conn.SUnsubscribe(ctx, name)
 	}
 }

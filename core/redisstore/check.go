@@ -16,25 +16,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Check reports whether the server, in a cluster every master, is fit to keep locks. It
-// also tries the Store's operations on a key of its own that expires within seconds.
-// Check returns nil, or one error that lists what is unfit and what to do about it:
+// Check reports whether the server, or every master of a Cluster, is fit to store
+// locks. It also tries the Store's operations on a key that expires within seconds.
+// Check returns nil, or one error that lists the faults and their remedies:
 //
-//   - the server is a replica, is loading its data, or is older than 6.2;
-//   - it may evict keys when memory is short, so that a lock could vanish;
-//   - it refuses writes because it cannot save, or saves nothing at all, so that a restart
-//     would forget all locks at once;
-//   - its clock, or that of a replica in a cluster, differs by more than two seconds from
-//     that of this machine: after a failover leases would expire that much too early or
-//     too late;
-//   - connections to it lead to several servers, as behind a proxy, without WithProxy;
-//   - fewer replicas are connected than WithReplicas asks for;
-//   - it is a node of a Cluster and the client is not for one, it is full, it lacks replicas
-//     that it requires, or it has renamed a command;
-//   - the user lacks rights that are needed.
+//   - The server is a replica, is loading its data, or is older than 6.2.
+//   - The server may evict keys when memory is short, so that a lock could vanish.
+//   - The server refuses writes because it cannot save, or it saves nothing, so that a
+//     restart would forget all locks.
+//   - The clock of the server, or of a replica in a Cluster, differs from this
+//     machine's by more than two seconds. After a failover, leases would expire too
+//     early or too late by that much.
+//   - Connections lead to several servers, as behind a proxy, without WithProxy.
+//   - Fewer replicas are connected than WithReplicas requires.
+//   - The server is a node of a Cluster but the client is not a Cluster client.
+//   - The server is full, lacks replicas that it requires, or has renamed a command.
+//   - The user lacks a required right.
 //
-// It needs the right to use INFO, which the Store otherwise does not. The error matches
-// store.ErrUnavailable if the server could not be asked.
+// Check needs the right to use INFO, which the Store's other operations do not need.
+// The error matches store.ErrUnavailable if the server did not answer.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*pipeline.Limit, pipeline.ErrNoAnswer)
 	defer cancel()
@@ -86,7 +86,7 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 		faults = append(faults, several(ctx, single, info["run_id"])...)
 	}
 	if info["aof_enabled"] == "0" {
-		// Without the right to ask, the setting is not checked.
+		// Without the right to use CONFIG, the setting is not checked.
 		if save, err := client.ConfigGet(ctx, "save").Result(); err == nil && save["save"] == "" {
 			faults = append(faults, "nothing is saved to disk, a restart forgets every lock: set appendonly yes")
 		}
@@ -94,11 +94,10 @@ func (s *Store) judge(ctx context.Context, client redis.UniversalClient) ([]stri
 	return faults, nil
 }
 
-// probes is the number of connections that several makes.
+// probes is the number of connections that several opens.
 const probes = 4
 
-// several returns a fault if new connections lead to other servers than the one with
-// this run ID.
+// several returns a fault if a new connection leads to a server with another run ID.
 func several(ctx context.Context, client *redis.Client, id string) []string {
 	options := *client.Options()
 	options.PoolSize, options.MinIdleConns = 1, 0
@@ -113,7 +112,7 @@ func several(ctx context.Context, client *redis.Client, id string) []string {
 	return nil
 }
 
-// fields returns the fields of an answer of INFO.
+// fields returns the fields of INFO's reply.
 func fields(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -124,7 +123,7 @@ func fields(text string) map[string]string {
 	return info
 }
 
-// unfit returns the faults that an answer of INFO shows.
+// unfit returns the faults that INFO's reply shows.
 func (s *Store) unfit(info map[string]string) []string {
 	var faults []string
 	add := func(bad bool, format string, args ...any) {
@@ -165,14 +164,14 @@ func older(version string, major, minor int) bool {
 	return errA == nil && errB == nil && (a < major || a == major && b < minor)
 }
 
-// try runs the Store's operations on a key of its own.
+// try runs the Store's operations on a new key.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),
 		Weight: store.All, Limit: store.All, TTL: pipeline.Limit,
 	}
 	if !s.foreign() {
-		// One claim by a SET, then one by a script.
+		// One claim is made by a SET, the next one by a script.
 		alone := claim
 		alone.Key = "check:" + rand.Text()
 		if err := s.tryHold(ctx, alone); err != nil {
@@ -181,7 +180,7 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		// Only a server out of memory is sent a PEXPIRE, and only a crowd is a hash.
+		// Only a server out of memory gets a PEXPIRE, and only a crowd is a hash.
 		if lacks := s.lacks(ctx); lacks != "" {
 			return s.advise(errors.New(lacks))
 		}
@@ -193,7 +192,7 @@ func (s *Store) try(ctx context.Context) error {
 		claim.MinToken = anyToken
 	}
 	if s.redisson {
-		defer func() { // or the counter would stay for ever
+		defer func() { // otherwise the counter would stay forever
 			_, _ = away(ctx, func(ctx context.Context) (bool, error) {
 				return s.client.PExpire(ctx, s.counterOf(claim.Key), time.Second).Result()
 			})
@@ -237,11 +236,11 @@ func (s *Store) tryHold(ctx context.Context, c store.Claim) error {
 	if _, err := s.Acquire(ctx, c); err != nil {
 		return err
 	}
-	c.TTL *= 2 // or there may be nothing to extend yet
+	c.TTL *= 2 // otherwise there might be nothing to extend yet
 	return s.Extend(ctx, []store.Claim{c})[0].Err
 }
 
-// advise adds the likely reason to an error of the trial.
+// advise adds the likely reason to an error of try.
 func (s *Store) advise(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrLost):
@@ -258,8 +257,7 @@ func (s *Store) advise(err error) error {
 		err, rights+s.clusterRights(), s.prefix, s.prefix)
 }
 
-// clusterRights returns the additional rights that the client needs to find its way in a
-// Cluster.
+// clusterRights returns the additional rights that the client needs in a Cluster.
 func (s *Store) clusterRights() string {
 	switch {
 	case s.cluster == nil:
@@ -270,7 +268,7 @@ func (s *Store) clusterRights() string {
 	return clusterRights
 }
 
-// The rights of a user, in the language of ACL SETUSER.
+// The required rights of a user, in the syntax of ACL SETUSER.
 const (
 	rights = "+eval +evalsha +mget +set +hmget +hgetall +hset +hdel +del +time +pexpire +pttl" +
 		" +publish +subscribe +unsubscribe +pubsub|numsub +ping"

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCheckCluster changes the clocks of a cluster (hazard 21).
+// TestCheckCluster changes the clocks of a Cluster (hazard 21).
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
@@ -20,21 +20,21 @@ func TestCheckCluster(t *testing.T) {
 		t.Errorf("with right clocks: %v", err)
 	}
 	clock.Step(40 * time.Second)
-	// A young cluster learns of its replicas by and by.
+	// A new Cluster learns of its replicas gradually.
 	testserver.Eventually(t, testserver.Settled, "Check names every node", func() bool {
 		client.ReloadState(t.Context())
 		err := s.Check(t.Context())
 		if err == nil {
 			t.Fatal("the clocks were found fit")
 		}
-		for _, node := range cluster.Nodes { // 3 to 5 are replicas
+		for _, node := range cluster.Nodes { // nodes 3 to 5 are replicas
 			if !strings.Contains(err.Error(), node.Addr+": its clock is 40s ahead") {
 				return false
 			}
 		}
 		return true
 	})
-	// A frozen node is left out.
+	// Check leaves out a frozen node.
 	cluster.Nodes[4].Pause()
 	start := time.Now()
 	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "40s ahead") {

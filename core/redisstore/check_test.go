@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// fit has the settings that make a server fit.
+// fit contains the settings that make a server fit.
 var fit = []string{"--appendonly", "yes"}
 
 func TestCheck(t *testing.T) {
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 		if err := s.Check(t.Context()); err != nil {
 			t.Errorf("with a right clock: %v", err)
 		}
-		// On a busy machine the number varies.
+		// On a busy machine the reported difference varies.
 		becomes := func(what string) {
 			t.Helper()
 			testserver.Eventually(t, soon, what, func() bool {
@@ -116,7 +116,7 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t, append(fit, c.config...)...)
 			if name == "a node of a cluster" {
-				server.AddSlots(0, 0) // another node has all others
+				server.AddSlots(0, 0) // another node has all other slots
 				other := testserver.StartRedis(t, c.config...)
 				other.AddSlots(1, 16383)
 				server.Do("CLUSTER", "MEET", "127.0.0.1", other.Port())
@@ -142,7 +142,7 @@ func TestCheck(t *testing.T) {
 			}
 		})
 		says(t, newStore(t, client), "lead to several servers", "WithProxy")
-		// A message may go to a server without listeners.
+		// The wake-up may be sent to a server without listeners.
 		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
 			t.Errorf("with WithProxy: got %v, want nothing of that", err)
 		}
@@ -159,7 +159,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// oldServer makes INFO show an old version.
+// oldServer is a hook that makes INFO show an old version.
 type oldServer struct{ hook }
 
 func (oldServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

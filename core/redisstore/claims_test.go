@@ -25,7 +25,7 @@ func claimOf(key string) store.Claim {
 	}
 }
 
-// claimed returns an exclusive claim of a key of its own.
+// claimed returns an exclusive claim of a new key.
 func claimed() store.Claim { return claimOf("test:" + rand.Text()) }
 
 func claims(n int) []store.Claim {
@@ -36,8 +36,8 @@ func claims(n int) []store.Claim {
 	return all
 }
 
-// forms are claims of keys of their own, by the form of the key after their grant: the
-// short string, or for an unusual claim one of fields.
+// forms contains functions that return claims of new keys, by the form of the key after
+// the grant. A usual claim makes the short string, an unusual one a string of fields.
 var forms = map[string]func() store.Claim{
 	"a string": claimed,
 	"fields": func() store.Claim {
@@ -47,7 +47,7 @@ var forms = map[string]func() store.Claim{
 	},
 }
 
-// shared returns c as one of its key's readers.
+// shared returns c as a reader of its key.
 func shared(c store.Claim) store.Claim {
 	c.Weight, c.MinToken = 1, 0
 	return c
@@ -59,25 +59,25 @@ func nested(c store.Claim) store.Claim {
 	return c
 }
 
-// begins returns c as it begins a run.
+// begins returns c as a claim that begins a run.
 func begins(c store.Claim, value string) store.Claim {
 	c.Record = &store.Record{Value: []byte(value), Retain: time.Hour}
 	return c
 }
 
-// saves returns c as its holder ends a run.
+// saves returns c as a claim whose release saves a record.
 func saves(c store.Claim, value string, attempt int, done bool) store.Claim {
 	c.Record = &store.Record{Value: []byte(value), Attempt: attempt, Done: done, Retain: time.Hour}
 	return c
 }
 
-// undoes returns c as it is released when its work has not begun.
+// undoes returns c as a claim whose release undoes its run.
 func undoes(c store.Claim) store.Claim {
 	c.Record, c.Undo = nil, true
 	return c
 }
 
-// stored returns the name of the key in Redis of c.
+// stored returns the name in Redis of c's key.
 func stored(c store.Claim) string { return "lk2:{" + c.Key + "}" }
 
 // acquire fails the test unless c is granted.
@@ -90,8 +90,8 @@ func acquire(t testing.TB, s *redisstore.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// release fails the test unless c is released. A repeated release finds nothing if the
-// one before it arrived.
+// release fails the test unless c is released. A repeated release may find no hold,
+// because an earlier call may have arrived.
 func release(t testing.TB, s *redisstore.Store, c store.Claim) {
 	t.Helper()
 	calls := 0
@@ -104,7 +104,7 @@ func release(t testing.TB, s *redisstore.Store, c store.Claim) {
 	}
 }
 
-// extend returns the error of one extension.
+// extend extends c and returns the error.
 func extend(s store.Store, c store.Claim) error {
 	_, err := asked(func() (struct{}, error) {
 		return struct{}{}, s.Extend(context.Background(), []store.Claim{c})[0].Err
@@ -113,7 +113,7 @@ func extend(s store.Store, c store.Claim) error {
 }
 
 // asked repeats a call while its answer is late. A call lasts for at most two seconds,
-// which a busy machine can exceed. A claim may be sent again.
+// which a busy machine can exceed. Claims may be sent again.
 func asked[T any](call func() (T, error)) (T, error) {
 	for deadline := time.Now().Add(soon); ; {
 		answer, err := call()
@@ -123,7 +123,7 @@ func asked[T any](call func() (T, error)) (T, error) {
 	}
 }
 
-// late reports whether err only says that no answer came in time.
+// late reports whether err only means that no answer arrived in time.
 func late(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "no answer within") || strings.HasSuffix(err.Error(), "i/o timeout"))
 }
@@ -135,7 +135,7 @@ func wantIs(t testing.TB, what string, err, want error) {
 	}
 }
 
-// unknown fails the test unless err leaves the outcome open.
+// unknown fails the test unless err says that the outcome is unknown.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	for _, class := range []error{store.ErrUnavailable, store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported} {
@@ -145,14 +145,15 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
-// rig is a server, a proxy before it, and a store on each way to it.
+// rig is a server with a proxy in front of it, a store through the proxy, and a direct
+// store.
 type rig struct {
 	server  *testserver.Redis
 	proxy   *testserver.Proxy
 	client  *redis.Client
-	store   *redisstore.Store // of client, through the proxy
+	store   *redisstore.Store // on client, through the proxy
 	direct  *redisstore.Store
-	asks    *redis.Client // for the test's own questions
+	asks    *redis.Client // for requests of the test itself
 	options []redisstore.Option
 }
 
@@ -165,7 +166,7 @@ func newRig(t *testing.T, server *testserver.Redis, edit func(*redis.Options), o
 	r.client = testclient.Redis(t, r.proxy.Addr, edit)
 	r.store = newStore(t, r.client, opts...)
 	r.direct = newStore(t, testclient.Redis(t, server.Addr), opts...)
-	// The server learns the scripts, so that a call is one command.
+	// The server has to know the scripts, so that each call is one command.
 	c := claimed()
 	acquire(t, r.direct, c)
 	if err := extend(r.direct, c); err != nil {
@@ -175,7 +176,7 @@ func newRig(t *testing.T, server *testserver.Redis, edit func(*redis.Options), o
 	return r
 }
 
-// ways are the settings of a client on which the end of a call depends.
+// ways contains the client's settings that determine when a call returns.
 var ways = map[string]func(*redis.Options){
 	"context on the socket": nil,
 	"defaults": func(o *redis.Options) {
@@ -201,8 +202,8 @@ func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	return m
 }
 
-// last returns the last token that the fields show: that of t, or the time at which the
-// hold without a weight was granted.
+// last returns the last token that the fields show. It is the text of t, or the time at
+// which a hold without a weight was granted.
 func last(fields map[string]string) uint64 {
 	token := fields["t"]
 	for name, value := range fields {
@@ -214,12 +215,12 @@ func last(fields map[string]string) uint64 {
 	return n
 }
 
-// slack is how late a call may return on a busy machine, far below the time-outs of a
-// client.
+// slack is the maximum delay of a call's return on a busy machine. It is far below the
+// time-outs of a client.
 const slack = 2 * time.Second
 
-// within runs call with a context that is done after d, and fails the test unless call
-// returns soon.
+// within runs call with a context that is done after d. It fails the test unless call
+// returns soon after that.
 func within(t testing.TB, d time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// errorReplies are error replies: whether they are refusals, and whether the idle
-// connections are closed after them.
+// errorReplies lists error replies. refused is set for refusals, and displaced if the
+// client's idle connections are closed after the reply.
 var errorReplies = []struct {
 	reply     string
 	refused   bool
@@ -61,7 +61,7 @@ var errorReplies = []struct {
 	{"SOMETHING long" + strings.Repeat(" and longer", 1000), false, false},
 }
 
-// TestErrorReplies gives each reply to each call (hazard 17).
+// TestErrorReplies answers each call with each of these replies (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -74,7 +74,7 @@ func TestErrorReplies(t *testing.T) {
 				"release": func() error { return r.store.Release(t.Context(), lock) },
 			}
 			for name, call := range calls {
-				// An acquire whose SET is refused is sent again as a script.
+				// An acquire whose SET is refused is repeated as a script.
 				times := 1
 				if name == "acquire" && c.refused {
 					times = 2
@@ -142,8 +142,8 @@ func TestErrorReplies(t *testing.T) {
 	}
 }
 
-// TestErrorReplies_Connections shows that connections to a server that has lost its role
-// are not used again (hazard 23).
+// TestErrorReplies_Connections checks that connections to a server that has lost its
+// role are not reused (hazard 23).
 func TestErrorReplies_Connections(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -155,7 +155,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 					return err
 				})
 			})
-			t.Run("extend", func(t *testing.T) { // one of many that travel together
+			t.Run("extend", func(t *testing.T) { // one of many that are sent together
 				connectionsAfter(t, server, c.reply, c.displaced, func(s *redisstore.Store, held store.Claim) error {
 					return extend(s, held)
 				})
@@ -164,8 +164,8 @@ func TestErrorReplies_Connections(t *testing.T) {
 	}
 }
 
-// connectionsAfter makes a call beside a held lock, which gets a reply on each old
-// connection, and checks the connections of the client.
+// connectionsAfter makes a call that gets the reply on each old connection, and checks
+// the client's connections. A lock is held in the meantime.
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()
 	r := newRig(t, server, func(o *redis.Options) {
@@ -207,7 +207,7 @@ func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, disp
 	}
 }
 
-// quiet fails the test if err shows the key or the owner.
+// quiet fails the test if err contains the key, the owner or the lease.
 func quiet(t testing.TB, err error, c store.Claim) {
 	t.Helper()
 	for _, secret := range []string{c.Key, c.Owner, c.Lease} {

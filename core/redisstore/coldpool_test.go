@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestAcquire_ColdPool connects for longer than a lock with a short TTL allows for a
-// call. The error says so, and later calls find a connection.
+// TestAcquire_ColdPool makes connecting take longer than a lock with a short TTL allows
+// for a call. The error shows that, and later calls find a connection.
 func TestAcquire_ColdPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -26,7 +26,7 @@ func TestAcquire_ColdPool(t *testing.T) {
 		t.Run("client "+way, func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewRedisProxy(t, server.Addr)
-			proxy.Delay(300 * time.Millisecond) // the budget is 500 ms
+			proxy.Delay(300 * time.Millisecond) // the call has 500 ms
 			l, err := core.New(newStore(t, testclient.Redis(t, proxy.Addr, edit)))
 			if err != nil {
 				t.Fatal(err)

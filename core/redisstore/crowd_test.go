@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// enter makes n readers of the key of c, each of an owner of its own.
+// enter makes n readers of c's key, each with its own owner.
 func enter(t *testing.T, s *redisstore.Store, c store.Claim, n int) []store.Claim {
 	t.Helper()
 	readers, in := make([]store.Claim, n), make(chan store.Claim)
@@ -42,14 +42,14 @@ func enter(t *testing.T, s *redisstore.Store, c store.Claim, n int) []store.Clai
 	return readers
 }
 
-// plant makes a hash of a key: its tombstones are more leases than a string has.
+// plant turns a key into a hash, by more tombstones than a string may have.
 func plant(s *redisstore.Store, key string) {
 	for range 20 {
 		_ = s.Release(context.Background(), claimOf(key))
 	}
 }
 
-// crowdFault returns a fault of the fields of a hash that follow from others.
+// crowdFault returns an inconsistency between the fields of a hash, or "".
 func crowdFault(fields map[string]string) string {
 	var written, ends, first, free, count, sum, kept int64
 	if _, err := fmt.Sscan(fields["n"], &written, &ends, &first, &free, &count, &sum, &kept); err != nil {
@@ -100,16 +100,16 @@ func crowdFault(fields map[string]string) string {
 	return ""
 }
 
-// TestCrowdCostsNoMore shows that a script's reads and writes for a reader or a permit
-// do not grow with a crowd. Only once in a while it reads and writes all: when the first
-// lease may have expired.
+// TestCrowdCostsNoMore checks that a script's reads and writes for a reader or a permit
+// do not grow with the crowd. The script reads and writes everything only when the
+// first lease may have expired.
 func TestCrowdCostsNoMore(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
 	server := testserver.StartRedis(t)
 	r := newLuaRecorder(t, server.Addr)
 	s, direct := newStore(t, testclient.Redis(t, r.proxy.Addr)), newStore(t, testclient.Redis(t, server.Addr))
-	known := claimOf("known") // as the scripts are then: an unknown one is sent twice
+	known := claimOf("known") // afterwards the scripts are known; an unknown one is sent twice
 	known.MinToken = 2
 	acquire(t, s, known)
 	known.TTL *= 2
@@ -146,8 +146,8 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	}
 }
 
-// TestCrowdWithoutRights shows that a user who may not write hashes has a string of any
-// length: nothing is lost on the way.
+// TestCrowdWithoutRights checks a user who may not write hashes. The user's keys stay
+// strings of any length, and nothing is lost.
 func TestCrowdWithoutRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -161,7 +161,7 @@ func TestCrowdWithoutRights(t *testing.T) {
 				t.Errorf("%d readers are stored, want 30", got)
 			}
 			leaves := s
-			if denied == "del" { // no user without it leaves anything
+			if denied == "del" { // without this right no release works
 				leaves = r.direct
 			}
 			for _, reader := range readers {
@@ -184,8 +184,8 @@ func (r *rig) wantCrowd(t *testing.T, c store.Claim) {
 	}
 }
 
-// TestCrowd_LeaseOfAnotherOwner shows that a lease that has expired in a crowd, and then
-// belongs to another owner, makes no holder of the first.
+// TestCrowd_LeaseOfAnotherOwner makes a lease expire in a crowd and then belong to
+// another owner. The lease must not make the first owner a holder.
 func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -195,7 +195,7 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	joins.Via, joins.TTL = first.Owner, time.Millisecond
 	acquire(t, r.direct, first)
 	acquire(t, r.direct, joins)
-	time.Sleep(1100 * time.Millisecond) // so late that the next call drops it
+	time.Sleep(1100 * time.Millisecond) // so late that the next call removes it
 	longer := first
 	longer.TTL *= 2
 	wantIs(t, "extend", extend(r.direct, longer), nil)
@@ -209,8 +209,8 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	r.wantCrowd(t, first)
 }
 
-// TestCrowd_ListsAreChecked shows that the owner's list is read together with the leases
-// that it names: one of them may belong to another owner.
+// TestCrowd_ListsAreChecked checks that each lease in an owner's list is read too,
+// because it may belong to another owner.
 func TestCrowd_ListsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -224,7 +224,7 @@ func TestCrowd_ListsAreChecked(t *testing.T) {
 	busyWith(t, r.direct, other)
 }
 
-// TestCrowd_RetryAfter shows that tombstones do not change when to ask again.
+// TestCrowd_RetryAfter checks that tombstones do not change RetryAfter of a busy claim.
 func TestCrowd_RetryAfter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -242,8 +242,8 @@ func TestCrowd_RetryAfter(t *testing.T) {
 	}
 }
 
-// TestCrowd_Emptied shows that a hash lives no longer than its entries, even if the last
-// ones have just been dropped.
+// TestCrowd_Emptied checks that a hash does not outlive its entries, even if the last
+// ones have just been removed.
 func TestCrowd_Emptied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -253,7 +253,7 @@ func TestCrowd_Emptied(t *testing.T) {
 	plant(r.direct, long.Key)
 	r.wantCrowd(t, long)
 	release(t, r.direct, long)
-	// As if all of them had expired long ago.
+	// Here all entries look as if they had expired long ago.
 	fields := r.asks.HGetAll(t.Context(), stored(long)).Val()
 	for name := range fields {
 		if strings.HasPrefix(name, "d:") {
@@ -273,8 +273,8 @@ func TestCrowd_Emptied(t *testing.T) {
 	}
 }
 
-// TestCrowd_KeyWithLessTime moves a key from another server, whose clock was ahead. The
-// key lives as long as a new lease.
+// TestCrowd_KeyWithLessTime simulates a key from another server, whose clock was ahead.
+// The key must live as long as a new lease.
 func TestCrowd_KeyWithLessTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -291,8 +291,8 @@ func TestCrowd_KeyWithLessTime(t *testing.T) {
 	}
 }
 
-// TestWeightOfAResentClaim shows that a claim that is sent again with another weight has
-// its first one.
+// TestWeightOfAResentClaim checks that a claim that is sent again with another weight
+// keeps its first weight.
 func TestWeightOfAResentClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -323,7 +323,7 @@ func TestWeightOfAResentClaim(t *testing.T) {
 	}
 }
 
-// TestCrowd_UnreadableNumbers shows that the leases are read if the numbers of a hash
+// TestCrowd_UnreadableNumbers checks that all leases are read if the numbers of a hash
 // cannot be read.
 func TestCrowd_UnreadableNumbers(t *testing.T) {
 	t.Parallel()
@@ -338,8 +338,8 @@ func TestCrowd_UnreadableNumbers(t *testing.T) {
 	}
 }
 
-// TestCrowd_ReleaseBesideManyWaiters shows that a release in a crowd looks up a bounded
-// number of waiting owners.
+// TestCrowd_ReleaseBesideManyWaiters checks that a release in a crowd reads the holds
+// of a limited number of waiting owners.
 func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -364,8 +364,8 @@ func TestCrowd_ReleaseBesideManyWaiters(t *testing.T) {
 	}
 }
 
-// TestCrowd_RefusedRelease shows that a release that the server refuses leaves the hold,
-// and a key that lasts as long.
+// TestCrowd_RefusedRelease checks that a release that the server refuses keeps the
+// hold, and does not shorten the life of its key.
 func TestCrowd_RefusedRelease(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -378,9 +378,9 @@ func TestCrowd_RefusedRelease(t *testing.T) {
 		plant(s, c.Key)
 		late := claimOf(c.Key)
 		late.TTL, c.TTL = time.Millisecond, time.Hour
-		_ = s.Release(t.Context(), late) // a tombstone that has expired
+		_ = s.Release(t.Context(), late) // an expired tombstone
 		acquire(t, s, c)
-		time.Sleep(1200 * time.Millisecond) // long enough for all to be read
+		time.Sleep(1200 * time.Millisecond) // long enough for a read of all leases
 		wantIs(t, "release without "+left, lacks.Release(t.Context(), c), store.ErrUnavailable)
 		if left := asks.PTTL(t.Context(), stored(c)).Val(); left < 30*time.Minute {
 			t.Errorf("the key lasts for %v, and the hold in it for an hour", left)

@@ -1,5 +1,5 @@
-// Package redisstore keeps the locks of package core in Redis or Valkey 6.2 or later: on
-// a single server, behind Sentinel, or in a Cluster.
+// Package redisstore stores the locks of package core in Redis or Valkey 6.2 or later:
+// on a single server, behind Sentinel, or in a Cluster.
 //
 //	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr}))
 //	if err != nil {
@@ -14,145 +14,149 @@
 // # Reading the code
 //
 // Begin with the scripts in the directory lua: clock.lua, state.lua, acquire.lua and
-// release.lua. Continue with their callers: scripts.go, acquire.go, send.go, and
-// internal/pipeline from its doc.go over pipeline.go and sender.go to once.go. Read the
-// other parts when you need them: crowds (crowd.lua), waiters (waiters.lua, push.go,
+// release.lua. Continue with their callers: scripts.go, acquire.go and send.go. Then
+// read internal/pipeline: doc.go, pipeline.go, sender.go and once.go. Read the other
+// parts when you need them: crowds (crowd.lua), waiters (waiters.lua, push.go,
 // watch.go), plain keys (plain.go), Redisson (redisson.go), lists and cards.
 //
 // # Stored keys
 //
-// The whole state of a lock is in one key. So it is in one slot of a cluster, and every
-// decision is one command or one script on one key. For the key "order:42" and no prefix
-// of yours the name in Redis is "lk2:{order:42}". An exclusive lock to which nothing was
-// added is
+// The whole state of a lock is in one key. So the state is in one slot of a Cluster,
+// and every decision is one command or one script on one key. Without WithPrefix, the
+// lock with the key "order:42" has the name "lk2:{order:42}" in Redis. An exclusive
+// lock alone has the value
 //
 //	<ms> <owner> <lease>
 //
-// These are its length, its owner and its lease; it expires with its key. A SET NX PX
-// writes it if the key is free, without a script. A TIME behind that SET gives the
-// fencing token, which only the holder knows. Any other value is "f" and fields, each a
-// tab, its name, a space and its text:
+// These are its length, its owner and its lease. The lock expires with its key. If the
+// key is free, a SET NX PX writes this value, without a script. A TIME behind that SET
+// returns the fencing token, which only the holder knows. Any other value is "f" and
+// fields. Each field is a tab, its name, a space and its text:
 //
 //	r          the record of a run: deadline, attempt, state, and the lease that
 //	           began or saved it. A deadline of 0 is the end of the key
 //	h:<lease>  a hold: the time at which it was written, its length from then on,
 //	           owner and weight
-//	k:<lease>  the same of a hold that was released but stays for a while, without
-//	           an owner
-//	d:<lease>  a lease that is refused because it was released before it came: the
-//	           time at which that was written, and its length
-//	t          the fencing token of the last exclusive grant, to which the 63 after
-//	           it belong, too
+//	k:<lease>  a hold that was released but stays for a while, with the same parts but
+//	           without an owner
+//	d:<lease>  a tombstone, for a lease that was released before its acquire arrived:
+//	           the time at which it was written, and its length
+//	t          the fencing token of the last exclusive grant, to which the next 63
+//	           tokens belong, too
 //	w          the waiters, in order of arrival, all in one field
 //	v          the value of the record, unchanged, at most 64 MiB
 //
-// A key with more than eight leases and no record is a hash with the same fields. It
-// also has a list of leases for each owner (o:<owner>), and n, which sums up all leases.
-// So the server does the same work for a reader or a permit beside ten others as beside
-// thousands. An expired lease is dropped from a hash up to a second late if no answer
-// depends on it.
+// A key with more than eight leases and no record is a hash with the same fields. The
+// hash also has a list of leases for each owner (o:<owner>), and n, which summarizes
+// all leases. So the server does the same work for a reader or a permit whether there
+// are ten others or thousands. If no answer depends on an expired lease, the lease may
+// stay in a hash for up to a second.
 //
 // Times are on the server's clock. The time at which an entry was written is in
 // microseconds. Its length, and the deadlines of records and waiters, are in
 // milliseconds. An entry that was written in the future shows that the clock was set
-// back. It then lasts for its length from now on, so a dead holder's key is still free
-// after its TTL. Answers are kept for longer in this case. The key expires with its last
-// entry. It is deleted when only tokens are left that the clock has passed: until then a
-// release leaves a key, usually for 2 ms. Expired entries are dropped when the key is
-// next used.
+// back. Such an entry lasts for its length from now on, so a dead holder's key is still
+// free after its TTL. Records last longer in this case. The key expires with its last
+// entry. If the key has only tokens that the clock has passed, it is deleted. Until
+// then a release leaves a key, usually for 2 ms. Expired entries are deleted when the
+// key is next used.
 //
-// A record takes the length of its value, at most a quarter more, and 400 bytes, for as
-// long as it is retained. Each call on the key reads all of it, and usually writes all
-// of it, so avoid locks on the key of a long record.
+// A record takes the length of its value, or up to a quarter more, and 400 bytes, for
+// as long as it is retained. Each call on the key reads the whole record, and usually
+// writes it. So avoid locks on the key of a long record.
 //
-// A waiter is woken through a pub/sub channel of its Store, "lk2:wake:<id>", which the
+// A Store wakes its waiters through its own pub/sub channel, "lk2:wake:<id>", which the
 // list of waiters names. The script that makes room publishes to it. If the process
-// listens, the script has admitted the waiter for a moment by then, and the message says
-// so. A Store subscribes when it waits, and unsubscribes a minute after the last wait.
+// listens, the script has already admitted the waiter for a short time, and the message
+// says so. A Store subscribes when it first waits, and unsubscribes a minute after the
+// last wait.
 //
-// With WithPlainKeys a lock is one string with the name prefix and key, which holds the
-// owner. With WithRedisson it is a hash, which lua/redisson.lua describes. The wake-ups
-// of its locks are messages on a channel of each lock.
+// With WithPlainKeys a lock is one string named prefix and key, which holds the owner.
+// With WithRedisson a lock is a hash, which lua/redisson.lua describes. The wake-ups of
+// Redisson's locks are messages on a separate channel for each lock.
 //
 // The cards of all processes (store.Cards) are in one hash, "lk2:{}cards".
 //
 // # Requirements of the server
 //
 // The server must not evict keys: maxmemory-policy noeviction. A server out of memory
-// refuses new locks, while held ones are still extended and released, and answers are
-// still saved and returned. It should save to disk, appendonly yes. Otherwise a restart
-// forgets every lock and every answer.
+// refuses new locks, but still extends and releases held ones, and saves and returns
+// records. The server should save to disk: appendonly yes. Otherwise a restart forgets
+// every lock and every record.
 //
-// The rights of its users are in core/redisstore/README.md, under "Rights and settings".
-// Check names a missing one.
+// core/redisstore/README.md lists the rights of the users under "Rights and settings".
+// Check reports missing rights.
 //
 // # Requirements of the client
 //
 // Any client of go-redis works, with any configuration, except a Ring and an
-// AutoPipeliner. A *redis.Client has to reach one server at a time. A proxy in front of
-// several servers may ask another server for the time than the one that has the key,
-// which WithProxy avoids.
+// AutoPipeliner. A *redis.Client must reach only one server at a time. A proxy in front
+// of several servers may send the TIME to another server than the one that stores the
+// key. WithProxy avoids this TIME.
 //
-// Commands of the Store are sent once, even if the client retries: otherwise a lost
-// reply would make the Store's own lock come back as busy. A call returns when its
-// context is done, whatever the client's time-outs. The connection of a call that its
-// caller left returns to the pool when the client's read time-out has passed, or at the
-// context's deadline if ContextTimeoutEnabled is set. Set it: then a server that hangs
-// keeps no connection for longer than a call lasts. A call is not written any more if
-// its caller left before that, or if a hook gave up on it.
+// The Store sends each command once, even if the client retries. Otherwise a retry
+// after a lost reply would find the Store's own lock and report it as busy. A call
+// returns when its context is done, whatever the client's time-outs. If a caller
+// leaves, its call's connection returns to the pool when the client's read time-out has
+// passed, or at the context's deadline if ContextTimeoutEnabled is set. Set it, so that
+// a hung server blocks no connection for longer than a call lasts. If the caller has
+// left, or a hook has abandoned the call, a call that was not written yet is not
+// written any more.
 //
-// Calls that come while another one is in flight are sent together, in pipelines on up
-// to four connections (a few more if one has gone silent). Commands that have returned
-// are used again. So a hook must not keep them after it has returned; it may keep the
-// result of Clone.
+// Calls that arrive while another one is in flight are sent together, in pipelines on
+// up to four connections (a few more if one has become silent). The Store reuses
+// commands after they have returned. So a hook must not keep a command after the hook
+// has returned; it may keep the result of Clone.
 //
-// With ContextTimeoutEnabled, a call under a context that is never done is made on its
-// caller's goroutine if no other call is in flight. It can then take longer than two
-// seconds if hooks, a Limiter, a dialer, OnConnect or a credentials provider of the
-// client do not heed their context. At most one call at a time is held up like this. If
-// it took four seconds, no call is made on its caller's goroutine for a minute.
+// With ContextTimeoutEnabled, a call whose context is never done runs on its caller's
+// goroutine if no other call is in flight. Such a call can take longer than two seconds
+// if hooks, a Limiter, a dialer, OnConnect or a credentials provider of the client
+// ignore their context. At most one call at a time is delayed like this. After a delay
+// of four seconds, no call runs on its caller's goroutine for a minute.
 //
-// Scripts are called by their digest, and with their text when a server does not know
-// them, which can be at any moment. The first argument begins with the operation, for
-// readers of SLOWLOG or MONITOR.
+// The Store calls scripts by their digest, and with their text if a server does not
+// know them, which can occur at any time. The first argument begins with the operation,
+// for readers of SLOWLOG or MONITOR.
 //
-// A load balancer may forget idle connections without a message to either side. After a
+// A load balancer may forget idle connections without notifying either side. After a
 // late call, the Store sends a PING over each idle connection of the client, at most
-// once in four seconds. Meanwhile calls use new connections. A silent connection is
-// closed when its PING times out. A PING also makes a connection for which a call had no
-// time. Set ConnMaxIdleTime below the idle timeout of the load balancer (go-redis has 30
-// minutes): then no call is late.
+// once in four seconds. In the meantime calls use new connections. A silent connection
+// is closed when its PING times out. The PING also opens a connection if the late call
+// had no time for that. Set ConnMaxIdleTime below the load balancer's idle time-out, to
+// avoid late calls. The default of go-redis is 30 minutes.
 //
-// After a failover the address of the client may lead to another server, while its
-// connections lead to the former one. If a server answers LOADING, MASTERDOWN, READONLY,
-// MOVED, CLUSTERDOWN, NOREPLICAS or NOAUTH, the Store closes the idle connections of the
-// client, at most once a second. Later calls then connect to the server of the address.
-// The Store closes a connection by a PING that fails before anything is sent, which
-// hooks see. A cluster client looks for the masters by itself, so its connections stay.
+// After a failover the client's address may lead to another server, while its
+// connections still lead to the former one. If a server answers LOADING, MASTERDOWN,
+// READONLY, MOVED, CLUSTERDOWN, NOREPLICAS or NOAUTH, the Store closes the idle
+// connections of the client, at most once a second. Later calls then connect to the
+// server at the address. To close a connection, the Store sends a PING that fails
+// before anything is written. Hooks see that PING. A Cluster client looks for the
+// masters itself, so its connections stay open.
 //
 // # While a server is down
 //
-// A Store learns from the outcomes of its calls whether a server is down. It is down if
-// it refuses connections, or if a call had no answer and then a probe had none within
-// two seconds. While it is down, one probe at a time asks it, on a connection of the
-// Store's own. That connection is made with the client's options but without its hooks.
-// Other acquires fail at once, with store.ErrUnavailable and the error of the
-// connection. Extend and Release are always sent.
+// A Store learns from the outcomes of its calls whether a server is down. A server is
+// down if it refuses connections, or if a call had no answer and then a probe had no
+// answer within two seconds. While the server is down, the Store sends one probe at a
+// time, on a separate connection. That connection has the client's options but not its
+// hooks. Acquires in the meantime fail at once, with store.ErrUnavailable and the error
+// of the connection. Extend and Release are always sent.
 //
-// If connections are refused, the first acquire is granted as soon as the server is
-// back, even while the client's pool goes on refusing for up to a second: calls then use
-// the Store's own client. A server that was silent is known to be back within two
-// seconds.
+// If connections were refused, the first acquire is granted as soon as the server is
+// back. The client's pool may still refuse to connect for up to a second, but calls
+// then use a separate client of the Store. After a silence, the Store notices within
+// two seconds that the server is back.
 //
 // # Guarantees and limits
 //
-// There is one holder at a time as long as the server keeps what it has confirmed. A
-// failover to a replica that had not seen a grant forgets the grant; WithReplicas makes
-// that less likely, not impossible.
+// There is one holder at a time if the server remembers what it has confirmed. A
+// failover to a replica that has not received a grant forgets the grant. WithReplicas
+// makes that less likely, but not impossible.
 //
 // Fencing tokens grow with every grant of a key, across release, expiry and failover,
-// because they are at least the server's clock in microseconds. They can go back only if
-// the clock is set back: while the key is absent, while it has only a refused lease, or
-// between the SET of a lock and its TIME. If another program deletes the key between
-// these two, the token can be later than that of the next holder. See core/PROOF.md.
+// because they are at least the server's clock in microseconds. Tokens can decrease
+// only if the clock is set back in one of three states: the key is absent, the key has
+// only a tombstone, or a lock's SET is done and its TIME is not. If another program
+// deletes the key between SET and TIME, the token can be higher than that of the next
+// holder. See core/PROOF.md.
 package redisstore

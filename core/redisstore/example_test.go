@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	server, err := miniredis.Run() // use a real server
+	server, err := miniredis.Run() // use a real server instead
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +53,7 @@ func ExampleWithPlainKeys() {
 	defer client.Close()
 	ctx := context.Background()
 
-	// Another program has the lock, in the textbook's way.
+	// Another program holds the lock as a plain key.
 	client.SetNX(ctx, "lock:order:42", "their token", 0)
 
 	store, err := redisstore.New(client, redisstore.WithPlainKeys(), redisstore.WithPrefix("lock:"))

@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Granted reads an answer of acquire.lua.
+// Granted parses an answer of acquire.lua.
 func Granted(c store.Claim, v any) (store.Grant, error) {
 	a, err := parse("acquire", v)
 	if err != nil {
@@ -15,7 +15,7 @@ func Granted(c store.Claim, v any) (store.Grant, error) {
 	return granted(&c, a)
 }
 
-// Confirmed reads an answer of extend.lua or release.lua.
+// Confirmed parses an answer of extend.lua or release.lua.
 func Confirmed(v any) error {
 	a, err := parse("extend", v)
 	if err != nil {
@@ -24,13 +24,13 @@ func Confirmed(v any) error {
 	return confirmed("extend", a)
 }
 
-// LuaText returns a file of the scripts, as it is built in.
+// LuaText returns the embedded text of a script file.
 func LuaText(name string) string { return string(luaFile(name)) }
 
-// Unfit reads an answer of INFO.
+// Unfit returns the faults that a reply of INFO shows.
 func (s *Store) Unfit(text string) []string { return s.unfit(fields(text)) }
 
-// ReadPush reads a grant in a message.
+// ReadPush parses the text of a grant in a message.
 func ReadPush(text string) (until string, token uint64, valid time.Duration, ok bool) {
 	p := readPush(text)
 	if p == nil {
@@ -39,7 +39,7 @@ func ReadPush(text string) (until string, token uint64, valid time.Duration, ok 
 	return p.until, p.token, p.valid, true
 }
 
-// View reads the answer of show.lua, or of plain_show.lua.
+// View parses the answer of show.lua, or of plain_show.lua.
 func View(plain bool, answer []string) (store.State, bool) {
 	read := parseView
 	if plain {

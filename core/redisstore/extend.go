@@ -7,9 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements store.Store. All claims of one server travel in one round trip.
-// Servers are asked side by side, so that one that hangs does not delay the answers of
-// the others. When ctx is done, Extend returns the answers that have arrived by then.
+// Extend implements store.Store. It extends all claims of one server in one round trip.
+// It calls the servers in parallel, so that a hung server does not delay the results of
+// the others. When ctx is done, Extend returns the results that have arrived.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestExtendInHalfACluster extends one half of a cluster while the other half is unknown
-// or silent.
+// TestExtendInHalfACluster extends the holds in one half of a Cluster while the other
+// half is unknown or silent.
 func TestExtendInHalfACluster(t *testing.T) {
 	t.Parallel()
 	batchOf := func(n int) []store.Claim {
@@ -108,7 +108,7 @@ func TestExtendInHalfACluster(t *testing.T) {
 	}
 }
 
-// readers returns n holds of one key.
+// readers returns n held readers of one key.
 func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	t.Helper()
 	key, all := claimed().Key, make([]store.Claim, n)
@@ -120,8 +120,8 @@ func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	return all
 }
 
-// TestExtendBesideOthers shows that an extension of one of many changes nothing else,
-// for any value of the record, and leaves entries that last longer.
+// TestExtendBesideOthers extends one of many holds. Nothing else must change, for any
+// value of the record, and a hold that lasts longer must keep its time.
 func TestExtendBesideOthers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -150,7 +150,7 @@ func TestExtendBesideOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.TTL = time.Minute // no shorter
+	c.TTL = time.Minute // must not shorten
 	if err := extend(s, c); err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +189,9 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestExtend_UnknownScript counts the round trips of a large batch at a server that does
-// not know the script: all by name, the first with the text, the others by name.
+// TestExtend_UnknownScript counts the round trips of a large batch at a server that
+// does not know the script. There are three: all calls by digest, the first call with
+// the text, and the others by digest.
 func TestExtend_UnknownScript(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

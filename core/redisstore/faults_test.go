@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// trials is the number of times that a scene with a fault is played.
+// trials is the number of runs of each case with a fault.
 const trials = 10
 
 // TestFaults loses, delays and doubles requests and replies.
@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 
 var faultCases = []struct {
 	name string
-	slow bool // it waits for time to pass
+	slow bool // the case waits for time to pass
 	run  func(t *testing.T, r *rig)
 }{
 	{"lost acquire reply", false, func(t *testing.T, r *rig) { // hazard 7
@@ -50,11 +50,11 @@ var faultCases = []struct {
 		unknown(t, "acquire", err)
 		f.Await(t)
 		sentOnce(t, r, "acquire", c)
-		// The step that took the key has also set its expiry (hazard 25).
+		// The same step has acquired the key and set its expiry (hazard 25).
 		if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left <= 0 {
 			t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 		}
-		// Asking again is the same grant.
+		// A repeated acquire returns the same grant.
 		before := r.fields(t, c)
 		if g := acquire(t, r.store, c); g.Token+near < last(before) || g.Token > last(before)+near {
 			t.Errorf("the token is %d after asking again, was %d", g.Token, last(before))
@@ -263,7 +263,7 @@ var faultCases = []struct {
 }
 
 // hit repeats call until the fault has fired, and returns its last error. On a busy
-// machine a call can return before its request was sent.
+// machine a call can return before its request is sent.
 func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 	t.Helper()
 	for {
@@ -281,8 +281,8 @@ func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 }
 
 // whenFired runs call with a context that is canceled some time after the fault has
-// fired, and fails the test unless call then returns soon. The cause is the error of
-// another call, which says nothing about this one.
+// fired. It fails the test unless call then returns soon. The context's cause is the
+// error of another call, which must not be mistaken for an answer to this one.
 func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -304,7 +304,7 @@ func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func
 		if took := time.Since(at); took > slack {
 			t.Errorf("got a return %v after the context was done, want at most %v", took, slack)
 		}
-	default: // it was answered
+	default: // call was answered
 	}
 	return err
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestFormsAgree compares a key that is a string, one that is a hash as soon as it can
-// be, and the rule. They decide the same, whatever expires between two calls. Time is a
-// number here, so no sequence waits.
+// TestFormsAgree compares a key that is a string, a key that becomes a hash as soon as
+// possible, and the rule in Go. All three must decide the same, whatever expires
+// between two calls. Time is a variable in this test, so no sequence waits.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
@@ -52,11 +52,11 @@ func TestFormsAgree(t *testing.T) {
 	}
 }
 
-// formsFuzz draws the steps of a sequence, and applies them by the rule.
+// formsFuzz draws the steps of a sequence at random, and applies them by the rule.
 type formsFuzz struct {
 	*rand.Rand
 	seed   uint64
-	ruled  bool // otherwise some are granted by message, which the rule does not know
+	ruled  bool // if not set, some claims are granted by message, which the rule does not know
 	now    time.Time
 	rule   keystate.State
 	claims []store.Claim
@@ -88,7 +88,7 @@ func (f *formsFuzz) one(in int) bool { return f.IntN(in) == 0 }
 
 func (f *formsFuzz) owner() string { return fmt.Sprint("O", f.IntN(7)) }
 
-// lasts draws the length of an entry, in ms.
+// lasts draws the lifetime of an entry.
 func (f *formsFuzz) lasts() time.Duration {
 	all := []int{1, 5, 50, 700, 3_000, 9_000, 30_000, 60_000, 60_000, 300_000}
 	return time.Duration(all[f.IntN(len(all))]) * time.Millisecond
@@ -110,14 +110,14 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 	acquires := 12
 	for i := range 60 {
 		if i%20 == 0 {
-			acquires = 22 - acquires // a key fills and empties
+			acquires = 22 - acquires // so the key fills and empties
 		}
 		pauses := []int{0, 0, 0, 0, 1, 1, 2, 7, 50, 50, 200, 400, 1_100, 1_100, 5_000, 30_000}
 		f.now = f.now.Add(time.Duration(pauses[f.IntN(len(pauses))]) * time.Millisecond)
 		waiters := len(f.rule.Waiters)
 		name, argv, outcome := f.next(acquires)
 		if waiters > len(f.rule.Waiters) && strings.HasPrefix(outcome, "done") {
-			return // a replay writes nothing in Redis, and wakes no claim
+			return // in Redis a replay writes nothing and wakes no claim
 		}
 		words := make([]string, len(argv))
 		for i, word := range argv {
@@ -135,7 +135,7 @@ func (f *formsFuzz) write(steps *bytes.Buffer) {
 	}
 }
 
-// next draws a step: the script, its arguments, and the rule's decision.
+// next draws a step. It returns the script, its arguments, and the rule's decision.
 func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string) {
 	n := f.IntN(24)
 	switch {
@@ -153,7 +153,7 @@ func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string)
 
 func (f *formsFuzz) acquire() (string, []any, string) {
 	c := f.claims[f.IntN(len(f.claims))]
-	if f.one(10) { // it is sent again, and is another claim
+	if f.one(10) { // a repeated claim may differ
 		c.Weight = []int64{1, 2, store.All}[f.IntN(3)]
 		c.Limit = max(c.Limit, c.Weight)
 	}
@@ -161,7 +161,7 @@ func (f *formsFuzz) acquire() (string, []any, string) {
 		c.Owner, c.Via = f.owner(), f.owner()
 	}
 	c.TTL, c.Wait = f.lasts(), f.one(2)
-	if !f.ruled && f.one(2) { // so that it can be granted by message
+	if !f.ruled && f.one(2) { // allows a grant by message
 		c.TTL, c.Wait, c.Via = 30*time.Second, true, ""
 	}
 	if c.Wait && f.ruled { // Redis may not wake a waiter that would join a hold
@@ -232,7 +232,7 @@ func (f *formsFuzz) release() (string, []any, string) {
 	return "release", argv, said(store.Grant{}, err)
 }
 
-// revoke returns the step for an existing hold.
+// revoke returns the step that revokes an existing hold.
 func (f *formsFuzz) revoke(h keystate.Hold) (string, []any, string) {
 	keep := []time.Duration{0, f.lasts()}[f.IntN(2)]
 	_, found := f.rule.Revoke(f.now, store.HoldID(h.Lease), keep)
@@ -243,7 +243,7 @@ func (f *formsFuzz) revoke(h keystate.Hold) (string, []any, string) {
 	return "release", []any{"release l  wake:", h.Lease, 0, f.now.UnixMicro(), keep.Milliseconds()}, outcome
 }
 
-// said returns the text that testdata/forms.lua makes of an answer.
+// said returns the same text for an answer as testdata/forms.lua.
 func said(g store.Grant, err error) string {
 	switch r := g.Record; {
 	case errors.Is(err, store.ErrBusy):
@@ -262,7 +262,7 @@ func said(g store.Grant, err error) string {
 	return "ok"
 }
 
-// shown returns the text that testdata/forms.lua makes of a key.
+// shown returns the same text for a key as testdata/forms.lua.
 func (f *formsFuzz) shown() string {
 	holds, waiters := make(map[string]bool), []string(nil)
 	for _, h := range f.rule.Holds {

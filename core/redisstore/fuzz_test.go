@@ -16,14 +16,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// reply makes a server's answer of bytes, of any shape.
+// reply converts bytes to a server's reply of any form.
 func reply(b []byte, depth int) (v any, rest []byte) {
 	if len(b) == 0 {
 		return nil, nil
 	}
 	kind, b := b[0], b[1:]
 	switch kind % 8 {
-	case 0, 1, 2: // small numbers, which mean the most
+	case 0, 1, 2: // small numbers, which have the most meanings
 		return int64(kind/8) - 2, b
 	case 3:
 		var n [8]byte
@@ -42,8 +42,8 @@ func reply(b []byte, depth int) (v any, rest []byte) {
 	return list, b
 }
 
-// FuzzReply reads any answer of a server without a panic. An answer that cannot be read
-// is neither a grant nor a refusal.
+// FuzzReply parses any reply of a server without a panic. An invalid reply is neither a
+// grant nor a refusal.
 func FuzzReply(f *testing.F) {
 	for _, b := range [][]byte{
 		{}, {16}, {24}, {0}, {3, 1, 2, 3, 4, 5, 6, 7}, {3, 255, 255, 255, 255, 255, 255, 255, 255}, {12, 'x'}, {5}, {13}, {29},
@@ -92,8 +92,8 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzNames shows that a claim with any names is refused before anything is sent, or
-// changes its own key as it should, and no other.
+// FuzzNames checks claims with any names. A claim is refused before anything is sent,
+// or it changes its own key correctly and no other key.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{
 		"order:42|o|l", "a b|o|l", "%|%|%", "order:ä€😀|ö|ß", "\n|\n|\n", "a\x00b|o|l", "a{b}|o|l", "|o|l", "k||l", "k|o|", "k|a b|l",
@@ -174,8 +174,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzPush reads any message without a panic. A grant in it is one of a place, with a
-// token, and lasts no longer than any grant by message does.
+// FuzzPush parses any message without a panic. A grant in the message names a place,
+// has a token, and does not last longer than any grant by message.
 func FuzzPush(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "  ", "1790000000000 1790000000000000 8500", "1 2 3", "1 2 3 4", "1 2", "1 2 -3", "1 -2 3", "1 2 0", "1 2 x", "1  3",
@@ -198,8 +198,8 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// FuzzInfo reads any answer of INFO without a panic. An answer that is not a server's
-// does not make it fit.
+// FuzzInfo parses any reply of INFO without a panic. A reply that no server would send
+// must not make the server fit.
 func FuzzInfo(f *testing.F) {
 	for _, text := range []string{
 		"", "redis_version:7.0.15\r\nrole:master\r\n", "redis_version:6.1.9\r\n", "redis_version:6\r\n", "redis_version:a.b.c\r\n",

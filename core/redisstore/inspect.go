@@ -14,12 +14,12 @@ import (
 )
 
 // Look implements store.Inspector. It takes one round trip, and a second one if the
-// server does not know the script. The value of a stored answer stays at the server. A
-// key with a value that no Store wrote is an error.
+// server does not know the script. It does not transfer the value of a record. Look
+// fails if the key has a value that no Store wrote.
 //
-// Of plain keys, and of Redisson's own holds, only the hold is known, without its age
-// and its process. An ID is a digest: if another client's owner can be guessed, the
-// guess can be checked.
+// For plain keys, and for Redisson's own holds, only the hold is known, without its age
+// and its process. An ID is a digest. A reader who can guess another client's owner can
+// check the guess with the ID.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("redisstore: look", key, s.foreign()); err != nil {
@@ -29,9 +29,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return v.state, err
 }
 
-// Revoke implements store.Inspector in two steps: it looks for the hold, and releases it
-// by its lease. The ID of a lease is never used again, except that a hold of Redisson's
-// has the ID of its thread. The keys of other programs are kept as well.
+// Revoke implements store.Inspector in two steps: it finds the hold, and releases it by
+// its lease. The ID of a lease is never reused, except that a hold of Redisson's has
+// the ID of its thread. keep also works for the keys of other programs.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -60,14 +60,14 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		}
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}
-	// The token of the hold can be a time that is still on its way to the holder.
+	// The token of the hold can be a time that is still in flight to the holder.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
 	cmd := s.newCommand(s.releaseScript(), key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// showing returns the call that reads a key.
+// showing returns the call that reads the state of a key.
 func (s *Store) showing(key string) *pipeline.Call {
 	switch {
 	case s.redisson:
@@ -81,7 +81,7 @@ func (s *Store) showing(key string) *pipeline.Call {
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
 	a, err := s.call(ctx, op, s.showing(key))
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
-		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // it was to change nothing
+		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // the call could change nothing
 	}
 	if err != nil {
 		return view{}, err

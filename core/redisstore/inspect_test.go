@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// walk returns the states of all keys that List shows.
+// walk returns the states of all keys that List returns, and the number of pages.
 func walk(t testing.TB, s *redisstore.Store, most int) (all []store.State, pages int) {
 	t.Helper()
 	for from, after := "", ""; ; pages++ {
@@ -86,8 +86,8 @@ func TestNoValueOfARecordTravelsToAnInspector(t *testing.T) {
 	}
 }
 
-// TestRightsOfAnInspector shows that the documented rights of operators suffice, and
-// that a missing one is named.
+// TestRightsOfAnInspector checks that the documented rights of operators are
+// sufficient, and that errors name a missing right.
 func TestRightsOfAnInspector(t *testing.T) {
 	t.Parallel()
 	_, further := documentedRights(t)
@@ -165,7 +165,7 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 }
 
-// scans records the steps of a walk.
+// scans is a hook that records the steps of a walk.
 type scans struct {
 	dialHook
 	mu     sync.Mutex
@@ -210,7 +210,7 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 		want[c.Key] = true
 		acquire(t, s, c)
 	}
-	// Keys that match, and are no locks.
+	// These keys match the pattern, but are not locks.
 	server.Do("SET", "locks:lk2:{not ours}", "1 2 a b")
 	server.Do("SET", prefix+"lk2:{order:text}", "hello")
 	server.Do("RPUSH", prefix+"lk2:{order:list}", "a")
@@ -235,8 +235,8 @@ func TestAListWalksPastKeysThatAreNoLocks(t *testing.T) {
 	if pages < 3 { // one call does not walk over all of them
 		t.Errorf("there were %d pages", pages)
 	}
-	// The walk stops when its context is done, and goes on where another one has
-	// stopped.
+	// The walk stops when its context is done, and another call continues at its
+	// cursor.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped")
 	hook.then = func(n int) { cancel(stop) }
@@ -274,7 +274,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 3 {
 		t.Errorf("got %d cards and %v", len(cards), err)
 	}
-	// A master that is gone by the next page.
+	// A master of the cursor no longer exists.
 	if _, _, err := s.List(t.Context(), "127.0.0.1:1 17", 10); err != nil {
 		t.Error(err)
 	}
@@ -283,8 +283,8 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other clients, which may have any
-// value.
+// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which may have
+// any value.
 func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -312,8 +312,8 @@ func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	}
 }
 
-// FuzzView reads any content of a key without a panic. The result keeps the promises of
-// State.
+// FuzzView parses any content of a key without a panic. The result must satisfy the
+// contract of store.State.
 func FuzzView(f *testing.F) {
 	for _, text := range []string{
 		"1700000000000000\nh:a\n1700000000000000 1000 o\nt\n1700000000000000",
@@ -348,8 +348,8 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// holdsBackTime acquires c while its TIME is on its way, calls meanwhile, and returns
-// the grant that the holder gets in the end, and the next holder's.
+// holdsBackTime acquires c, delays its TIME, and calls meanwhile. It returns the grant
+// that the holder finally gets, and the grant of the next holder.
 func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)
@@ -364,15 +364,15 @@ func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (gran
 	f.Await(t)
 	meanwhile()
 	next = acquire(t, r.direct, claimOf(c.Key))
-	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has seen can be 2 ms ahead
+	time.Sleep(20 * time.Millisecond) // the token of a hold that a script has read can be 2 ms ahead
 	f.Deliver()
 	granted = <-got
 	wantIs(t, "extend", extend(r.store, c), store.ErrLost)
 	return granted, next
 }
 
-// TestRevokeBeforeTheTokenIsKnown revokes a hold while its holder waits for the time
-// that is its token. The next hold has a later one all the same.
+// TestRevokeBeforeTheTokenIsKnown revokes a hold while its holder waits for the TIME
+// that is its token. The next hold must still have a higher token.
 func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()
@@ -386,8 +386,8 @@ func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 	}
 }
 
-// TestDeletedBeforeTheTokenIsKnown shows the limit: if another program deletes the key
-// at this moment, the token of the hold that is gone is the later one.
+// TestDeletedBeforeTheTokenIsKnown shows a limit. If another program deletes the key
+// while the TIME is in flight, the deleted hold's token is higher than the next one.
 func TestDeletedBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()

@@ -52,7 +52,7 @@ func TestLayout(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		var wg sync.WaitGroup
-		for range 200 { // each for no more than WaiterLife
+		for range 200 { // each place lasts for at most WaiterLife
 			wg.Go(func() {
 				w := claimOf(c.Key)
 				w.Wait = true
@@ -153,8 +153,8 @@ func TestLayout(t *testing.T) {
 	})
 }
 
-// TestRoundTrips shows that a cycle is two trips: a SET with a TIME behind it, and a
-// script.
+// TestRoundTrips checks that acquire and release take two round trips: a SET with a
+// TIME behind it, and a script.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -18,20 +18,21 @@ import (
 )
 
 const (
-	scanCount = 1000 // keys of a step; a server answers no other call for about a millisecond
-	scanSteps = 50   // of one call of List
+	scanCount = 1000 // keys of one step, which blocks the server for about a millisecond
+	scanSteps = 50   // the maximum number of steps in one call of List
 	scanPause = time.Millisecond
 
-	viewsAtOnce = 128 // keys of a pipeline
+	viewsAtOnce = 128 // the number of keys in one pipeline
 )
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
-// database, including those that are no locks, at most 50,000 in a call. It takes steps
-// of up to 1,000 keys, and pauses after each. In a Cluster it goes from master to
-// master. Keys that match but have a value that no Store wrote are left out.
+// database, including keys that are not locks, at most 50,000 in one call. A step
+// covers up to 1,000 keys, with a pause after each step. In a Cluster List walks over
+// one master after the other. It leaves out keys that match but have a value that no
+// Store wrote.
 //
-// A page is longer than most if one step finds more. Next is a cursor, and the address
-// of a master in a Cluster: no key.
+// A page is longer than most if one step finds more. next is a cursor, in a Cluster
+// with the address of a master. It contains no key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
@@ -47,7 +48,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	}
 	at := slices.IndexFunc(masters, func(m master) bool { return m.address >= address })
 	if at < 0 {
-		return nil, "", nil // the master, and all that came after it, are gone
+		return nil, "", nil // the master, and all masters after it, are gone
 	}
 	if masters[at].address != address {
 		cursor = 0
@@ -99,11 +100,11 @@ type scanner interface {
 }
 
 type master struct {
-	address string // "" of the only one
+	address string // "" if there is only one
 	client  scanner
 }
 
-// masters returns the servers whose keys are listed, in the order of their addresses.
+// masters returns the servers whose keys are listed, sorted by their addresses.
 func (s *Store) masters(ctx context.Context) ([]master, error) {
 	if s.cluster == nil {
 		return []master{{client: s.client}}, nil
@@ -122,7 +123,7 @@ func (s *Store) masters(ctx context.Context) ([]master, error) {
 	})
 }
 
-// scan makes one step, and returns the locks that it found.
+// scan makes one step, and returns the keys of the locks that it found.
 func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count int64) (keys []string, next uint64, err error) {
 	type step struct {
 		names []string
@@ -144,10 +145,10 @@ func (s *Store) scan(ctx context.Context, client scanner, cursor uint64, count i
 	return keys, got.next, err
 }
 
-// globs escapes the characters of a prefix that have a meaning in a pattern.
+// globs escapes the characters of a prefix that have a meaning in a SCAN pattern.
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// views adds the live entries of keys to page. It asks for them in pipelines.
+// views adds the live entries of keys to page. It reads them in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
 	of := showScript
 	switch {
@@ -177,8 +178,8 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 	return page, nil
 }
 
-// answered reads the answer about one key. If the key has moved meanwhile, it asks
-// again.
+// answered reads the answer about one key. If the key has moved, it reads the key again
+// from the new server.
 func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v view, ok bool, err error) {
 	if isReply(r.Err, "MOVED") || isReply(r.Err, "ASK") {
 		r.Reply, r.Err = s.exchange(ctx, "list", s.showing(key))
@@ -194,14 +195,14 @@ func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v 
 	return v, ok, nil
 }
 
-// away makes a call that reads, and that its caller can leave.
+// away runs work, which only reads, and returns early if ctx is done.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
 	return pipeline.Detached(ctx, func() (T, error) { return work(ctx) })
 }
 
-// pause waits for d. It returns the cause of ctx if that is done before.
+// pause waits for d. It returns the cause of ctx if ctx is done earlier.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

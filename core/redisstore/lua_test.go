@@ -20,15 +20,16 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// luaRecorder records the calls of scripts to a server, each on a copy of its key.
+// luaRecorder records the calls of scripts to a server. It repeats each on a copy of
+// the key.
 type luaRecorder struct {
 	t     *testing.T
 	proxy *testserver.Proxy
 	asks  *redis.Client
-	texts map[string]string // the scripts
+	texts map[string]string // the texts of the scripts
 	cases bytes.Buffer      // for replay.lua
-	count map[string]int    // cases by script
-	size  int               // of the last case's calls and answers, in bytes
+	count map[string]int    // the number of cases by script
+	size  int               // the size of the last case's calls and answers in bytes
 }
 
 func newLuaRecorder(t *testing.T, addr string) *luaRecorder {
@@ -75,7 +76,7 @@ func (r *luaRecorder) step(prefix, key string, do func()) {
 	}
 }
 
-// note sends a request again, and records it if it calls a script.
+// note sends a request again on the copy, and records it if it calls a script.
 func (r *luaRecorder) note(prefix string, args []string) {
 	r.t.Helper()
 	ctx := context.Background()
@@ -97,7 +98,7 @@ func (r *luaRecorder) note(prefix string, args []string) {
 	verb, _, _ := strings.Cut(args[0], " ")
 	verb = strings.Replace(verb, "revoke", "release", 1)
 	name := prefix + verb
-	if r.texts[name] == "" { // the same with the option, or that of cards
+	if r.texts[name] == "" { // shared with the default, or the script for cards
 		if name = verb; r.texts[name] == "" {
 			name = "card"
 		}
@@ -140,9 +141,9 @@ func luaStarts() []string {
 	}
 }
 
-// TestScriptsInLua54 runs the scripts in Lua 5.1, which Redis has, and in Lua 5.4, which
-// has integers and compares no number with a string. They make the same commands, stored
-// texts and answers.
+// TestScriptsInLua54 runs the scripts in Lua 5.1, which Redis uses, and in Lua 5.4. Lua
+// 5.4 has integers, and does not compare numbers with strings. Both versions must make
+// the same commands, stored texts and answers.
 func TestScriptsInLua54(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
@@ -162,7 +163,7 @@ func TestScriptsInLua54(t *testing.T) {
 	}
 	c := claimed()
 	for _, st := range scene(calls, c.Key, false) {
-		_ = st.do() // so that the server knows the scripts
+		_ = st.do() // afterwards the server knows the scripts
 	}
 	for _, fields := range []bool{false, true} {
 		c = claimed()
@@ -190,7 +191,7 @@ func TestScriptsInLua54(t *testing.T) {
 			r.step("silent_", stored(c), do)
 		}
 	}
-	for range 3 { // a random sequence seldom has these
+	for range 3 { // rare in random sequences
 		c, run, read := claimed(), claimed(), claimed()
 		r.step("", stored(c), func() { _, _ = calls.Acquire(t.Context(), c) })
 		c.Last = uint64(time.Now().Add(time.Second).UnixMicro())
@@ -270,7 +271,8 @@ func TestScriptsInLua54(t *testing.T) {
 	}
 }
 
-// recordRedisson records the scripts of Redisson's locks, beside holds of Redisson too.
+// recordRedisson records the scripts of Redisson's locks, with holds of Redisson's own
+// too.
 func recordRedisson(t *testing.T, r *luaRecorder) {
 	t.Helper()
 	s := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithRedisson())

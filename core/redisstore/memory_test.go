@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestOutOfMemory shows that extend, release and leaving work if memory is short, and
-// that acquire returns an error (hazard 27).
+// TestOutOfMemory checks that a server out of memory still extends and releases holds
+// and removes waiters, and that acquire returns an error (hazard 27).
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -103,8 +103,8 @@ func testOutOfMemory(t *testing.T, form string, make func(s *redisstore.Store) s
 	wantIs(t, "plain acquire of what is kept", err, store.ErrBusy)
 }
 
-// TestBusyOutOfMemory shows that a claim gets busy although expired entries beside the
-// hold cannot be dropped: a server out of memory refuses that write.
+// TestBusyOutOfMemory checks that a claim is refused as busy even if expired entries
+// cannot be removed. A server out of memory refuses that write.
 func TestBusyOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestStoreOnMiniredis runs the contract on the embedded Redis of users' tests and of
-// the examples. It shows nothing about a real server, but the store has to work on it.
-// Each case runs in a bubble of virtual time with a server of its own.
+// TestStoreOnMiniredis runs the suite on miniredis, which users' tests and the examples
+// embed. It proves nothing about a real server, but the store has to work on it. Each
+// case runs in virtual time with its own server.
 func TestStoreOnMiniredis(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
@@ -44,8 +44,8 @@ func TestStoreOnMiniredis(t *testing.T) {
 	})
 }
 
-// wire is one end of a net.Pipe with a buffer for written bytes, as a socket has it.
-// Without the buffer a long pipeline blocks both ends.
+// wire is one end of a net.Pipe with a buffer for written bytes, like that of a socket.
+// Without the buffer a long pipeline would block both ends.
 type wire struct {
 	net.Conn
 	out  chan []byte

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noPermText is the error of a server before 7.2 for a missing right inside a script.
+// noPermText is the error of servers before 7.2 for a missing right inside a script.
 const noPermText = "The user executing the script can't"
 
 // withRight adds the missing rights to an error of such a server.
@@ -23,9 +23,9 @@ func (s *Store) withRight(ctx context.Context, err error) error {
 	return err
 }
 
-// lacks returns which rights for commands of scripts the user lacks, or "". It tries
-// each command with arguments that the server refuses or that change nothing: rights are
-// checked first.
+// lacks returns the rights for commands in scripts that the user lacks, or "". It tries
+// each command with arguments that the server refuses or that change nothing. Servers
+// check rights before arguments.
 func (s *Store) lacks(ctx context.Context) string {
 	key, needs := s.prefix+"{rights:"+rand.Text()+"}", rights
 	switch {

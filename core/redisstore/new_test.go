@@ -63,8 +63,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNothingIsSent shows that a claim that cannot work is refused before anything is
-// sent.
+// TestNothingIsSent checks that an invalid claim is refused before anything is sent.
 func TestNothingIsSent(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -99,7 +98,7 @@ func TestNothingIsSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
 				if s == plain && strings.HasSuffix(name, "brace") {
-					continue // it is as another program wrote it
+					continue // keys of other programs may have braces
 				}
 				claim := claimed()
 				c.edit(&claim)

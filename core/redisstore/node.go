@@ -16,34 +16,34 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// identity is the known identity of the server. It holds as long as the client dials no
-// new connection: a connection that was open before the server was asked, and still
-// serves, belongs to the same life of the server.
+// identity is the known identity of the server. It is valid until the client dials a
+// new connection. A connection that was open before the server was asked, and still
+// works, leads to the same run of the server.
 type identity struct {
 	hook  sync.Once
-	dials atomic.Int64 // connections that were made
+	dials atomic.Int64 // the number of connections that were opened
 
 	mu     sync.Mutex
 	known  bool
-	at     int64 // dials before the server was asked
+	at     int64 // the value of dials before the server was asked
 	asked  time.Time
 	info   store.NodeInfo
-	asking *inquiry // in flight, or nil
+	asking *inquiry // the inquiry in flight, or nil
 }
 
-// inquiry is one question to the server, which all callers share.
+// inquiry is one request for the server's identity, which all callers share.
 type inquiry struct {
-	at   int64         // dials before it
+	at   int64         // the value of dials before it
 	done chan struct{} // closed when the answer is known
 	info store.NodeInfo
 	err  error
 }
 
 // Node implements store.Node for a *redis.Client, by INFO, for which the user needs the
-// right. It asks again only after the client has dialed, which a hook on the client
-// counts, and once for all callers of that time. A proxy that keeps its clients'
-// connections while it changes the server behind them goes unnoticed. For a cluster,
-// which is many servers, Node fails with store.ErrUnsupported.
+// right. A hook on the client counts its dials. Node sends INFO only after the client
+// has dialed, and once for all concurrent callers. It does not notice a proxy that
+// keeps its clients' connections while it replaces the server behind them. For a
+// Cluster, which is many servers, Node fails with store.ErrUnsupported.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
@@ -65,7 +65,7 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 		case <-ctx.Done():
 			return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 		}
-		// Another caller's question began too early, or failed when that caller's ctx
+		// Another caller's inquiry began too early, or failed when that caller's ctx
 		// was done.
 		if ours || l.err == nil && l.at >= dials {
 			return l.info, l.err
@@ -73,8 +73,8 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	}
 }
 
-// join returns the answer that is known since there were as many dials. Otherwise it
-// returns the inquiry in flight, or one that is ours to make.
+// join returns the known answer if the client has not dialed since. Otherwise it
+// returns the inquiry in flight, or a new one that the caller has to make.
 func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +89,7 @@ func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool
 	return store.NodeInfo{}, d.asking, ours
 }
 
-// ask asks the server, and records its answer.
+// ask asks the server for its identity, and records the answer.
 func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
 	d := &s.identity
 	asked := time.Now()
@@ -120,7 +120,7 @@ func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo,
 	return info, nil
 }
 
-// parseNode reads the answer of INFO.
+// parseNode parses the reply of INFO.
 func parseNode(text string) (store.NodeInfo, bool) {
 	var info store.NodeInfo
 	aged := false
@@ -133,14 +133,15 @@ func parseNode(text string) (store.NodeInfo, bool) {
 			info.Replica = value != "master"
 		case "uptime_in_seconds":
 			n, err := strconv.ParseInt(value, 10, 32)
-			// The server subtracts two readings of a clock of whole seconds, so it can be 1 s too high.
+			// The server subtracts two readings of a clock of whole seconds, so the
+			// uptime can be 1 s too high.
 			info.Age, aged = max(0, time.Duration(n-1)*time.Second), err == nil
 		}
 	}
 	return info, info.ID != "" && aged
 }
 
-// dialHook counts the connections of a client.
+// dialHook counts the connections that a client opens.
 type dialHook struct{ dials *atomic.Int64 }
 
 // DialHook implements redis.Hook. It counts a connection before any caller can use it.

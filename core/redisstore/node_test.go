@@ -15,7 +15,7 @@ import (
 
 var infoCommand = testserver.Match{Command: "info"}
 
-// nodeBehind returns a store on a server behind a proxy.
+// nodeBehind returns a server, a proxy in front of it, and a store through the proxy.
 func nodeBehind(t *testing.T) (*testserver.Redis, *testserver.Proxy, *redisstore.Store) {
 	t.Helper()
 	server := testserver.StartRedis(t)
@@ -37,7 +37,7 @@ func nodeOf(t *testing.T, s *redisstore.Store) store.NodeInfo {
 	return info
 }
 
-// TestNodeIsAskedOnceForAll makes many grants on new connections, which may not flood
+// TestNodeIsAskedOnceForAll makes many grants on new connections. They must not flood
 // the server with INFO.
 func TestNodeIsAskedOnceForAll(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestNodeIsAskedOnceForAll(t *testing.T) {
 	held.Await(t)
 	held.Deliver()
 	all.Wait()
-	// One question that dials, one for the callers after that, and none from then on.
+	// One INFO dials, one is for the callers after that, and later there is none.
 	if asked := p.Count(infoCommand); asked > 3 {
 		t.Errorf("the server was asked %d times by %d callers", asked, n)
 	}
@@ -86,8 +86,8 @@ func TestNodeTellsARestart(t *testing.T) {
 	})
 }
 
-// TestNodeInquiryOfACallerThatLeaves shows that a caller asks again if the caller of its
-// shared inquiry leaves.
+// TestNodeInquiryOfACallerThatLeaves checks that a caller asks again if the caller that
+// made its shared inquiry leaves.
 func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestNotSent fails calls before a server has them.
+// TestNotSent makes calls fail before they reach a server.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	refused := func(t *testing.T, s *redisstore.Store, also error) {
@@ -103,7 +103,7 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// ofLock reports whether cmd is a call of a Store: a script, or the SET of an acquire.
+// ofLock reports whether cmd is a Store's call: a script, or the SET of an acquire.
 func ofLock(cmd redis.Cmder) bool {
 	return strings.HasPrefix(cmd.Name(), "eval") || cmd.Name() == "set"
 }
@@ -127,7 +127,7 @@ func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = fmt.Sprint(cmd.String(), cmd.Args()) // as a tracing hook does
+		_ = fmt.Sprint(cmd.String(), cmd.Args()) // as tracing hooks do
 		if !ofLock(cmd) {
 			return next(ctx, cmd)
 		}

@@ -20,12 +20,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// dialed counts the connections that a client tries to make, and the maximum number at
-// once.
+// dialed counts a client's attempts to connect, and the maximum number of concurrent
+// ones.
 type dialed struct{ all, now, most atomic.Int64 }
 
 func (d *dialed) edit(o *redis.Options) {
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 // go-redis' own settings
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 // go-redis' own defaults
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		d.all.Add(1)
 		if n := d.now.Add(1); n > d.most.Load() {
@@ -36,7 +36,7 @@ func (d *dialed) edit(o *redis.Options) {
 	}
 }
 
-// learn makes the store learn that its server is down.
+// learn makes acquires until the store knows that its server is down.
 func learn(t *testing.T, s store.Store) {
 	t.Helper()
 	testserver.Eventually(t, soon, "the store knows that its server is down", func() bool {
@@ -52,8 +52,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// closing returns a Locker that leaves nothing to be cleaned up after the test. The
-// server has to be back at the end of the test.
+// closing returns a Locker whose close after the test waits for all clean-ups. The
+// server must be back by then.
 func closing(t *testing.T, s store.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(s)
@@ -70,8 +70,8 @@ func closing(t *testing.T, s store.Store) *core.Locker {
 	return l
 }
 
-// refuseCrowd makes a hundred callers ask for keys of their own while the server is
-// down, and returns the time that it took.
+// refuseCrowd makes a hundred callers acquire different keys while the server is down,
+// and returns the time that this took.
 func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 	t.Helper()
 	l := closing(t, s)
@@ -98,12 +98,12 @@ func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 	return took
 }
 
-// probes returns the number of probes that fit into d, if each begins pace after the one
-// before it. One more may begin before d, and one end in it.
+// probes returns the maximum number of probes in d, if each begins pace after the one
+// before. One more may begin before d, and one may end in it.
 func probes(d, pace time.Duration) int64 { return int64(d/pace) + 2 }
 
-// back asks until an acquire is granted. Until a probe is answered, the store says that
-// the server is down. A pool's old errors must not fail an acquire.
+// back acquires until a grant. Until a probe is answered, the store returns that the
+// server is down. Old errors of the client's pool must not fail an acquire.
 func back(t *testing.T, s store.Store) {
 	t.Helper()
 	start := time.Now()
@@ -137,7 +137,7 @@ func TestOutage(t *testing.T) {
 			if n, most := d.all.Load()-before, d.most.Load(); n > probes(took, 20*time.Millisecond) || most != 1 {
 				t.Errorf("%d probes in %v, %d at once", n, took, most)
 			}
-			// Release and Extend, which have something to lose, are sent all the same.
+			// Release and Extend are always sent.
 			before = d.all.Load()
 			if err := s.Release(t.Context(), held); err == nil || knownDown(err) || !strings.Contains(err.Error(), "refused") {
 				t.Errorf("release: got %v", err)
@@ -148,7 +148,7 @@ func TestOutage(t *testing.T) {
 			if d.all.Load()-before < 2 {
 				t.Error("a release or an extend was refused")
 			}
-			for range 2 * 16 { // more than the Store's own client dials before it is replaced
+			for range 2 * 16 { // more failed dials than a pool tolerates
 				_, _ = s.Acquire(t.Context(), claimed())
 			}
 			server.Restart()
@@ -169,7 +169,7 @@ func TestOutage(t *testing.T) {
 		server.Restart()
 		back(t, s)
 		c := claimed()
-		acquire(t, s, c) // while the pool may still fail by itself
+		acquire(t, s, c) // while the client's pool may still refuse to dial
 		if err := extend(s, c); err != nil {
 			t.Error(err)
 		}
@@ -185,7 +185,7 @@ func TestOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			testserver.Eventually(t, soon, "the error says it", func() bool { // a busy machine can be late with it
+			testserver.Eventually(t, soon, "the error says it", func() bool { // on a busy machine it can be late
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				_, err := l.Acquire(ctx, "order:1", core.TTL(ttl))
@@ -296,7 +296,7 @@ func TestOutage(t *testing.T) {
 		if err := lease.Release(t.Context()); !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
 			t.Errorf("release: got %v", err)
 		}
-		server.Restart() // the server has forgotten the holder
+		server.Restart() // which has forgotten the holder
 		testserver.Eventually(t, soon, "an acquire is granted", func() bool {
 			last, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
 			return err == nil && last.Release(t.Context()) == nil
@@ -339,7 +339,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// clusterOutage takes down one node of a cluster. The keys of other nodes are not
+// clusterOutage takes down one node of a Cluster. The keys of other nodes are not
 // affected.
 func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	t.Parallel()
@@ -378,9 +378,9 @@ func clusterOutage(t *testing.T, down func(*testserver.Redis)) {
 	all.Wait()
 }
 
-// TestOutage_NoLookups shows that the probes of an outage look up no name beside the
-// dialer, which may take as long as a DNS server is silent. It replaces the resolver of
-// the process.
+// TestOutage_NoLookups checks that probes of an outage look up no names, except through
+// the dialer. A lookup could take as long as a DNS server is silent. The test replaces
+// the resolver of the process.
 func TestOutage_NoLookups(t *testing.T) {
 	server := testserver.StartRedis(t)
 	var dials, lookups atomic.Int64

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// fits returns an error for a claim that the keys of other programs cannot carry.
+// fits returns an error for a claim that keys of other programs do not support.
 func (s *Store) fits(op string, c *store.Claim) error {
 	switch {
 	case !s.foreign():
@@ -27,8 +27,8 @@ func (s *Store) fits(op string, c *store.Claim) error {
 	return nil
 }
 
-// unsupported returns the error for a feature that the keys of other programs cannot
-// carry.
+// unsupported returns the error for a feature that keys of other programs do not
+// support.
 func (s *Store) unsupported(op, what string) error {
 	keys := "plain keys"
 	if s.redisson {
@@ -37,7 +37,7 @@ func (s *Store) unsupported(op, what string) error {
 	return fmt.Errorf("redisstore: %s: %s with %s: %w", op, what, keys, store.ErrUnsupported)
 }
 
-// releasePlain releases a plain key. If the key is kept, its new owner is random.
+// releasePlain releases a plain key. If the key is kept, it gets a random owner.
 func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {

@@ -35,7 +35,7 @@ func TestPlainKeys(t *testing.T) {
 			t.Errorf("the key lives for %v, want about %v", left, about)
 		}
 	}
-	// theirs takes the key as another program does.
+	// theirs sets the key like another program.
 	theirs := func(t *testing.T, c store.Claim, ttl time.Duration) {
 		t.Helper()
 		if err := asks.Set(t.Context(), name(c), "theirs", ttl).Err(); err != nil {

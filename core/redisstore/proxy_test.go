@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWithProxy shows that, behind a proxy before several servers, no two commands of a
-// call rely on one clock.
+// TestWithProxy checks that no two commands of a call rely on the same clock, because a
+// proxy may send them to different servers.
 func TestWithProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithProxy())
@@ -29,8 +29,8 @@ func TestWithProxy(t *testing.T) {
 	}
 }
 
-// TestWithoutScriptedWakeUps wakes waiters by a message that the releasing process sends
-// behind its script.
+// TestWithoutScriptedWakeUps wakes waiters by a message that the releasing process
+// sends after its script.
 func TestWithoutScriptedWakeUps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithoutScriptedWakeUps())

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// inPlace returns a claim that waits for c's key, and listens.
+// inPlace returns a claim that waits for c's key and watches.
 func inPlace(t testing.TB, s *redisstore.Store, c store.Claim, edit ...func(*store.Claim)) (store.Claim, <-chan struct{}) {
 	t.Helper()
 	w := claimOf(c.Key)
@@ -39,8 +39,8 @@ func busyWith(t testing.TB, s *redisstore.Store, c store.Claim) {
 	}
 }
 
-// promptly plays a scene again if it took so long, on a busy machine, that the grant of
-// a release was too old: at most twice, and the last time for good.
+// promptly repeats a scene, at most twice, if it took so long on a busy machine that
+// the release's grant was too old. The last run counts.
 func promptly(scene func(last bool) (took time.Duration)) {
 	for n := range 3 {
 		if scene(n == 2) <= prompt {
@@ -51,7 +51,7 @@ func promptly(scene func(last bool) (took time.Duration)) {
 
 const prompt = 500 * time.Millisecond
 
-// TestPush shows that a release grants the key to the first waiter that listens, and
+// TestPush checks that a release grants the key to the first waiter that listens, and
 // sends the grant in a message.
 func TestPush(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestPush(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		w, ch := inPlace(t, r.store, c)
-		time.Sleep(700 * time.Millisecond) // the place has an age
+		time.Sleep(700 * time.Millisecond) // so the place has an age
 		release(t, r.direct, c)
 		wakes(t, ch)
 		g := acquire(t, r.store, w)
@@ -142,7 +142,7 @@ func TestPush(t *testing.T) {
 		w, ch := inPlace(t, r.store, c)
 		place := strings.Fields(r.fields(t, c)["w"])[1]
 		time.Sleep(5 * time.Millisecond)
-		busyWith(t, r.store, w) // has a new place
+		busyWith(t, r.store, w) // gets a new place
 		for _, grant := range []string{place + " 9 5000", "1 9 5000", place, "", " ", place + " x 5000", place + " 9 -1", place + " 9 5000 1"} {
 			for _, channel := range channels {
 				if err := r.asks.Publish(t.Context(), channel, fmt.Sprintf("%s %s\n%s", stored(c), w.Lease, grant)).Err(); err != nil {
@@ -208,8 +208,8 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// TestUnheardGrant shows that a grant that no process receives is undone, and leaves
-// nothing that keeps a claim out.
+// TestUnheardGrant checks that a grant that no process receives is undone, and leaves
+// nothing that excludes a claim.
 func TestUnheardGrant(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -261,21 +261,21 @@ func TestUnheardGrant(t *testing.T) {
 	})
 }
 
-// TestPushToVeryMany shows that one step admits a bounded number of waiters: a script
-// takes a limited number of arguments, and the server does nothing else meanwhile.
+// TestPushToVeryMany checks that one step admits a limited number of waiters. A script
+// accepts a limited number of arguments, and blocks the server while it runs.
 func TestPushToVeryMany(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	c := claimed()
 	acquire(t, r.direct, c)
 	w, ch := inPlace(t, r.direct, c, func(w *store.Claim) { w.Weight = 1 })
-	// As if three thousand processes had taken their places at once.
+	// This simulates three thousand processes that have taken their places at once.
 	first := strings.TrimPrefix(r.fields(t, c)["w"], "\n")
 	all := "\n" + first
 	for i := range 3000 {
 		all += strings.NewReplacer(w.Lease, fmt.Sprint("lease-", i), w.Owner, fmt.Sprint("owner-", i)).Replace(first)
 	}
-	// A busy machine can take longer to make the places than they are remembered for.
+	// On a busy machine, creating the places can take longer than their lifetime.
 	until := strconv.FormatInt(time.Now().Add(store.WaiterLife).UnixMilli(), 10)
 	all = strings.ReplaceAll(all, strings.Fields(first)[1], until)
 	if err := testclient.SetField(t.Context(), r.asks, stored(c), "w", all); err != nil {

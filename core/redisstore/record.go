@@ -10,12 +10,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// savedDone and savedOpen are the states in which a record is saved, as constants.
+// savedDone and savedOpen are the states in which a record is saved.
 var savedDone, savedOpen any = "1", "2"
 
-// save adds the arguments with which release.lua saves the record of c. The last one is
-// the string to store if nothing else of the key is left, see clock.lua: putting a long
-// value together would cost the server more than everything else.
+// save adds the arguments with which release.lua saves the record of c. The last
+// argument is the whole string to store if the key has no other entries, see clock.lua.
+// Building the string of a long value in the script would cost the server more than
+// everything else.
 func save(cmd *pipeline.Call, c *store.Claim) {
 	r, state, token := c.Record, savedOpen, ""
 	if r.Done {
@@ -28,8 +29,8 @@ func save(cmd *pipeline.Call, c *store.Claim) {
 		Text(fmt.Sprintf("f\tr 0 %d %s %s%s\tv %s", r.Attempt, state, c.Lease, token, r.Value))
 }
 
-// replayed reads the answer of acquire.lua about a finished record: its remaining time,
-// and the stored string. It returns nil if the answer cannot be read.
+// replayed reads acquire.lua's answer about a finished record: its remaining time and
+// the stored string. It returns nil if the answer is invalid.
 func replayed(a []any) *store.Record {
 	if len(a) != 2 {
 		return nil
@@ -48,9 +49,9 @@ func replayed(a []any) *store.Record {
 	return &store.Record{Value: []byte(value), Attempt: attempt, Done: true, Retain: time.Duration(left) * time.Millisecond}
 }
 
-// recorded reads the record in an answer of acquire.lua about a run that has begun: its
-// attempt, its remaining time, and its value. If the answer has no value, the
-// record has that of the claim. recorded returns nil if the answer cannot be read.
+// recorded reads the record in acquire.lua's answer about a run that has begun: its
+// attempt, its remaining time, and its value. If the answer has no value, the record
+// has the claim's value. It returns nil if the answer is invalid.
 func recorded(c *store.Claim, a []any) *store.Record {
 	if c.Record == nil || len(a) < 2 {
 		return nil

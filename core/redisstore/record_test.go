@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// wantRecord fails the test unless g carries such a record.
+// wantRecord fails the test unless g has this record.
 func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done bool) {
 	t.Helper()
 	r := g.Record
@@ -26,8 +26,9 @@ func wantRecord(t testing.TB, g store.Grant, value string, attempt int, done boo
 	}
 }
 
-// TestRecordValues shows that any value comes back unchanged. It is not parallel: beside
-// others, a long value can take the server longer than a call may last.
+// TestRecordValues checks that any value is returned unchanged. It is not parallel,
+// because with other tests a long value can take the server longer than a call may
+// last.
 func TestRecordValues(t *testing.T) {
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
@@ -47,7 +48,7 @@ func TestRecordValues(t *testing.T) {
 						t.Error("the first run does not begin with its value")
 					}
 				} else {
-					acquire(t, s, c) // so that all of it is in a string
+					acquire(t, s, c) // so that the key is a string
 				}
 				release(t, s, saves(c, string(value), 1, false))
 				wantRecord(t, acquire(t, s, begins(second, "again")), string(value), 2, false)
@@ -70,14 +71,14 @@ func TestRecordValues(t *testing.T) {
 func TestRecordRefusals(t *testing.T) {
 	t.Parallel()
 	tooMany := math.MaxInt32
-	tooMany++ // negative where an int has 32 bits
+	tooMany++ // negative if an int has 32 bits
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
 	held := begins(claimed(), "begun")
 	acquire(t, s, held)
 	for name, c := range map[string]struct {
 		record  store.Record
-		acquire bool // is refused, too
+		acquire bool // acquire refuses it too
 	}{
 		"a value above 64 MiB": {store.Record{Value: make([]byte, 64<<20+1), Retain: time.Hour}, true},
 		"a negative retention": {store.Record{Retain: -time.Hour}, true},
@@ -102,8 +103,8 @@ func TestRecordRefusals(t *testing.T) {
 	release(t, s, saves(held, "answer", 1, true))
 }
 
-// TestRecordsOutOfMemory shows that a server out of memory begins no run, but saves and
-// returns answers (hazard 27).
+// TestRecordsOutOfMemory checks that a server out of memory begins no run, but saves
+// and returns records (hazard 27).
 func TestRecordsOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -135,11 +136,11 @@ func TestRecordsOutOfMemory(t *testing.T) {
 	wantRecord(t, acquire(t, s, begins(claimOf(failed.Key), "again")), "failed", 2, false)
 }
 
-// TestRecordRoundTrips shows that a replay is one command, and a run is two.
+// TestRecordRoundTrips checks that a replay takes one command, and a run two.
 func TestRecordRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
-	first := begins(claimed(), "begun") // the server learns the scripts
+	first := begins(claimed(), "begun") // afterwards the server knows the scripts
 	acquire(t, r.store, first)
 	release(t, r.store, first)
 	r.proxy.Forget()
@@ -156,7 +157,7 @@ func TestRecordRoundTrips(t *testing.T) {
 	}
 }
 
-// TestRecordFaults loses requests and replies: an answer is saved once, by the holder
+// TestRecordFaults loses requests and replies. A record is saved once, by the lease
 // that holds the key (hazard 58).
 func TestRecordFaults(t *testing.T) {
 	t.Parallel()

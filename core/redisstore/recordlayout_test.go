@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestRecordLayout shows the stored entries of runs, and how long they last.
+// TestRecordLayout checks the stored entries of runs and their lifetimes.
 func TestRecordLayout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -40,7 +40,7 @@ func TestRecordLayout(t *testing.T) {
 			t.Errorf("the record is attempt %s, state %s, by %s", a, s, l)
 		}
 		f := r.fields(t, c)
-		delete(f, "t") // is gone once the clock has passed the tokens
+		delete(f, "t") // deleted once the clock has passed the tokens
 		if len(f) != 2 || f["v"] != "answer" {
 			t.Errorf("the fields are %v", f)
 		}
@@ -51,7 +51,7 @@ func TestRecordLayout(t *testing.T) {
 		c.Last = acquire(t, r.direct, c).Token
 		time.Sleep(time.Millisecond) // the clock passes the tokens of the grant
 		other := claimOf(c.Key)
-		other.Last, other.TTL = c.Last, 0 // leaves no tombstone
+		other.Last, other.TTL = c.Last, 0 // so it leaves no tombstone
 		wantIs(t, "release", r.direct.Release(t.Context(), saves(other, "other", 1, true)), store.ErrLost)
 		if f := r.fields(t, c); f["v"] != "begun" || f["h:"+c.Lease] == "" {
 			t.Errorf("the fields are %v", f)
@@ -127,7 +127,8 @@ func TestRecordLayout(t *testing.T) {
 	})
 }
 
-// TestRecordMemory shows that the memory of a record is bounded by its value.
+// TestRecordMemory checks that the memory of a record is bounded by the length of its
+// value.
 func TestRecordMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestRefusals makes servers refuse by themselves.
+// TestRefusals puts real servers into states in which they refuse calls.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, s *redisstore.Store, code string) {
@@ -34,7 +34,7 @@ func TestRefusals(t *testing.T) {
 		master := testserver.StartRedis(t)
 		replica := testserver.StartRedis(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.Port()))
 		s := newStore(t, testclient.Redis(t, replica.Addr))
-		// Before its first copy it answers otherwise.
+		// Before its first synchronization the replica answers with another error.
 		testserver.Eventually(t, 20*time.Second, "the replica is in sync", func() bool {
 			return strings.Contains(testclient.Redis(t, replica.Addr).Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 		for _, c := range []store.Claim{hash, list} {
 			for _, weight := range []int64{1, store.All} {
 				c.Weight = weight
-				for range 2 { // by a SET, and by a script
+				for range 2 { // by a SET, then by a script
 					_, err := s.Acquire(t.Context(), c)
 					wantIs(t, "acquire", err, store.ErrUnavailable)
 				}
@@ -185,8 +185,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestRefusals_NameMoves moves the name of a server to another one after a failover,
-// while the former one still answers (hazard 23).
+// TestRefusals_NameMoves moves the address of a server to another one after a failover.
+// The former server still answers (hazard 23).
 func TestRefusals_NameMoves(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][][]any{
@@ -199,8 +199,8 @@ func TestRefusals_NameMoves(t *testing.T) {
 			former := testserver.StartRedis(t)
 			r := newRig(t, former, nil)
 			c := claimed()
-			acquire(t, r.store, c) // by the pool for pipelines
-			release(t, r.store, c) // by the other one
+			acquire(t, r.store, c) // on the pool for pipelines
+			release(t, r.store, c) // on the other pool
 			for _, command := range commands {
 				former.Do(command...)
 			}
@@ -216,8 +216,8 @@ func TestRefusals_NameMoves(t *testing.T) {
 	}
 }
 
-// TestRefusals_InScriptOf62 reads the replies of Redis 6.2 to a script whose command is
-// refused.
+// TestRefusals_InScriptOf62 checks the replies of Redis 6.2 for a refused command in a
+// script.
 func TestRefusals_InScriptOf62(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -256,7 +256,7 @@ func (replied) RedisError() {}
 // breakSaving makes the server fail to save, so that it refuses writes.
 func breakSaving(t *testing.T, server *testserver.Redis) {
 	t.Helper()
-	// The file that it would write to is a directory.
+	// The path to which it would write is a directory.
 	if err := os.MkdirAll(filepath.Join(server.Dir, "dump", "in the way"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -38,10 +38,10 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// unknownToken stands for the last used token if that is not known.
+// unknownToken is the argument for an unknown last used token.
 var unknownToken any = ""
 
-// settle sends a command with an answer of the form of release.lua.
+// settle sends a command whose answer has the form of release.lua's answer.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, err := s.call(ctx, op, cmd)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error
 	return confirmed(op, a)
 }
 
-// confirmed reads the answer of extend.lua and release.lua.
+// confirmed reads the answers of extend.lua and release.lua.
 func confirmed(op string, a answer) error {
 	switch a.word {
 	case okay:

@@ -28,9 +28,9 @@ func newLocks(t *testing.T, store store.Store) *core.Locker {
 	return locks
 }
 
-// TestLateReleaseOfUnseenGrant releases a grant that too few replicas have. That release
-// can be late, and must not end the grant of the same claim when it asks again (hazards
-// 13 and 18).
+// TestLateReleaseOfUnseenGrant releases a grant that too few replicas have. That
+// release can be late. It must not end the grant of the same claim when the claim is
+// sent again (hazards 13 and 18).
 func TestLateReleaseOfUnseenGrant(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
@@ -54,7 +54,7 @@ func TestLateReleaseOfUnseenGrant(t *testing.T) {
 	} else if !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("acquire: %v", err)
 	}
-	// Until the release has been delivered and answered, and well beyond.
+	// This lasts until the release was delivered and answered, and some time longer.
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		rival, err := rivals.TryAcquire(t.Context(), "late")
 		if err != nil {

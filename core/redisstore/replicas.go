@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// acknowledged returns nil if enough replicas have the grant of c with this token. The
-// outcome of the grant is r.
+// acknowledged returns nil if enough replicas have the grant of c with this token. r is
+// the outcome of the grant.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
 	case r.Err != nil:
@@ -23,9 +23,9 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 	return nil
 }
 
-// settleReplicated settles a saved answer, and then waits until enough replicas
-// have it. A saved answer stays. So the outcome is unknown if too few have it, and the
-// same release again waits for them again.
+// settleReplicated saves a record and waits until enough replicas have it. A saved
+// record stays saved. So the outcome is unknown if too few replicas have it, and a
+// repeated release waits for them again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	r, a, err := s.callReplicated(ctx, op, cmd)
 	if err == nil {
@@ -42,7 +42,7 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 	return nil
 }
 
-// callReplicated calls like call, and also returns the outcome of the WAIT.
+// callReplicated does the same as call, and also returns the outcome of the WAIT.
 func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
 	r, err := s.send(ctx, c)
 	if err != nil {
@@ -52,8 +52,7 @@ func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call)
 	return r, a, err
 }
 
-// send sends c, and behind it a WAIT for the replicas that have to acknowledge it, if
-// any.
+// send sends c. If replicas have to acknowledge c, it sends a WAIT for them behind c.
 func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
 	if !s.acks {
 		reply, err := s.pipeline.Do(ctx, c)
@@ -64,14 +63,14 @@ func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated
 	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
-// releaseUnseen releases a grant that too few replicas have, undoes the run that it
-// began, and returns the error for the caller. Its token is 0 if it is not known. The
-// release goes on when ctx is done, but releaseUnseen does not wait for it any longer.
+// releaseUnseen releases a grant that too few replicas have, and undoes the run that it
+// began. It returns the error for the caller. token is 0 if unknown. When ctx is done,
+// releaseUnseen returns, but the release continues.
 func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
 	begun := *c
-	begun.Record, begun.Undo, begun.Last = nil, true, token // the record is not there to be saved
+	begun.Record, begun.Undo, begun.Last = nil, true, token // the release must not save the record
 	_, _, err := calls.Detached(ctx, func() (struct{}, error) {
 		defer cancel()
 		return struct{}{}, s.Release(back, begun)
@@ -83,7 +82,7 @@ func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64,
 	// the claim is not sent again until its grant would have expired anyway.
 	s.doomed.Store(begun.Lease, struct{}{})
 	time.AfterFunc(max(c.TTL, pipeline.Limit), func() { s.doomed.Delete(begun.Lease) })
-	// The release's error is not wrapped: that it was not sent says nothing about the
-	// acquire.
+	// The release's error is not wrapped. Even if the release was certainly not sent,
+	// the acquire was.
 	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and its release failed: %v", short, err)
 }

@@ -26,7 +26,7 @@ func replicaOf(t testing.TB, master *testserver.Redis) *testserver.Redis {
 	testserver.Eventually(t, soon, "the replica is in sync", func() bool {
 		return strings.Contains(asks.Info(context.Background(), "replication").Val(), "master_link_status:up")
 	})
-	// It counts once it has acknowledged something.
+	// The replica counts once it has acknowledged something.
 	asks = testclient.Redis(t, master.Addr)
 	testserver.Eventually(t, soon, "the replica acknowledges", func() bool {
 		return asks.Wait(context.Background(), 1, 100*time.Millisecond).Val() > 0
@@ -203,8 +203,8 @@ func TestReplicas(t *testing.T) {
 				_ = r.direct.Release(t.Context(), c)
 			})
 			t.Run("lost reply", func(t *testing.T) {
-				// Each proxy is new: the WAIT of a caller that has left may still be on
-				// its way through another one.
+				// Each proxy is new, because an older one may still have the WAIT of a
+				// caller that has left.
 				start := func() (*testserver.Proxy, *redisstore.Store) {
 					proxy := testserver.NewRedisProxy(t, master.Addr)
 					return proxy, newStore(t, testclient.Redis(t, proxy.Addr, edit), redisstore.WithReplicas(1, 2*time.Second))
@@ -254,8 +254,8 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestLimitWithReplicas shows that an Acquire takes no longer than its Limit if it waits
-// for replicas twice, or releases its grant.
+// TestLimitWithReplicas checks that an Acquire takes no longer than its Limit, even if
+// it waits for replicas twice or releases its grant.
 func TestLimitWithReplicas(t *testing.T) {
 	t.Parallel()
 	master := testserver.StartRedis(t)
@@ -289,7 +289,8 @@ func TestStoreWithReplicas(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// names returns the commands that a proxy has seen, without those of a connection.
+// names returns the commands that a proxy has seen, without those that set up or test a
+// connection.
 func names(proxy *testserver.Proxy) (all []string) {
 	for _, q := range proxy.Requests() {
 		if q.Name != "hello" && q.Name != "client" && q.Name != "ping" {

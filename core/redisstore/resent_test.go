@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// redialer is a hook that sends a failed call again, or only lets it fail, when no
-// server can be reached any more.
+// redialer is a hook that makes all dials fail after a call. With again it also repeats
+// a failed call.
 type redialer struct {
 	again bool
 	away  atomic.Bool
@@ -57,8 +57,8 @@ func (d *redialer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestWhatWasSentIsNotForgotten shows that a call that was sent may have been granted,
-// whatever happens to it afterwards.
+// TestWhatWasSentIsNotForgotten checks that a call that was sent counts as possibly
+// granted, whatever happens to it afterwards.
 func TestWhatWasSentIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	setup := func(t *testing.T, again bool) (*rig, *redialer) {
@@ -75,7 +75,7 @@ func TestWhatWasSentIsNotForgotten(t *testing.T) {
 		c := claimed()
 		acquire(t, r.direct, c)
 		r.proxy.Inject(testserver.Match{Script: "release"}, testserver.CloseReply)
-		unknown(t, "release", r.store.Release(t.Context(), c)) // it goes alone, not in a pipeline
+		unknown(t, "release", r.store.Release(t.Context(), c)) // sent alone, not in a pipeline
 		if r.exists(t, c) {
 			t.Error("test setup: nothing was released")
 		}

@@ -16,10 +16,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// usualRights are the documented rights, without those for cards and lists.
+// usualRights contains the documented rights, without those for cards and lists.
 const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
 
-// TestRights shows that the documented rights suffice, and that each is needed.
+// TestRights checks that the documented rights are sufficient, and that each of them is
+// needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)
@@ -31,7 +32,7 @@ func TestRights(t *testing.T) {
 		t.Helper()
 		server := server
 		if without == "eval" {
-			server = testserver.StartRedis(t, fit...) // without the scripts
+			server = testserver.StartRedis(t, fit...) // a server that does not know the scripts
 		}
 		args := []any{"ACL", "SETUSER", name, "reset", "on", ">pw", "~lk1:*", "~lk2:*", "resetchannels", "&lk2:wake:*"}
 		for _, right := range all[plain] {
@@ -68,7 +69,7 @@ func TestRights(t *testing.T) {
 		})
 		for _, right := range rights {
 			if right == "ping" || right == "unsubscribe" {
-				continue // not used in a few seconds of trial
+				continue // not used during a trial of a few seconds
 			}
 			t.Run(fmt.Sprintf("without %s, plain %v", right, plain), func(t *testing.T) {
 				t.Parallel()
@@ -82,7 +83,7 @@ func TestRights(t *testing.T) {
 				}
 				c := claimed()
 				switch _, err := s.Acquire(t.Context(), c); {
-				case right == "time": // its SET was done
+				case right == "time": // the SET was done
 					unknown(t, "acquire", err)
 				case err != nil:
 					wantIs(t, "acquire", err, store.ErrUnavailable)
@@ -93,9 +94,9 @@ func TestRights(t *testing.T) {
 	t.Cleanup(func() { everyKeyExpires(t, server) })
 }
 
-// TestHalfAScript refuses the inner commands of a script one by one. The script either
-// does its work or leaves the state as it was (hazard 28). Expired entries may be
-// dropped.
+// TestHalfAScript refuses the inner commands of a script one by one. The script must
+// either complete its work or leave the state unchanged (hazard 28). It may remove
+// expired entries.
 func TestHalfAScript(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -117,10 +118,10 @@ func TestHalfAScript(t *testing.T) {
 					err := do()
 					after := r.fields(t, held)
 					if before["t"] != "" && after["t"] > before["t"] {
-						after["t"] = before["t"] // a token that was not granted does no harm
+						after["t"] = before["t"] // a token that was not granted is harmless
 					}
 					if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
-						delete(after, "t") // nor is one that the hold has
+						delete(after, "t") // so is the hold's own token
 					}
 					if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
 						t.Error("the key has no TTL")
@@ -139,7 +140,7 @@ func TestHalfAScript(t *testing.T) {
 	}
 }
 
-// halves are operations that change more than one entry.
+// halves lists operations that change more than one entry.
 var halves = []struct {
 	name    string
 	prepare func(t *testing.T, full, s *redisstore.Store, c store.Claim) func() error

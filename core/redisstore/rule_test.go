@@ -14,15 +14,16 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/inspection"
 	"github.com/lockkit/lockkit/core/internal/keystate"
+	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestScriptsAgreeWithTheRule compares the scripts with the rule in Go. They give the
-// same grants, tokens and answers, and leave the same holds, waiters, tombstones and
-// records, after any steps.
+// TestScriptsAgreeWithTheRule compares the scripts with the rule in Go. Both must
+// return the same grants, tokens and answers, and leave the same holds, waiters,
+// tombstones and records, after any steps.
 func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -30,7 +31,7 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	if _, err := s.Watch(t.Context(), claimOf("rule")); err != nil {
 		t.Fatal(err)
 	}
-	seeds, steps := uint64(200), 0
+	seeds, steps := uint64(tally.AllTrials(200)), 0
 	if os.Getenv("LONG") == "1" {
 		seeds *= 10
 	}
@@ -45,8 +46,8 @@ func TestScriptsAgreeWithTheRule(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seeds, steps)
 }
 
-// TestScriptsAgreeInACrowd compares them in a crowd, which makes a hash of the key and a
-// string again.
+// TestScriptsAgreeInACrowd makes the same comparison in a crowd, which turns the key
+// into a hash and back into a string.
 func TestScriptsAgreeInACrowd(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -54,7 +55,7 @@ func TestScriptsAgreeInACrowd(t *testing.T) {
 	if _, err := s.Watch(t.Context(), claimOf("crowd")); err != nil {
 		t.Fatal(err)
 	}
-	seeds, steps, crosses := uint64(20), 0, 0
+	seeds, steps, crosses := uint64(tally.AllTrials(20)), 0, 0
 	if os.Getenv("LONG") == "1" {
 		seeds *= 10
 	}
@@ -72,18 +73,18 @@ func TestScriptsAgreeInACrowd(t *testing.T) {
 	}
 }
 
-// deciding has the operations on a twin.
+// deciding contains the operations on a twin.
 type deciding interface {
 	store.Store
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
-// store returns the store for k: s, or the rule for the rule's twin.
+// store returns the store for k: s, or the rule in Go for the rule's twin.
 func (k *twin) store(s *redisstore.Store) deciding {
 	if k.rule == nil {
 		return s
 	}
-	// It is saved and loaded between the steps.
+	// The state is saved and loaded between the steps.
 	text, err := json.Marshal(k.rule)
 	k.rule = new(keystate.State)
 	if err = cmp.Or(err, json.Unmarshal(text, k.rule)); err != nil {
@@ -92,7 +93,7 @@ func (k *twin) store(s *redisstore.Store) deciding {
 	return byRule{k}
 }
 
-// byRule is a store of one key for which the rule in Go decides.
+// byRule is a store of one key that decides by the rule in Go.
 type byRule struct{ *twin }
 
 func (k byRule) Acquire(_ context.Context, c store.Claim) (g store.Grant, err error) {
@@ -118,7 +119,7 @@ func (k byRule) Revoke(_ context.Context, _, hold string, keep time.Duration) (e
 	return nil
 }
 
-// ruled returns the fields that Redis would have for s, with expired ones.
+// ruled returns the fields that Redis would have for s, including expired ones.
 func ruled(s *keystate.State) map[string]string {
 	fields, now := make(map[string]string), time.Now()
 	lasts := func(until time.Time) string {
@@ -159,7 +160,7 @@ func ruled(s *keystate.State) map[string]string {
 	return fields
 }
 
-// recordState returns the state of a record in Redis, and its lease.
+// recordState returns the state and the lease of a record, as Redis stores them.
 func recordState(r *keystate.Record) (state int, by string) {
 	switch {
 	case r.Beginner != "" && r.Fresh:
@@ -172,7 +173,7 @@ func recordState(r *keystate.Record) (state int, by string) {
 	return 2, r.Saver
 }
 
-// lasting returns the length of a hold or a tombstone with this text.
+// lasting returns the remaining time of a hold or a tombstone with this text.
 func lasting(text string) time.Duration {
 	var since, ms int64
 	if _, err := fmt.Sscan(text, &since, &ms); err != nil {
@@ -181,8 +182,8 @@ func lasting(text string) time.Duration {
 	return time.Until(time.UnixMicro(since).Add(time.Duration(ms) * time.Millisecond))
 }
 
-// live returns the fields that have not expired, with the minutes that a hold or a
-// tombstone lasts, and whether the token is far ahead of the clock.
+// live returns the fields that have not expired. It adds the minutes for which a hold
+// or a tombstone lasts, and shows the token only if it is far ahead of the clock.
 func live(fields map[string]string) (all []string) {
 	current, now := make(map[string]string), time.Now()
 	for name, value := range fields {
@@ -209,7 +210,7 @@ func live(fields map[string]string) (all []string) {
 				continue
 			}
 			if kept := fields["k:"+name[2:]]; name[0] == 'd' && kept != "" && lasting(kept)+time.Second > left {
-				continue // a kept hold refuses the lease for as long
+				continue // the kept hold refuses the lease for as long
 			}
 			name = fmt.Sprintf("%s for %.0f min", name, left.Minutes())
 		case 't':
@@ -229,7 +230,7 @@ func live(fields map[string]string) (all []string) {
 	return all
 }
 
-// without returns live without the places of leases.
+// without returns live without the waiters' places of leases.
 func without(live, leases []string) (rest []string) {
 	for _, text := range live {
 		list, waiters := strings.CutPrefix(text, "w ")

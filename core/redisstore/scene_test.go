@@ -17,15 +17,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// step is one operation of a long scene on one key.
+// step is one operation in a long sequence on one key.
 type step struct {
 	name string
 	do   func() error
 	want error
 }
 
-// scene returns steps with everything that a store can do with a key, which is first
-// granted by a SET or by a script.
+// scene returns steps with every operation that a store can make on a key. The key is
+// first granted by a SET, or with fields by a script.
 func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
 	claimOf := func(key string) store.Claim {
@@ -78,7 +78,7 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 		{"leave the inner hold", release(inner), nil},
 		{"release", release(a), nil},
 		{"give up waiting", func() error {
-			// A woken waiter waits no more.
+			// A woken waiter does not wait any more.
 			if err := s.Release(ctx, unfair); !errors.Is(err, store.ErrLost) {
 				return err
 			}
@@ -116,8 +116,8 @@ func scene(s *redisstore.Store, key string, fields bool) []step {
 	}
 }
 
-// TestEveryKeyExpires shows that a key has a TTL after every step, so that a crash at
-// any moment leaves nothing for ever (hazard 25).
+// TestEveryKeyExpires checks that a key has a TTL after every step, so that a crash at
+// any moment leaves nothing forever (hazard 25).
 func TestEveryKeyExpires(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -143,14 +143,14 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 }
 
-// TestNothingIsRefused shows that no step sends a command that is refused. A server
-// counts these, even those of a script that goes on, and an operator may have an alert
-// on that number.
+// TestNothingIsRefused checks that no step sends a command that is refused. A server
+// counts refused commands, even inside a script that continues, and an operator may
+// have an alert on that number.
 func TestNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	s := newStore(t, testclient.Redis(t, server.Addr))
-	acquire(t, s, claimOf("known")) // the scripts are
+	acquire(t, s, claimOf("known")) // afterwards the scripts are known
 	server.Do("CONFIG", "RESETSTAT")
 	for _, fields := range []bool{false, true} {
 		for _, st := range scene(s, "refused:"+rand.Text(), fields) {
@@ -165,8 +165,8 @@ func TestNothingIsRefused(t *testing.T) {
 	}
 }
 
-// TestScriptsTouchOnlyTheirKey shows that scripts touch the key that they declare and no
-// other. So a cluster knows where they belong.
+// TestScriptsTouchOnlyTheirKey checks that scripts touch only the key that they
+// declare. So a Cluster knows the server of each script.
 func TestScriptsTouchOnlyTheirKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

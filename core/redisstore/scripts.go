@@ -1,8 +1,8 @@
 package redisstore
 
 import (
+	"bytes"
 	"embed"
-	"regexp"
 
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
@@ -17,8 +17,8 @@ const (
 	behind
 )
 
-// The scripts, each with its files in order. A script ends at its return: the shortcuts
-// come before the files that define functions.
+// The scripts, each with its files in order. A script ends at the first return that it
+// reaches, so the shortcuts come before the files that define functions.
 var (
 	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "messages", "waiters", "acquire")
 	extendScript  = newScript("clock", "extend_shortcuts", "crowd", "state", "extend")
@@ -26,7 +26,7 @@ var (
 	showScript    = newScript("clock", "crowd", "state", "show")
 	cardScript    = newScript("card")
 
-	// The scripts of WithoutScriptedWakeUps.
+	// The scripts for WithoutScriptedWakeUps.
 	silentAcquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire")
 	silentReleaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "silent", "waiters", "release")
 
@@ -44,48 +44,52 @@ var (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-var luaNoise = regexp.MustCompile(`(?m)^\s*--.*\n|^\s*\n|^\s+`)
-
-// newScript returns the script of these files. It leaves the comments out, because a
-// server that does not know the script is sent its text.
+// newScript returns the script that consists of these files. It removes comments and indentation, because
+// the text is sent to servers that do not know the script.
 func newScript(files ...string) *pipeline.Script {
 	var text []byte
 	for _, name := range files {
-		text = append(text, luaFile(name)...)
+		for line := range bytes.Lines(luaFile(name)) {
+			line = bytes.TrimLeft(line, "\t \n")
+			if !bytes.HasPrefix(line, []byte("--")) {
+				text = append(text, line...)
+			}
+		}
 	}
-	return pipeline.NewScript(luaNoise.ReplaceAll(text, nil))
+	return pipeline.NewScript(text)
 }
 
 func luaFile(name string) []byte {
 	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
-		panic(err) // the files are part of the program
+		panic(err) // the files are embedded in the program
 	}
 	return text
 }
 
-// The letters of the flags in the first argument of acquire and release, in the order of
-// the fields below.
+// The letters of the flags in the first argument of acquire and release, in the order
+// of the fields below.
 const (
 	acquireLetters = "fwg"
 	releaseLetters = "ul"
 )
 
-// acquireFlags are explained in acquire.lua.
+// acquireFlags are the flags that acquire.lua explains.
 type acquireFlags struct {
 	fair      bool // f
 	wait      bool // w
 	byMessage bool // g
 }
 
-// releaseFlags are explained in release.lua.
+// releaseFlags are the flags that release.lua explains.
 type releaseFlags struct {
 	undo bool // u
 	left bool // l
 }
 
-// flagArgs are the first argument of a script for each set of its flags, made once: a
-// verb, letters, and the values that all calls of a Store share. See waiters.lua.
+// flagArgs contains the first argument of a script for each set of flags, prepared in
+// advance. The argument is a verb, letters, and the values that all calls of a Store
+// share. waiters.lua describes it.
 type flagArgs []any
 
 func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
@@ -110,7 +114,7 @@ func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.
 
 func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
-// word returns the argument for flags in the order of their letters.
+// word returns the argument for flags, which are in the order of their letters.
 func (w flagArgs) word(flags ...bool) any {
 	set := 0
 	for i, f := range flags {

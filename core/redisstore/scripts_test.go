@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// luaScript is a script of scripts.go, and luaPart one of its files.
+// luaScript matches a script in scripts.go, and luaPart one of its files.
 var (
 	luaScript = regexp.MustCompile(`newScript\((".*")\)`)
 	luaPart   = regexp.MustCompile(`"(\w+)"`)
 )
 
-// scriptFiles returns the files of each script in order, by the name of the last one,
-// with "silent_" before it for one of WithoutScriptedWakeUps.
+// scriptFiles returns the files of each script in order, by the name of the last file.
+// The names for WithoutScriptedWakeUps begin with "silent_".
 func scriptFiles(t *testing.T) map[string][]string {
 	t.Helper()
 	source, err := os.ReadFile("scripts.go")
@@ -45,8 +45,8 @@ func luaText(t *testing.T, name string) string {
 	return redisstore.LuaText(name)
 }
 
-// TestHeadersOfScripts shows that each file is in a script, and that the last one of a
-// script describes its call.
+// TestHeadersOfScripts checks that each file is part of a script, and that the last
+// file of each script describes the script's call.
 func TestHeadersOfScripts(t *testing.T) {
 	t.Parallel()
 	used := make(map[string]bool)
@@ -72,13 +72,13 @@ func TestHeadersOfScripts(t *testing.T) {
 	}
 }
 
-// luaCommand is a command in a script, with its first argument if that is KEYS[n].
+// luaCommand matches a command in a script, with its first argument if that is KEYS[n].
 var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[\d\][,)])?)?`)
 
 var luaComment = regexp.MustCompile(`--.*`)
 
-// TestScriptsNameTheirKeys shows that each command names its key as KEYS[n], and that no
-// script uses unpack. Proxies before servers require both. The scripts of
+// TestScriptsNameTheirKeys checks that each command names its key as KEYS[n], and that
+// no script uses unpack. Proxies in front of servers require both. The scripts of
 // WithoutScriptedWakeUps do not publish either.
 func TestScriptsNameTheirKeys(t *testing.T) {
 	t.Parallel()

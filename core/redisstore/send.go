@@ -16,7 +16,7 @@ import (
 )
 
 // newCommand returns a call of a script on a lock's key. Its first argument names the
-// operation, also in SLOWLOG and MONITOR.
+// operation, which SLOWLOG and MONITOR show.
 func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.Eval(of, s.named(room[:0], key), what)
@@ -37,7 +37,7 @@ func (s *Store) releaseScript() *pipeline.Script {
 	return releaseScript
 }
 
-// newSet returns SET key value NX PX ms for a lock's key, which is an acquire.
+// newSet returns SET key value NX PX ms for a lock's key, as an acquire.
 func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
@@ -52,8 +52,8 @@ func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, 
 	return s.delivered(ctx, op, v)
 }
 
-// delivered reads an answer, and publishes the messages that silent.lua has put beside
-// it. If they are lost, the waiters ask again after a pause.
+// delivered reads an answer, and publishes the messages that silent.lua has added to
+// it. If these messages are lost, the waiters ask again after a pause.
 func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error) {
 	list, ok := v.([]any)
 	if !ok || len(list) < 4 || list[0] != behind {
@@ -79,9 +79,9 @@ func (s *Store) exchange(ctx context.Context, op string, c *pipeline.Call) (any,
 	return v, nil
 }
 
-// failure gives the error of a call its class: it matches store.ErrUnavailable if the
-// call certainly changed nothing. It has a cluster client look again where the slots
-// are: by itself the client would do so only when it sends a command once more.
+// failure returns the error of a call with its class: it matches store.ErrUnavailable
+// if the call certainly changed nothing. In a Cluster failure also makes the client
+// reload the slots. The client itself would reload them only before a retry.
 func (s *Store) failure(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
@@ -101,7 +101,7 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 // isReply reports whether err is an error reply with this code.
 func isReply(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// unanswered returns the error of a question, which changes nothing. See failure.
+// unanswered returns the error of a request that only reads, like failure.
 func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
@@ -109,10 +109,10 @@ func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 	return fmt.Errorf("redisstore: %s: %w: %w", op, store.ErrUnavailable, because(ctx, err))
 }
 
-// because adds the cause to err if ctx is done, and cuts long texts.
+// because adds the cause to err if ctx is done, and shortens long texts.
 func because(ctx context.Context, err error) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
-		// The socket has the same deadline and can be a moment ahead.
+		// The socket has the same deadline, and its time-out can come slightly earlier.
 		<-ctx.Done()
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
@@ -121,14 +121,14 @@ func because(ctx context.Context, err error) error {
 	return brief.Error(err)
 }
 
-// answer is the answer of a script: a list that begins with a word and usually a number.
-// A number alone, or its digits, stands for okay and that number.
+// answer is the answer of a script: a list that begins with a word and usually a
+// number. A number alone, or its digits, means okay and that number.
 type answer struct {
 	word, n int64
 	list    []any
 }
 
-// parse checks the shape of an answer.
+// parse checks the form of an answer.
 func parse(op string, v any) (answer, error) {
 	switch v := v.(type) {
 	case int64:

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestTheCallerCanLeave shows that a call returns when its context is done, whatever the
-// server and the client do (hazards 8 and 23).
+// TestTheCallerCanLeave checks that a call returns when its context is done, whatever
+// the server and the client do (hazards 8 and 23).
 func TestTheCallerCanLeave(t *testing.T) {
 	t.Parallel()
 	for way, edit := range ways {
@@ -81,8 +81,8 @@ func TestTheCallerCanLeave(t *testing.T) {
 			})
 			wg.Wait()
 			server.Resume()
-			// The calls in flight arrive. None of them returned as a grant, so the
-			// caller has to clean up all of them.
+			// The calls in flight arrive. None of them returned a grant, so the caller
+			// has to clean up all of them.
 			testserver.Eventually(t, 20*time.Second, "the server serves again", func() bool {
 				return extend(s, held) == nil
 			})
@@ -90,7 +90,7 @@ func TestTheCallerCanLeave(t *testing.T) {
 	}
 }
 
-// TestAbandonedCallSendsNothing shows that a call that its caller has left is not sent
+// TestAbandonedCallSendsNothing checks that a call whose caller has left is not sent
 // later, when a connection becomes free.
 func TestAbandonedCallSendsNothing(t *testing.T) {
 	t.Parallel()
@@ -119,8 +119,8 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 	}
 }
 
-// TestAbandonedCallSendsNothingThroughAHook shows the same if a hook of the client's
-// owner has held up the call and goes on with a context of its own.
+// TestAbandonedCallSendsNothingThroughAHook checks the same for a hook of the client's
+// owner that delays the call and then continues with its own context.
 func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -150,7 +150,7 @@ func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	}
 }
 
-// slowHook holds up the next call of a Store.
+// slowHook delays the next call of a Store.
 type slowHook struct {
 	hook
 	arrived, proceed chan struct{}
@@ -180,7 +180,7 @@ func (h slowHook) hold(cmd redis.Cmder, next func() error) error {
 	return err
 }
 
-// TestScriptFlush makes a server forget scripts, which can happen at any moment (hazard
+// TestScriptFlush makes a server forget scripts, which can occur at any time (hazard
 // 29).
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
@@ -241,7 +241,7 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// TestUnderFIPS shows that SHA-1 names the scripts even if it is forbidden as a means of
+// TestUnderFIPS checks that scripts are named by SHA-1 even if SHA-1 is forbidden for
 // security.
 func TestUnderFIPS(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack changes the entries of c as if the server's clock had been set back: every
-// time in them is further ahead by as much.
+// setBack changes the entries of c as if the server's clock had been set back: it moves
+// every time in them that far into the future.
 func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()
 	ctx := context.Background()
@@ -61,7 +61,7 @@ func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	}
 }
 
-// granted asks until the claim is granted, as a waiter does.
+// granted acquires repeatedly until the claim is granted, like a waiter.
 func granted(t *testing.T, r *rig, c store.Claim, limit time.Duration) store.Grant {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
@@ -75,8 +75,8 @@ func granted(t *testing.T, r *rig, c store.Claim, limit time.Duration) store.Gra
 	}
 }
 
-// TestClockSetBack sets the clock back, which leaves deadlines that are further ahead
-// than intended (hazard 20).
+// TestClockSetBack sets the clock back, so that stored deadlines are further ahead than
+// intended (hazard 20).
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -114,7 +114,8 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 			t.Fatalf("acquire: got %v, want busy for no longer than the TTL", err)
 		}
 		after := granted(t, r, next, ttl+soon)
-		// By the server's clock, which is not the test's, nor as fine.
+		// The time is measured by the server's clock, which differs from the test's and
+		// is coarser.
 		if took := time.Since(start); took < ttl-20*time.Millisecond {
 			t.Errorf("the key was free after %v, which is less than the TTL", took)
 		}
@@ -252,9 +253,9 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 	})
 }
 
-// TestClockSetBack_LateToken makes a busy server answer the TIME behind a SET much later
-// than the SET. The token is that time, and the next one is later although the clock was
-// set back in between (hazard 34).
+// TestClockSetBack_LateToken makes a busy server answer the TIME behind a SET much
+// later than the SET. The token is that time. The next token must be higher, although
+// the clock was set back in between (hazard 34).
 func TestClockSetBack_LateToken(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -283,8 +284,8 @@ func TestClockSetBack_LateToken(t *testing.T) {
 	}
 }
 
-// TestPersistedKey shows that a key whose expiry another client has removed is free
-// after its TTL all the same.
+// TestPersistedKey removes a key's expiry, as another client can. The key must still be
+// free after its TTL.
 func TestPersistedKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

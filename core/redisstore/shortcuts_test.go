@@ -25,37 +25,37 @@ import (
 )
 
 const (
-	moment = time.Millisecond     // an entry of this length has expired after a step
-	after  = 4 * time.Millisecond // a sleep that outlasts it
-	swift  = time.Second          // the limit of a sequence, far below all other times in it
+	moment = time.Millisecond     // the lifetime of an entry that has expired after a step
+	after  = 4 * time.Millisecond // a sleep that is longer
+	swift  = time.Second          // the limit of a sequence, far below its other times
 )
 
 // twin is one of the keys on which the same steps are made.
 type twin struct {
 	key  string
-	slow *redis.Client   // of the twin without shortcuts: there is always another entry in it
-	rule *keystate.State // of the twin that is not in Redis
-	woke []string        // by the rule: the leases that the last step wakes
-	last uint64          // the last seen token
+	slow *redis.Client   // for the twin without shortcuts, whose key has an additional entry
+	rule *keystate.State // for the twin that is not in Redis
+	woke []string        // by the rule: the leases that the last step has woken
+	last uint64          // the last token that was seen
 
-	owners map[string]bool // of the holds that were seen last
+	owners map[string]bool // the owners of the holds that were seen last
 }
 
-// near bounds the difference, in us, of a short string's token between the answers and
-// the stored text. A required token is at least far ahead.
+// near is the maximum difference in us between a short string's token in the answers
+// and in the stored text. A required token is at least far ahead.
 const near, far = 1_000_000, 60_000_000
 
-// beside is an expired tombstone.
+// beside is the name of an expired tombstone.
 const beside = "d:beside"
 
-// of returns c for the key.
+// of returns c with the twin's key.
 func (k *twin) of(c store.Claim) store.Claim {
 	c.Key = k.key
 	return c
 }
 
-// fill adds an entry beside all others if the twin has to have one, so that no shortcut
-// of a script can be used.
+// fill adds the additional entry if the twin has to have one, so that a script cannot
+// use its shortcuts.
 func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	if k.slow == nil {
 		return nil
@@ -67,16 +67,16 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	return asks.Set(ctx, name, "f\t"+beside+" 1 1", time.Minute).Err()
 }
 
-// seen is the visible state of a key after a step. Its texts are the same for both
+// seen is the visible state of a key after a step. Its texts must be the same for both
 // twins, and its times nearly so.
 type seen struct {
 	says  string
-	live  []string         // the entries that have not expired, and their lengths
-	token bool             // there is a new one
-	queue int              // the number of waiters, by the answer of a busy key
-	times [3]time.Duration // of the key, of the answer, and of its record
+	live  []string         // the entries that have not expired, with their lifetimes
+	token bool             // the token is new
+	queue int              // the number of waiters in a busy answer
+	times [3]time.Duration // the remaining times of the key, the answer and its record
 	there bool
-	holds []int  // by the lease
+	holds []int  // the holders, as the numbers of their leases
 	fault string // a state that no key may have
 }
 
@@ -84,8 +84,8 @@ func (s seen) whole() string {
 	return fmt.Sprintf("%s, %d wait, live %q, a new token: %v", s.says, s.queue, s.live, s.token)
 }
 
-// current returns the state that the rule shows, too. Redis only estimates the number of
-// waiters, and keeps a token for longer.
+// current returns the part of the state that the rule in Go shows too. Redis only
+// estimates the number of waiters, and keeps tokens for longer.
 func (s seen) current() string {
 	return fmt.Sprintf("%s, some wait: %v, live %q", s.says, s.queue > 0, s.live)
 }
@@ -141,7 +141,7 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 		value, err := asks.Get(ctx, stored(store.Claim{Key: k.key})).Result()
 		token, short := last(fields), k.rule == nil && err == nil && !strings.HasPrefix(value, "f")
 		if short || token == 0 && k.last < uint64(time.Now().UnixMicro()) {
-			token = k.last // the short string does not have it; a new state need not
+			token = k.last // the short string does not contain it, and a new state need not
 		}
 		switch {
 		case s.times[0] <= 0:
@@ -160,8 +160,8 @@ func (k *twin) look(ctx context.Context, asks *redis.Client, g store.Grant, err 
 	return s
 }
 
-// fields returns the stored fields of the key, and how long it lasts. The tokens of a
-// grant stay until the clock has passed them, for which it waits.
+// fields returns the stored fields of the key, and the key's remaining time. If the key
+// has only tokens, it waits until the clock has passed them.
 func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[string]string, left time.Duration, err error) {
 	if k.rule != nil {
 		return ruled(k.rule), time.Minute, nil
@@ -183,7 +183,8 @@ func (k *twin) fields(ctx context.Context, asks *redis.Client) (fields map[strin
 	}
 }
 
-// waiting matches a line of the wait list: a lease, a deadline, the claim, a channel.
+// waiting matches a line of the wait list: a lease, a deadline, the claim and a
+// channel.
 var waiting = regexp.MustCompile(`(?m)^(\S+) \d+ (.*) \S+$`)
 
 // timeless returns the texts of fields without times, tokens and channels.
@@ -196,7 +197,7 @@ func timeless(fields map[string]string) []string {
 			continue
 		case 'v':
 		case 'r':
-			if len(words) > 4 { // of the record that a run has found
+			if len(words) > 4 { // the deadline of the record that the run has found
 				words[4] = ""
 			}
 			value = strings.Join(words[1:], " ")
@@ -214,21 +215,22 @@ func timeless(fields map[string]string) []string {
 	return all
 }
 
-// cast has the claims that take part in a sequence, and draws their steps.
+// cast contains the claims that take part in a sequence, and draws the steps.
 type cast struct {
 	*rand.Rand
 	claims []store.Claim
 	now    seen   // the state after the last step
-	pushed []bool // by claim: whether it has asked to be granted by message
-	// listens is the store of claims that can be granted by message, each once, so that
-	// no message can answer for the server. All other calls go through calls.
+	pushed []bool // by claim: it has asked for a grant by message
+	// listens is the store for claims that can be granted by message. Each uses it
+	// once, so that no message can replace the server's answer. All other calls use
+	// calls.
 	calls, listens *redisstore.Store
-	// ruled is true if the rule in Go takes part: it grants nothing by message.
+	// ruled is set if the rule in Go takes part, which grants nothing by message.
 	ruled bool
-	// crowd is true if there are so many claims that a key becomes a hash, and a string
+	// crowd is set if there are so many claims that a key becomes a hash, and a string
 	// again.
 	crowd   bool
-	crosses int // how often that happened
+	crosses int // the number of such changes
 	steps   int
 	hash    bool
 }
@@ -243,7 +245,8 @@ func (p *cast) holder() int {
 	return p.IntN(len(p.claims))
 }
 
-// newCast returns three owners with claims of all kinds. The first four are usual.
+// newCast returns three owners with claims of all kinds. The first four claims are
+// usual.
 func newCast(seed uint64, calls, listens *redisstore.Store) *cast {
 	p := &cast{Rand: rand.New(rand.NewPCG(seed, 0)), pushed: make([]bool, 10), calls: calls, listens: listens}
 	for i := range 4 + p.IntN(2)*p.IntN(7) {
@@ -286,7 +289,7 @@ func newCrowd(seed uint64, s *redisstore.Store) *cast {
 	return p
 }
 
-// crossed records whether the key became a hash, or a string.
+// crossed records whether the key has become a hash, or a string.
 func (p *cast) crossed(ctx context.Context, asks *redis.Client, k *twin) {
 	kind := asks.Type(ctx, stored(store.Claim{Key: k.key})).Val()
 	if hash := kind == "hash"; hash != p.hash && kind != "none" {
@@ -299,8 +302,8 @@ func (p *cast) value() []byte {
 	return []byte([]string{"", "plain", "with spaces ", "\tv \tr 1 1 1 x", "\n\x00\xff\t"}[p.IntN(5)])
 }
 
-// lasts draws the length of an entry, and records whether that is only a moment. One
-// entry in none has no length, if none is not 0.
+// lasts draws the lifetime of an entry. It sets brief if the lifetime is only a moment.
+// If none is not 0, one in none lifetimes is 0.
 func (p *cast) lasts(brief *bool, none int) time.Duration {
 	switch {
 	case none > 0 && p.one(none):
@@ -315,11 +318,11 @@ func (p *cast) lasts(brief *bool, none int) time.Duration {
 // move is one step of a sequence.
 type move struct {
 	name  string
-	brief bool // an entry in it expires at once
+	brief bool // one of its entries expires at once
 	do    func(k *twin) (store.Grant, error)
 }
 
-// acquires draws the claim of an acquire.
+// acquires returns an acquire of claim i with random settings.
 func (p *cast) acquires(i int, free bool) (m move) {
 	c, s := p.claims[i], p.calls
 	c.TTL, c.Wait = p.lasts(&m.brief, 0), p.one(2)
@@ -385,8 +388,8 @@ func (p *cast) extends(i int) (m move) {
 	return m
 }
 
-// slowExtend is the extend script without its shortcuts. Entries beside a hold keep it
-// from no shortcut.
+// slowExtend is the extend script without its shortcuts. An additional entry would not
+// prevent them.
 var slowExtend = sync.OnceValue(func() *redis.Script {
 	text := ""
 	for _, name := range []string{"clock", "crowd", "state", "extend"} {
@@ -435,14 +438,14 @@ func (p *cast) next() move {
 	}
 }
 
-// TestShortcutsAgree shows that the shortcuts of the scripts do the same as the rest of
-// them, after any steps.
+// TestShortcutsAgree checks that the shortcuts of the scripts do the same as the other
+// parts, after any steps.
 func TestShortcutsAgree(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	calls, listens, asks := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	ctx := t.Context()
-	// Both have a subscriber for any waiter until the end of the test.
+	// Until the end of the test, both have a subscriber for any waiter.
 	for _, s := range []*redisstore.Store{calls, listens} {
 		if _, err := s.Watch(ctx, claimOf("shortcuts")); err != nil {
 			t.Fatal(err)
@@ -459,8 +462,8 @@ func TestShortcutsAgree(t *testing.T) {
 	t.Logf("%d sequences with %d steps", seed, steps)
 }
 
-// agree runs one sequence, and returns its steps and any difference. It stops a sequence
-// that takes long.
+// agree runs one sequence, and returns its steps and any difference. It stops a
+// sequence that takes too long.
 func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace []string, fault string) {
 	begun := time.Now()
 	twins := []*twin{{key: name + ":free"}, {key: name + ":long", slow: asks}}
@@ -497,8 +500,8 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 			return trace, "by a shortcut: " + a + "\nwithout:       " + b
 		}
 		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
-			// A waiter that would join a hold may not be woken by Redis, and keeps its
-			// place.
+			// Redis may not wake a waiter that would join a hold. The waiter then keeps
+			// its place.
 			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
 				return trace, ""
 			}
@@ -507,7 +510,7 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 		p.now = all[0]
 		if p.crowd {
 			p.crossed(ctx, asks, twins[0])
-			continue // a hash is not exact about them
+			continue // the times in a hash are not exact
 		}
 		for i, d := range all[0].times {
 			if (d - all[1].times[i]).Abs() > slack {

@@ -11,18 +11,18 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// maxSkew is far above the differences between clocks that are kept right over a
+// maxSkew is far above the differences between clocks that are synchronized over a
 // network, and above the time that a busy server takes to answer.
 const maxSkew = 2 * time.Second
 
 // skew returns a fault if a server's clock differs from this machine's. It cannot know
-// which of the two is wrong. The Store itself never compares them: servers only have to
-// agree among themselves.
+// which of the two is wrong. The Store itself never compares them: only the servers
+// have to agree with each other.
 func skew(ctx context.Context, client redis.Cmdable) []string {
 	before := time.Now()
 	now, err := client.Time(ctx).Result()
 	if err != nil {
-		return nil // no right to ask, or no answer, which other faults report
+		return nil // the right is missing or the server is down, which other faults report
 	}
 	took := time.Since(before)
 	ahead := now.Sub(before.Add(took / 2).Round(0))
@@ -37,8 +37,8 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 		"keep all clocks right (NTP)", ahead.Abs().Round(time.Second), than)}
 }
 
-// skews asks the replicas of a cluster for their clocks. A replica that does not answer
-// soon is left out.
+// skews compares the clocks of a Cluster's replicas. It leaves out a replica that does
+// not answer soon.
 func (s *Store) skews(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeoutCause(ctx, pipeline.Limit/2, pipeline.ErrNoAnswer)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// statOf reads the number of calls of a command from INFO commandstats.
+// statOf returns the number of calls of a command in INFO commandstats.
 func statOf(info, command string) int {
 	for line := range strings.Lines(info) {
 		var calls int

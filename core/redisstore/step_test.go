@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestTokensWhileTheClockStandsStill uses a server whose clock almost stands still. It
-// passes none of the tokens of a grant, as for a lock that is released within 64 µs. A
-// release leaves the tokens, and the next grant comes after them (hazard 34).
+// TestTokensWhileTheClockStandsStill uses a server whose clock almost stands still. The
+// clock passes none of a grant's tokens, as if the lock were released within 64 µs. A
+// release leaves the tokens, and the next grant has higher ones (hazard 34).
 func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)
@@ -64,7 +64,7 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 		},
 		"granted by message after undo": func(t *testing.T, c store.Claim) store.Claim {
 			w, woken := waits(t, c, true)
-			c.Undo = true // there is no shortcut for it
+			c.Undo = true // undo has no shortcut
 			release(t, r.direct, c)
 			wakes(t, woken)
 			return w
@@ -134,8 +134,8 @@ func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	})
 }
 
-// TestTokensOverARestart shows that a server's disk has the tokens of a key, too (hazard
-// 34).
+// TestTokensOverARestart checks that the tokens of a key are also saved to the server's
+// disk (hazard 34).
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -150,7 +150,7 @@ func TestTokensOverARestart(t *testing.T) {
 	server.Restart()
 	again := func(c store.Claim) (g store.Grant) {
 		t.Helper()
-		testserver.Eventually(t, soon, "a grant", func() bool { // by a new connection
+		testserver.Eventually(t, soon, "a grant", func() bool { // on a new connection
 			var err error
 			g, err = s.Acquire(t.Context(), c)
 			return err == nil
@@ -168,8 +168,8 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// TestReleaseOfWhatIsNoLock shows that a string that does not begin with a number is no
-// lock, whatever it ends with.
+// TestReleaseOfWhatIsNoLock checks that a string that does not begin with a number is
+// not a lock, however it ends.
 func TestReleaseOfWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -18,30 +18,31 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store keeps locks in Redis. It implements store.Store and store.Watcher, and is safe
+// Store stores locks in Redis. It implements store.Store, store.Watcher, store.Prompt,
+// store.Braced, store.Node, store.Checker, store.Inspector and store.Cards. It is safe
 // for concurrent use.
 //
-// A Store never sends a command twice without its caller's knowledge. Every call returns
-// soon after its ctx is done, or after two seconds if ctx has no deadline. The package
-// comment names the one exception, with ContextTimeoutEnabled. An error says whether
-// anything can have changed, as store.Store requires.
+// A Store never sends a command twice without its caller's knowledge. Every call
+// returns soon after its ctx is done, or after two seconds if ctx has no deadline. The
+// package comment names the one exception, with ContextTimeoutEnabled. An error shows
+// whether anything can have changed, as store.Store requires.
 type Store struct {
 	config
 	taken   takenKeys
 	doomed  sync.Map // leases whose grant is being released, see WithReplicas
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // client, if it is one of a Cluster
+	cluster *redis.ClusterClient // client, if it is a Cluster client
 
 	pipeline *pipeline.Pipeline
-	channel  string // of the Store's wake-ups
+	channel  string // for the Store's wake-ups
 	hub      *hub.Hub[watched]
-	nodes    nodes // of Redisson's channels
-	// The first arguments of scripts, by their flags.
+	nodes    nodes // the channels of Redisson's locks
+	// These are the first arguments of scripts, by their flags.
 	acquires flagArgs
 	releases flagArgs
 
 	identity identity
-	puts     atomic.Int64 // of cards
+	puts     atomic.Int64 // the number of cards put
 }
 
 var (
@@ -56,14 +57,14 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses client. It sends nothing; Check asks the server whether
-// it is fit. The caller closes client after the Store.
+// New returns a Store that uses client. It sends nothing; Check reports whether the
+// server is fit. The caller closes client after the Store.
 //
-// New fails with store.ErrInvalid for a nil client, for options that cannot work, and
-// for clients that cannot lock. A *redis.Ring moves keys to another server while the
-// first still holds them, a cluster client that reads from replicas sees locks that are
-// gone, and a *redis.AutoPipeliner may hang. A failover client does not show that it has
-// ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
+// New fails with store.ErrInvalid for a nil client, for invalid options, and for
+// clients that cannot lock. A *redis.Ring moves keys to another server while the first
+// one still stores them. A Cluster client that reads from replicas sees locks that no
+// longer exist. A *redis.AutoPipeliner may hang. New cannot detect a failover client
+// with ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
 // replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client}
@@ -140,15 +141,15 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return s.fits("acquire", &c)
 }
 
-// Braces implements store.Braced: keys that are shared with other programs may have
+// Braces implements store.Braced. Keys that are shared with other programs may have
 // braces.
 func (s *Store) Braces() bool { return s.foreign() }
 
-// key returns the key in Redis of a lock. The part in the braces decides its slot in a
-// Cluster, so programs can put keys of their own beside it.
+// key returns the key in Redis of a lock. The part in braces determines the slot in a
+// Cluster, so that programs can put their own keys into the same slot.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
-// named appends the key in Redis to b.
+// named appends the key in Redis of a lock to b.
 func (s *Store) named(b []byte, key string) []byte {
 	b = append(b, s.prefix...)
 	if s.foreign() {
@@ -193,8 +194,8 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Close ends the background work of the Store: it closes watches, and further ones are
-// refused. It does not close the client. Claims can still be extended and released.
+// Close ends the background work of the Store. It closes all watches, and further ones
+// are refused. It does not close the client. Claims can still be extended and released.
 // Close returns an error if the subscription's connection hangs.
 func (s *Store) Close() error {
 	s.pipeline.Close()
@@ -205,6 +206,6 @@ func (s *Store) Close() error {
 }
 
 // Limit implements store.Prompt. It returns two seconds. A call that is sent again
-// because the server does not know its script, or because its slot has moved, has that
-// time once more.
+// because the server does not know its script, or because its slot has moved, has
+// another two seconds.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestMain runs several tests per processor: most wait for time to pass or for a server.
-// On a busy machine, more tests delay each other by seconds.
+// TestMain runs several tests per processor, because most wait for time or for a
+// server. With more tests, they would delay each other by seconds on a busy machine.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	offline.Resolve()
 	logging.Disable() // clients log every server that a test has stopped
-	// A pool whose dials failed checks once a second whether it has been closed.
+	// A pool whose dials have failed checks once a second whether it was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
@@ -50,7 +50,7 @@ func newStore(t testing.TB, client redis.UniversalClient, opts ...redisstore.Opt
 	return s
 }
 
-// everyKeyExpires fails the test if the server has a key without an end.
+// everyKeyExpires fails the test if the server has a key without an expiry.
 func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 	t.Helper()
 	c := testclient.Redis(t, server.Addr)
@@ -66,7 +66,7 @@ func everyKeyExpires(t testing.TB, server *testserver.Redis) {
 	}
 }
 
-// conformance runs the suite on stores that connect makes.
+// conformance runs the suite on the stores that connect returns.
 func conformance(t *testing.T, server *testserver.Redis, connect func(t testing.TB) store.Store, without ...storetest.Feature) {
 	t.Helper()
 	t.Cleanup(func() { everyKeyExpires(t, server) })
@@ -79,7 +79,7 @@ func conformanceOf(t *testing.T, connect func(t testing.TB) store.Store, without
 		New: func(t testing.TB) func() store.Store {
 			return func() store.Store { return connect(t) }
 		},
-		Unit:    300 * time.Millisecond, // a TTL bears a stall of the machine
+		Unit:    300 * time.Millisecond, // a TTL tolerates a stall of the machine
 		Without: without,
 	})
 }
@@ -99,7 +99,7 @@ func TestStoreWithPrefix(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// fields grants its keys to unusual claims, so that they are strings of fields.
+// fields makes its claims unusual, so that its keys are strings of fields.
 type fields struct{ *redisstore.Store }
 
 func (h fields) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -115,7 +115,7 @@ func TestStoreWithFields(t *testing.T) {
 	conformance(t, server, func(t testing.TB) store.Store { return fields{newStore(t, testclient.Redis(t, server.Addr))} })
 }
 
-// crowd makes its keys hashes from the beginning.
+// crowd turns its keys into hashes from the beginning.
 type crowd struct {
 	*redisstore.Store
 	planted *sync.Map
@@ -156,7 +156,8 @@ func TestStoreWithCrowds(t *testing.T) {
 	})
 }
 
-// TestStoreThroughProxy uses RESP2, and no deadline of a context reaches a socket.
+// TestStoreThroughProxy runs the suite with RESP2, and without context deadlines on
+// sockets.
 func TestStoreThroughProxy(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -169,8 +170,8 @@ func TestStoreThroughProxy(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// TestStoreWithDoubledRequests sends every request twice: a claim names the state
-// that it requests, and an answer that is saved twice is saved once.
+// TestStoreWithDoubledRequests sends every request twice. A claim describes the desired
+// state, and a record is saved once.
 func TestStoreWithDoubledRequests(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -178,8 +179,8 @@ func TestStoreWithDoubledRequests(t *testing.T) {
 	conformance(t, server, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
-			// A claim can be refused and then granted as its repetition. A caller that
-			// waits learns that by asking again, which the suite does not.
+			// The first request can be refused and its repetition granted. A waiting
+			// caller finds out by asking again, which the suite does not do.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)
@@ -187,7 +188,7 @@ func TestStoreWithDoubledRequests(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// notPlain has the features that plain keys refuse.
+// notPlain lists the features that plain keys do not support.
 var notPlain = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Reentry, storetest.Joining, storetest.Fair, storetest.Fencing,
 	storetest.Tombstones, storetest.Watching, storetest.Records, storetest.Naming, storetest.Carding,
@@ -201,8 +202,8 @@ func TestStoreWithPlainKeys(t *testing.T) {
 	}, notPlain...)
 }
 
-// byLease gives every lease an owner of its own. A plain key distinguishes owners, while
-// the suite tries several leases of one.
+// byLease gives every lease its own owner. A plain key distinguishes owners only, while
+// the suite uses several leases of one owner.
 type byLease struct{ *redisstore.Store }
 
 func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

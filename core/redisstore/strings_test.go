@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLeaseNamedLikeAToken shows that no lease can be taken for the token at the end of
+// TestLeaseNamedLikeAToken checks that no lease is mistaken for the token at the end of
 // a string, whatever its name.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
@@ -34,8 +34,8 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 	}
 }
 
-// TestTokenOutlivesTheYear2001 uses a machine without a clock of its own, which may begin
-// in a year whose microseconds have fewer digits (hazard 34).
+// TestTokenOutlivesTheYear2001 uses a machine without a real-time clock. Such a machine
+// may start in a year whose microseconds have fewer digits (hazard 34).
 func TestTokenOutlivesTheYear2001(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -55,8 +55,8 @@ func TestTokenOutlivesTheYear2001(t *testing.T) {
 	}
 }
 
-// TestRefusedReleaseKeepsTheKey shows that a refused release leaves the holder its key
-// for as long as before.
+// TestRefusedReleaseKeepsTheKey checks that after a refused release the holder keeps
+// the key for as long as before.
 func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -66,15 +66,15 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	acquire(t, r.direct, c)
 	w := claimOf(c.Key)
 	w.Wait, w.Fair = true, true
-	busyWith(t, r.direct, w) // without the hold, the key would have to stay for so long
+	busyWith(t, r.direct, w) // without the hold, the key would live for a waiter's place only
 	wantIs(t, "release", s.Release(t.Context(), c), store.ErrUnavailable)
 	if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left < c.TTL/2 {
 		t.Errorf("the key lives for %v, want about %v", left, c.TTL)
 	}
 }
 
-// TestEndedAndAnew shows that expired entries are dropped, except those whose names are
-// used again in the same step.
+// TestEndedAndAnew checks that expired entries are removed, except those whose names
+// are used again in the same step.
 func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -88,7 +88,7 @@ func TestEndedAndAnew(t *testing.T) {
 			reader, x := shared(claimOf(c.Key)), shared(claimOf(c.Key))
 			acquire(t, r.direct, reader)
 			brief := x
-			brief.TTL = 100 * time.Millisecond // the writer comes before it has expired, or drops it
+			brief.TTL = 100 * time.Millisecond // the writer arrives before it has expired, or removes it
 			acquire(t, r.direct, brief)
 			writer := claimOf(c.Key)
 			writer.Fair, writer.Wait = true, true

@@ -12,31 +12,31 @@ import (
 	"github.com/lockkit/lockkit/core/internal/hub"
 )
 
-// go-redis pings a subscription, but does not wait for the answer. So it does not notice
-// a connection that died in silence. These constants bound how long a waiter relies on
-// one.
+// go-redis sends PINGs on a subscription, but does not wait for the replies. So it does
+// not detect a connection that died silently. These constants limit the time for which
+// a waiter relies on such a connection.
 const (
 	lookEvery = 2 * time.Second
-	pingAfter = 4 * time.Second  // without any message from the server
-	deadAfter = 10 * time.Second // the same
+	pingAfter = 4 * time.Second  // without a message from the server
+	deadAfter = 10 * time.Second // without a message from the server
 )
 
-// subscription is one life of the Store's channel, on one connection.
+// subscription is a subscription to the Store's channel on one connection.
 type subscription struct {
 	*hub.Listener[watched]
 	conn  *redis.PubSub
 	heard atomic.Pointer[time.Time] // the time of the server's last message
 	own   string                    // the Store's channel
-	more  *channels                 // of Redisson's locks, or nil
+	more  *channels                 // the channels of Redisson's locks, or nil
 }
 
-// listen listens to the Store's channel for the hub.
+// listen listens to the Store's channel on behalf of the hub.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[watched]) error {
 	return s.listenAt(ctx, l, s.client, nil)
 }
 
-// listenAt listens by client to the Store's channel, and to the channels of more, which
-// may be nil.
+// listenAt listens to the Store's channel, and to the channels of more, on a connection
+// of client. more may be nil.
 func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client redis.UniversalClient, more *channels) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -47,7 +47,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 	dead := time.AfterFunc(deadAfter, func() { l.End(errors.New("the subscription is dead")) })
 	defer dead.Stop()
 	wg.Go(func() {
-		// Only Close ends a Receive.
+		// Only Close makes a Receive return.
 		<-ctx.Done()
 		_ = sub.conn.Close()
 	})
@@ -59,7 +59,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 		wg.Go(func() { sub.ping(ctx) })
 		err = sub.receive(ctx, dead)
 	}
-	l.End(err) // before the client, which may hang, has closed the connection
+	l.End(err) // first, because closing the connection may hang
 	return err
 }
 
@@ -90,8 +90,8 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 				continue
 			}
 			if live {
-				// The client has subscribed again after a break, during which messages
-				// may have been lost.
+				// The client has subscribed again after a break, in which messages may
+				// have been lost.
 				return errors.New("the subscription was interrupted")
 			}
 			live = true
@@ -100,7 +100,7 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	}
 }
 
-// ping makes the server send something now and then, and ends a subscription without
+// ping makes the server send something regularly, and ends a subscription without
 // watches.
 func (sub *subscription) ping(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
@@ -119,7 +119,7 @@ func (sub *subscription) ping(ctx context.Context) {
 			sub.more.tidy(ctx)
 		}
 		if time.Since(*sub.heard.Load()) > pingAfter-lookEvery/2 {
-			// A failure shows where messages are received.
+			// If this fails, receive finds out.
 			_ = sub.conn.Ping(ctx)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// farHook makes each round trip of a Store take longer, and counts the round trips.
+// farHook is a hook that makes each round trip of a Store take longer, and counts the
+// round trips.
 type farHook struct {
 	trip  time.Duration
 	trips *atomic.Int64

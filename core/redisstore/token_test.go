@@ -9,10 +9,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestTokenOutlivesItsHold shows that the token of a hold outlives it, after any end of
-// the hold and although the server's clock was set back (hazard 34). Each case begins
-// with a hold that alone has its token, which is an hour ahead of the clock. It leaves
-// the key free, or free in a moment.
+// TestTokenOutlivesItsHold checks that the key remembers the token of a hold after any
+// end of the hold, although the server's clock was set back (hazard 34). Each case
+// begins with a hold whose token is stored nowhere else, and is an hour ahead of the
+// clock. The case leaves the key free, or free in a moment.
 func TestTokenOutlivesItsHold(t *testing.T) {
 	t.Parallel()
 	const hour, ttl = time.Hour, 5 * time.Second
@@ -34,7 +34,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	}
 	begun := func(c store.Claim) store.Claim { return begins(c, "begun") }
 	for name, one := range map[string]struct {
-		edit func(store.Claim) store.Claim // of the first claim
+		edit func(store.Claim) store.Claim // changes the first claim
 		deed func(t *testing.T, c store.Claim)
 	}{
 		"it is released": {deed: func(t *testing.T, c store.Claim) {
@@ -135,7 +135,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 				before := acquire(t, r.direct, c)
 				r.setBack(t, c, hour)
 				floor := before.Token + uint64(hour.Microseconds())
-				c.Last = floor + store.TokenStep - 1 // the holder reports that in its release
+				c.Last = floor + store.TokenStep - 1 // the holder reports it in its release
 				if c.TTL == ttl {
 					floor = min(floor, last(r.fields(t, c))) - near // as far as the server knows
 				}
@@ -178,9 +178,9 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 	})
 }
 
-// TestEndedHold shows that the shortcuts of a release also check whether the hold has
-// expired: its key may live on for a while. Only that of a string that was never
-// extended need not: it expires when its hold does.
+// TestEndedHold checks that the shortcuts of a release test whether the hold has
+// expired, because its key may live longer. The exception is a string that was never
+// extended, because its key expires with the hold.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -198,7 +198,7 @@ func TestEndedHold(t *testing.T) {
 			c.TTL = 5 * time.Second
 			deed(&c)
 			c.Last = acquire(t, r.direct, c).Token
-			c.TTL += time.Millisecond // so that there is something to do
+			c.TTL += time.Millisecond // so that there is something to extend
 			if err := extend(r.direct, c); err != nil {
 				t.Fatalf("extend: %v", err)
 			}
@@ -206,14 +206,15 @@ func TestEndedHold(t *testing.T) {
 				t.Fatalf("test setup: nothing is stored (%v)", err)
 			}
 			time.Sleep(c.TTL + 100*time.Millisecond)
-			c.Record = nil // an answer would be saved all the same
+			c.Record = nil // a record would still be saved
 			wantIs(t, "release", r.direct.Release(t.Context(), c), store.ErrLost)
 		})
 	}
 }
 
 // TestTimeIsRefused uses a server that refuses TIME but runs scripts, as behind some
-// proxies. A script takes the lock in the same call, and is asked first the next time.
+// proxies. A script acquires the lock in the same call. The next acquire begins with
+// the script.
 func TestTimeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// keysOf returns n keys that live on one master, with a name of their own.
+// keysOf returns n keys on one master, whose names contain name.
 func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis, name string, n int) []string {
 	t.Helper()
 	serves := cluster.Serves(master)
@@ -39,7 +39,7 @@ func keysOf(t testing.TB, cluster *testserver.Cluster, master *testserver.Redis,
 	return keys
 }
 
-// TestOnCluster shares one cluster among cases that do not change it.
+// TestOnCluster shares one Cluster between cases that do not change it.
 func TestOnCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the longest test of the package")
@@ -48,7 +48,7 @@ func TestOnCluster(t *testing.T) {
 	rounds := tally.Trials(100)
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
 	t.Run("all at once", func(t *testing.T) {
-		// A client for each store would dial thousands of times.
+		// With a client for each store, the cases would dial thousands of times.
 		clients := []redis.UniversalClient{testclient.Cluster(t, cluster), testclient.Cluster(t, cluster)}
 		var n atomic.Uint32
 		client := func() redis.UniversalClient { return clients[n.Add(1)%2] }
@@ -107,8 +107,8 @@ func TestOnCluster(t *testing.T) {
 	}
 }
 
-// inOrder lines up the heads of some processes for key one after the other, and checks
-// that they get it in that order.
+// inOrder queues the heads of some processes for key one after the other, and checks
+// that they get the key in that order.
 func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) {
 	const processes = 4
 	var lockers [processes]*core.Locker
@@ -154,7 +154,8 @@ func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) 
 	o.judge(t, processes*rounds)
 }
 
-// acrossSlots makes two processes take keys of three masters, all of them or one.
+// acrossSlots makes two processes acquire keys of three masters, together or one of
+// them.
 func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	var keys []string
 	for _, master := range cluster.Nodes[:3] {
@@ -194,7 +195,8 @@ func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	o.judge(t, 2*9*rounds)
 }
 
-// acrossNodes uses the store alone, which does not poll: only a message wakes here.
+// acrossNodes uses stores without a Locker, which do not poll. So only a message can
+// wake a waiter.
 func acrossNodes(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	own := redisstore.WithPrefix("across:")
 	holder, waiter := newStore(t, testclient.Cluster(t, cluster), own), newStore(t, testclient.Cluster(t, cluster), own)

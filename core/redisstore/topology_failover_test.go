@@ -13,11 +13,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestClusterFailover loses no write, so no caller may see two holders.
+// TestClusterFailover makes failovers that lose no write, so no two holders may exist.
 func TestClusterFailover(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
-	// If one master is gone, the others go on.
+	// If one master is down, the others continue.
 	cluster := testserver.StartCluster(t, true, "--cluster-require-full-coverage", "no")
 	client := func() redis.UniversalClient { return testclient.Cluster(t, cluster) }
 	// hazard 24
@@ -58,7 +58,7 @@ func TestClusterFailover(t *testing.T) {
 			}, func() {
 				cluster.AwaitSuccessor(firstSlots[i], master)
 				if i == 1 {
-					master.Resume() // and takes itself for the master for a moment
+					master.Resume() // it still believes to be the master for a moment
 				}
 			})
 		})
@@ -66,7 +66,7 @@ func TestClusterFailover(t *testing.T) {
 	t.Run("dead node with a subscription", func(t *testing.T) {
 		master := cluster.Master(firstSlots[2])
 		key := keysOf(t, cluster, cluster.Master(firstSlots[0]), "other", 1)[0]
-		// The node of the subscription is a matter of chance.
+		// The node of the subscription is random.
 		var w *watched
 		testserver.Eventually(t, time.Minute, "a subscription is where it should be", func() bool {
 			w = newWatched(t, client, key)
@@ -79,7 +79,7 @@ func TestClusterFailover(t *testing.T) {
 	})
 }
 
-// firstSlots are slots of the three parts of a cluster.
+// firstSlots contains one slot for each of a Cluster's three masters.
 var firstSlots = [3]int{0, 6000, 12000}
 
 // awaitOffsets waits until the replicas have all writes of their master.
@@ -96,12 +96,12 @@ func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserve
 	})
 }
 
-// survives makes one process hold key, and others wait for it, while its server goes
-// down and comes back as another. The holder keeps its lease, and every waiter gets its
-// own, even if the store is unavailable to it at first.
+// survives makes one process hold key and others wait for it, while the key's server is
+// replaced by another. The holder keeps its lease, and every waiter gets its own lease,
+// even if the store is unavailable to it at first.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()
-	const ttl = time.Minute // on a busy machine a cluster needs most of it for a new master
+	const ttl = time.Minute // a busy Cluster may need most of it for a new master
 	o, asking := newOracle(), client()
 	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
 	if err != nil {
@@ -118,7 +118,7 @@ func survives(t *testing.T, client func() redis.UniversalClient, key string, dow
 	before := lease.Deadline()
 	down()
 	back()
-	// The lease goes on with the new master: it is extended once more.
+	// The lease continues with the new master, because it is extended once more.
 	testserver.Eventually(t, 90*time.Second, "the lease is extended", func() bool {
 		v.believe()
 		return lease.Deadline().After(before.Add(ttl / 4))

@@ -19,16 +19,17 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// pair is a master and a replica that takes over without the last writes. After that,
-// clients are led to the replica.
+// pair is a master and a replica that takes over without the master's last writes.
+// After that, clients connect to the replica.
 type pair struct {
 	client  func() redis.UniversalClient
-	cut     func() // from here on the replica sees nothing
-	promote func() // the master dies, the replica takes over
+	cut     func() // stops replication to the replica
+	promote func() // kills the master and promotes the replica
 	holds   func(key string) bool
 }
 
-// register is a resource that refuses tokens older than the newest it has seen.
+// register is a resource that refuses tokens older than the newest one that it has
+// seen.
 type register struct{ newest uint64 }
 
 func (r *register) write(token uint64) bool {
@@ -39,8 +40,8 @@ func (r *register) write(token uint64) bool {
 	return true
 }
 
-// TestFailoverLosesTheKey shows the limit of a server with asynchronous replicas (hazard
-// 31): it expects two holders, and that only the token distinguishes them. If replicas
+// TestFailoverLosesTheKey shows the limit of a server with asynchronous replicas
+// (hazard 31). It expects two holders, who differ only by their tokens. If replicas
 // have to acknowledge, the first of the two is not granted.
 func TestFailoverLosesTheKey(t *testing.T) {
 	tally.ProofOnly(t)
@@ -95,7 +96,7 @@ func twoHolders(t *testing.T, p pair) {
 	if err := w.leave(); err != nil {
 		t.Errorf("release: %v", err)
 	}
-	// Its client may still look for the old master.
+	// The holder's client may still connect to the old master.
 	if err := v.leave(); !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the old holder's release: got %v, want %v", err, store.ErrLost)
 	}
@@ -129,8 +130,8 @@ func oneHolder(t *testing.T, p pair) {
 	}
 }
 
-// warm makes the clients find their servers. A new client may begin by asking a frozen
-// one, for as long as its time-outs allow, and a new replica may be slow.
+// warm makes the clients find their servers. A new client may first connect to a frozen
+// server, for as long as its time-outs allow, and a new replica may be slow.
 func warm(t *testing.T, all ...*core.Locker) {
 	t.Helper()
 	for _, p := range all {
@@ -147,7 +148,7 @@ func warm(t *testing.T, all ...*core.Locker) {
 	}
 }
 
-// succeed acquires from the new master, as soon as it answers.
+// succeed acquires from the new master as soon as it answers.
 func succeed(t *testing.T, p *core.Locker) *core.Lease {
 	t.Helper()
 	for end := time.Now().Add(90 * time.Second); ; {

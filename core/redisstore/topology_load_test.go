@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// load is the work of a few processes on some keys while a test changes the servers
-// under them: contended short leases, and long ones that have to last.
+// load is the work of some processes on some keys while a test changes the servers. It
+// consists of contended short leases, and of long leases that must not be lost.
 type load struct {
 	t      testing.TB
 	oracle *oracle
@@ -26,13 +26,14 @@ type load struct {
 	work   sync.WaitGroup
 
 	mu      sync.Mutex
-	refused int // calls that the store could not answer
-	lost    int // short leases that were lost
+	refused int // the number of calls that the store could not answer
+	lost    int // the number of short leases that were lost
 }
 
-// startLoad begins with keys for the short leases and held for the long ones. If patient
-// is set, the store may be out of reach for a while, but no long lease is lost to that.
-// Otherwise only a few calls may fail, which a busy machine did not answer in time.
+// startLoad starts a load with keys for the short leases and held for the long ones. If
+// patient is set, the store may be unreachable for a while, but no long lease may be
+// lost by that. Otherwise only a few calls may fail, because a busy machine did not
+// answer in time.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
@@ -68,7 +69,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 	return l
 }
 
-// bears reports whether err is one that has to be tolerated, and counts it.
+// bears reports whether err has to be tolerated, and counts it.
 func (l *load) bears(err error, patient bool) bool {
 	if !errors.Is(err, store.ErrUnavailable) {
 		return false
@@ -109,7 +110,8 @@ func (l *load) running() bool {
 	}
 }
 
-// contend takes one key after the other for a moment. No caller may wait for long.
+// contend acquires one key after the other for a moment each. No caller may wait for
+// long.
 func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	for l.running() {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -127,10 +129,10 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 		v := l.oracle.enter(lease)
 		v.work(rand.N(5 * time.Millisecond))
 		err = v.leave()
-		time.Sleep(rand.N(30 * time.Millisecond)) // leaves the machine to the other tests
+		time.Sleep(rand.N(30 * time.Millisecond)) // gives other tests processor time
 		switch {
 		case err == nil:
-		case l.bears(err, patient): // the cleaner goes on
+		case l.bears(err, patient): // the clean-up continues
 		case patient && errors.Is(err, store.ErrLost):
 			l.mu.Lock()
 			l.lost++
@@ -142,8 +144,8 @@ func (l *load) contend(p *core.Locker, keys []string, patient bool) {
 	}
 }
 
-// hold keeps key all the time, extends it by hand in addition to the watchdog, and makes
-// a rival try to get it.
+// hold holds key all the time, extends it in addition to the watchdog, and makes a
+// rival try to acquire it.
 func (l *load) hold(p, rival *core.Locker, key string, ttl time.Duration, patient, first bool, ready func()) {
 	lease, err := p.Acquire(context.Background(), key, core.TTL(ttl))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// sameSlot returns n keys of one slot.
+// sameSlot returns n keys of one slot, and the slot.
 func sameSlot(name string, n int) (slot int, keys []string) {
 	slot = testserver.Slot(keyOf(core.Key(name, "0")))
 	for i := 0; len(keys) < n; i++ {
@@ -29,7 +29,7 @@ func sameSlot(name string, n int) (slot int, keys []string) {
 }
 
 // TestRecordsInAMovingSlot begins, fails, finishes and replays runs while their slot is
-// on its way: a run needs only one key.
+// moving. A run needs only one key.
 func TestRecordsInAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -73,9 +73,9 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
-// TestAKeyThatHasNotMovedYet shows that a key that has not moved yet is written in its
-// place, step by step. It may not be missing there during a step, because a missing key
-// is written elsewhere.
+// TestAKeyThatHasNotMovedYet checks that a key that has not moved yet is written where
+// it is, command by command. The key must exist there during the whole script, because
+// a missing key would be written on the other server.
 func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)
@@ -119,8 +119,8 @@ func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	}
 }
 
-// TestSlotMigration moves a slot to another master and back, during any operation on its
-// keys (hazard 36).
+// TestSlotMigration moves a slot to another master and back, during any operation on
+// its keys (hazard 36).
 func TestSlotMigration(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -145,13 +145,13 @@ func TestSlotMigration(t *testing.T) {
 				m := cluster.BeginMigration(slot, there)
 				before := l.oracle.count()
 				for m.MoveKeys(3) > 0 {
-					// Some operations have to meet keys in both places.
+					// Some operations have to find keys on both masters.
 					n := l.oracle.count()
 					testserver.Eventually(t, 30*time.Second, "leases are taken in a slot that moves", func() bool {
 						return l.oracle.count() >= n+5
 					})
 					if l.oracle.count() > before+100 {
-						break // a continuous load need not be followed for ever
+						break // a continuous load need not be followed forever
 					}
 				}
 				m.Finish()
@@ -164,8 +164,8 @@ func TestSlotMigration(t *testing.T) {
 }
 
 // TestMastersThatNameEachOther hands over a slot, during which its two masters can name
-// each other. A call is sent to the named master, again and again for a moment; if that
-// leads nowhere, it has certainly changed nothing.
+// each other. A call is sent to the named master repeatedly, for a moment. If that
+// fails, the call has certainly changed nothing.
 func TestMastersThatNameEachOther(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -201,7 +201,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 			repair := cluster.Disown(slot, there)
 
 			// On a busy machine a call may reach its limit of two seconds before it has
-			// been everywhere.
+			// tried all servers.
 			slow := func(start time.Time) bool { return time.Since(start) > 1500*time.Millisecond }
 			var before int
 			var err error

@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// oracle judges holders from outside of the kit, on one monotonic clock: no two may
-// believe at the same time that they hold the same key, and a later holder has the
-// greater token.
+// oracle judges holders independently of the kit, on one monotonic clock. No two may
+// believe at the same time that they hold the same key, and a later holder must have
+// the higher token.
 type oracle struct {
 	start time.Time
 
@@ -36,7 +36,7 @@ type stay struct {
 
 func newOracle() *oracle { return &oracle{start: time.Now()} }
 
-// visit is a stay that goes on.
+// visit is a stay that has not finished.
 type visit struct {
 	oracle *oracle
 	lease  *core.Lease
@@ -47,15 +47,15 @@ type visit struct {
 	to time.Duration
 }
 
-// enter begins a stay. It is called when Acquire has returned.
+// enter begins a stay. Call it when Acquire has returned.
 func (o *oracle) enter(lease *core.Lease, keys ...string) *visit {
 	now := time.Since(o.start)
 	return &visit{oracle: o, lease: lease, keys: append(keys, lease.Key()), from: now, to: now}
 }
 
-// believe asks the lease as work does before each of its steps. The stay lasts until the
-// last time that the answer was yes. That is not later than the real end of the belief,
-// however late the test itself is scheduled.
+// believe checks the lease, as work does before each of its steps. The stay lasts until
+// the start of the last successful check. That is not later than the real end of the
+// belief, however late the test itself is scheduled.
 func (v *visit) believe() bool {
 	now := time.Since(v.oracle.start)
 	if v.lease.Context().Err() != nil {
@@ -67,7 +67,7 @@ func (v *visit) believe() bool {
 	return true
 }
 
-// work believes for d, or as long as it can.
+// work calls believe repeatedly for d, or until it returns false.
 func (v *visit) work(d time.Duration) {
 	for end := time.Now().Add(d); v.believe() && time.Now().Before(end); {
 		time.Sleep(max(d/10, 200*time.Microsecond))
@@ -118,8 +118,8 @@ func (o *oracle) violations() []string {
 	return all
 }
 
-// judge fails the test on any violation, and if fewer than least stays were seen: then
-// it shows nothing.
+// judge fails the test on any violation. It also fails if fewer than least stays were
+// seen, because the test would then prove nothing.
 func (o *oracle) judge(t testing.TB, least int) {
 	t.Helper()
 	for _, v := range o.violations() {
@@ -132,8 +132,8 @@ func (o *oracle) judge(t testing.TB, least int) {
 	}
 }
 
-// process returns a Locker as another process would have it, with a Store of its own on
-// client. It is closed before its client.
+// process returns a Locker with its own Store on client, as in another process. The
+// Locker is closed before its client.
 func process(t testing.TB, client redis.UniversalClient, opts ...redisstore.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(newStore(t, client, opts...))
@@ -156,7 +156,7 @@ func keyOf(key string) string { return "lk2:{" + key + "}" }
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	store := &generous{}
-	var lockers [2]*core.Locker // one alone keeps its own callers apart
+	var lockers [2]*core.Locker // a single Locker would serialize its own callers
 	for i := range lockers {
 		var err error
 		if lockers[i], err = core.New(store); err != nil {
@@ -197,7 +197,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// generous is a store that grants everything, and repeats tokens if it is set to.
+// generous is a store that grants everything, and repeats tokens if repeat is set.
 type generous struct {
 	mu     sync.Mutex
 	token  uint64

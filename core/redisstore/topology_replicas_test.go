@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestReplicasAnywhere shows that the master of the key is asked about its replicas, on
-// the connection that wrote (hazards 18 and 32).
+// TestReplicasAnywhere checks that the WAIT for replicas is sent to the key's master,
+// on the connection that wrote (hazards 18 and 32).
 func TestReplicasAnywhere(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestReplicasAnywhere(t *testing.T) {
 type witnessed struct {
 	t      *testing.T
 	client redis.UniversalClient
-	exists redis.UniversalClient // of a test that checks by itself
+	exists redis.UniversalClient // for a test that checks for itself
 	keys   []string
 	rounds int
 }
@@ -89,7 +89,7 @@ func (w *witnessed) claim(name string, i int) store.Claim {
 	return c
 }
 
-// seen gets grants that n replicas have.
+// seen acquires grants that n replicas have received.
 func (w *witnessed) seen(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 4*time.Second))
@@ -104,7 +104,7 @@ func (w *witnessed) seen(n int, name string) {
 	}
 }
 
-// back waits until n replicas are there, and then gets grants that they have.
+// back waits until n replicas acknowledge, and then calls seen.
 func (w *witnessed) back(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, time.Second))
@@ -119,8 +119,9 @@ func (w *witnessed) back(n int, name string) {
 	w.seen(n, name)
 }
 
-// unseen asks on several connections at once, some of which have written before, so that
-// every replica has those writes: no claim may be granted, and none leaves a key behind.
+// unseen acquires on several connections at once. Some of them have written before, so
+// that every replica has those earlier writes. No claim may be granted, and none may
+// leave a key.
 func (w *witnessed) unseen(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 50*time.Millisecond))

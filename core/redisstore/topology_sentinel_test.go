@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestOnSentinel loses no write, so no caller may see two holders. The cases run one
-// after the other, because each needs another master.
+// TestOnSentinel makes failovers that lose no write, so no two holders may exist. The
+// cases run one after the other, because each needs another master.
 func TestOnSentinel(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestOnSentinel(t *testing.T) {
 			old.Pause()
 		}, func() {
 			sentinel.AwaitFailover(old)
-			old.Resume() // and takes itself for the master still
+			old.Resume() // it still believes to be the master
 		})
 	})
 	t.Run("dead master is known down", func(t *testing.T) {
@@ -100,9 +100,9 @@ func TestOnSentinel(t *testing.T) {
 	everyKeyExpires(t, sentinel.Master())
 }
 
-// loneHolder makes one process hold a key while SENTINEL FAILOVER makes another master,
-// and the old one goes on to accept writes for some seconds. The writes since the
-// replica left it are lost, but these are only extensions.
+// loneHolder makes one process hold a key while SENTINEL FAILOVER promotes another
+// master. The old master still accepts writes for some seconds. Its writes after the
+// promotion are lost, but these are only extensions.
 func loneHolder(t *testing.T, sentinel *testserver.Sentinel) {
 	const ttl = 15 * time.Second
 	o := newOracle()

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// waiters want one key each once, and ask again when the store is unavailable.
+// waiters acquire one key once each, and try again when the store is unavailable.
 type waiters struct {
 	t      testing.TB
 	oracle *oracle
@@ -37,8 +37,8 @@ func inLine(t testing.TB, client redis.UniversalClient, key string) int {
 	return len(strings.FieldsFunc(fields["w"], func(r rune) bool { return r == '\n' }))
 }
 
-// start adds a waiter. It fails the test if the waiter has not been served within two
-// minutes, or gets an error other than busy or unavailable.
+// start adds a waiter. It fails the test if the waiter is not granted the key within
+// two minutes, or gets an error other than busy or unavailable.
 func (w *waiters) start(p *core.Locker) {
 	w.all.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

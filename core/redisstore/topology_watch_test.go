@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// watched has two stores of which one wakes the other, with a prefix of their own. A
-// store does not poll: only a message wakes here.
+// watched contains two stores with a separate prefix, one of which wakes the other. A
+// store does not poll, so only a message can wake it.
 type watched struct {
 	t              *testing.T
 	prefix         string
@@ -66,8 +66,8 @@ func (w *watched) wakes() error {
 	}
 }
 
-// survives fails the test unless wake-ups come again after move, during which a watch is
-// open.
+// survives opens a watch, calls move, and fails the test unless wake-ups arrive again
+// after that.
 func (w *watched) survives(move func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestUndo shows what a server keeps of an undone run, and what it answers.
+// TestUndo checks the entries that an undone run leaves at the server, and the server's
+// answers.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

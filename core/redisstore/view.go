@@ -9,17 +9,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// view has the live entries of a key.
+// view contains the live entries of a key.
 type view struct {
 	state  store.State
 	us     uint64            // the server's time
-	leases map[string]string // of holds that can be revoked, by their IDs; of plain keys the owner
+	leases map[string]string // the leases of revocable holds, or owners of plain keys, by ID
 }
 
-// farthest bounds the numbers that are read, so that their sums do not overflow.
+// farthest is the maximum of numbers that are read, so that their sums do not overflow.
 const farthest = 1 << 53
 
-// parseView reads the answer of show.lua: the time, and the fields that clock.lua
+// parseView parses the answer of show.lua: the time, and the fields that clock.lua
 // describes. It returns false for a value that no script has written.
 func parseView(key string, answer []string) (view, bool) {
 	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
@@ -77,8 +77,8 @@ func parseView(key string, answer []string) (view, bool) {
 	return v, true
 }
 
-// parseHold reads a hold: the time at which it was written, its length in ms, its owner,
-// and its weight.
+// parseHold parses a hold: the time at which it was written, its length in ms, its
+// owner and its weight.
 func parseHold(value string, now uint64) (h store.Hold, ok bool) {
 	f := strings.Split(value, " ")
 	if len(f) != 4 {
@@ -101,7 +101,7 @@ func parseHold(value string, now uint64) (h store.Hold, ok bool) {
 	return h, true
 }
 
-// parseWaiters reads the wait list, as waiters.lua describes it.
+// parseWaiters parses the wait list, which waiters.lua describes.
 func parseWaiters(value string, now uint64) (waiters []store.Hold, ok bool) {
 	for line := range strings.SplitSeq(strings.Trim(value, "\n"), "\n") {
 		f := strings.Split(line, " ")
@@ -131,7 +131,7 @@ func parseWaiters(value string, now uint64) (waiters []store.Hold, ok bool) {
 	return waiters, true
 }
 
-// parseRun reads the field of a record: its deadline, its attempt and its state.
+// parseRun parses the field of a record: its deadline, its attempt and its state.
 func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 	f := strings.SplitN(value, " ", 4)
 	if len(f) < 3 || len(f[2]) != 1 {
@@ -152,13 +152,13 @@ func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 	return &store.Run{Attempt: int(attempt), Done: f[2] == "1", Left: life}, true
 }
 
-// maxOwner is the length of the longest owner, in bytes. A longer value is no lock.
+// maxOwner is the maximum length of an owner in bytes. A longer value is not a lock.
 const maxOwner = 256
 
-// keptBy begins the value of a plain key that is kept without a holder.
+// keptBy is the prefix of the value of a plain key that is kept without a holder.
 const keptBy = "kept:"
 
-// parsePlain reads the answer of plain_show.lua.
+// parsePlain parses the answer of plain_show.lua.
 func parsePlain(key string, answer []string) (view, bool) {
 	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer) == 0 {
@@ -180,7 +180,7 @@ func parsePlain(key string, answer []string) (view, bool) {
 	return v, true
 }
 
-// remaining returns the time until ends, both in ms.
+// remaining returns the time from now until ends, both in ms.
 func remaining(ends, now uint64) time.Duration {
 	if ends <= now {
 		return 0
@@ -193,7 +193,7 @@ func number(s string) (uint64, bool) {
 	return n, err == nil && n <= farthest && s[0] != '+'
 }
 
-// empty reports whether nothing of the key is alive.
+// empty reports whether the key has no live entries.
 func (v view) empty() bool {
 	return len(v.state.Holds) == 0 && len(v.state.Waiters) == 0 && v.state.Run == nil
 }

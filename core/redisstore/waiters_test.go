@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestShortcutsAgreeOnWaiters shows that a release with waiters grants the key to the
-// first that it can reach, or wakes it.
+// TestShortcutsAgreeOnWaiters checks that a release with waiters grants the key to the
+// first waiter that it can reach, or wakes that waiter.
 func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -24,16 +24,16 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	server.Do("ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish")
 	mute := newStore(t, testclient.Redis(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "mute", "pw" }))
 	const exclusive, second = "2147483647 2147483647", int64(1000)
-	// state has the entries of a lease called 1, in ms from now if it is a time, and the
-	// waiters.
+	// state contains the entries of a lease with the name 1, and the waiters. Times are
+	// in ms from now.
 	type state struct {
 		since, lasts int64
 		weight       string
 		token        int64 // in us from now
 		waiting      []string
-		at           []int64 // when their places end
-		granted      string  // by message
-		woken        string  // to ask
+		at           []int64 // the deadlines of their places
+		granted      string  // the lease that is granted by message
+		woken        string  // the lease that is woken and has to ask
 		overheard    bool    // a subscriber listens to all channels
 		mute         bool    // the releasing client must not publish
 	}
@@ -156,8 +156,8 @@ func TestShortcutsAgreeOnWaiters(t *testing.T) {
 	}
 }
 
-// hearAll returns the leases that were woken to ask, and those that were granted the
-// key.
+// hearAll returns the leases that were woken and have to ask, and those that were
+// granted the key.
 func hearAll(ctx context.Context, t *testing.T, heard *redis.PubSub) (woken, granted string) {
 	t.Helper()
 	if err := heard.Ping(ctx); err != nil {

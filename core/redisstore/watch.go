@@ -12,15 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. All watches of a Store share one subscription to a
-// channel of its own, which is opened when it is first needed. With WithRedisson each
-// lock has a channel, and the watches of a server share one connection. The subscription
-// breaks if the connection fails, or if the server has not answered a ping for some
+// Watch implements store.Watcher. All watches of a Store share one subscription to the
+// Store's channel, which is opened when it is first needed. With WithRedisson each lock
+// has a channel, and the watches of a server share one connection. The subscription
+// breaks if the connection fails, or if the server has not answered a PING for some
 // seconds. Then the channels of all watches are closed.
 //
-// Watch fails with store.ErrUnsupported with plain keys, and with store.ErrClosed after
-// Close. It fails with store.ErrUnavailable if the server does not confirm the
-// subscription before ctx is done, or within two seconds.
+// With plain keys Watch fails with store.ErrUnsupported, and after Close with
+// store.ErrClosed. It fails with store.ErrUnavailable if the server does not confirm
+// the subscription before ctx is done, or within two seconds.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := s.usable("watch", &c); err != nil {
 		return nil, err
@@ -44,7 +44,8 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	}
 	if err != nil {
 		if s.cluster != nil {
-			// By itself the client would look for its nodes again in a minute.
+			// Without this the client would look for its nodes again only after a
+			// minute.
 			s.cluster.ReloadState(ctx)
 		}
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))
@@ -59,11 +60,12 @@ func (s *Store) watch(ctx context.Context, c *store.Claim) (<-chan struct{}, err
 // watched is the Store's data of a watch.
 type watched struct {
 	place  place
-	pushed *pushed // nil if none has come
+	pushed *pushed // nil if no grant has arrived
 }
 
-// wake passes on a message of the form of lua/messages.lua. The watch of the waiter only
-// wakes it. The Acquire that follows returns the grant of the message, see push.go.
+// wake passes on a message in the format of lua/messages.lua. It only wakes the
+// waiter's watch. If the message contains a grant, the next Acquire returns that grant,
+// see push.go.
 func wake(l *hub.Listener[watched], text string) {
 	of, grant, granted := strings.Cut(text, "\n")
 	l.Wake(of, func(w *watched) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// soon is how long a test waits for an event that should come at once.
+// soon limits how long a test waits for an event that should come at once.
 const soon = 20 * time.Second
 
 func watch(t testing.TB, s *redisstore.Store, c store.Claim) <-chan struct{} {
@@ -58,7 +58,7 @@ func breaks(t testing.TB, ch <-chan struct{}) {
 }
 
 // handedOver fails the test unless a release through one store wakes a waiter of the
-// other.
+// other store.
 func handedOver(t testing.TB, holder, waiter *redisstore.Store) {
 	t.Helper()
 	c := claimed()
@@ -85,7 +85,7 @@ func TestWatch(t *testing.T) {
 		for range 5000 {
 			watch(t, r.store, claimed())
 		}
-		// Other tests start and end some meanwhile.
+		// Other tests start and end some goroutines in the meantime.
 		if n := runtime.NumGoroutine(); n > before+1000 {
 			t.Errorf("%d goroutines, were %d", n, before)
 		}
@@ -221,7 +221,7 @@ func TestWatch(t *testing.T) {
 		s, dead := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr))
 		c := claimed()
 		acquire(t, s, c)
-		for range 20 { // of a process that crashed
+		for range 20 { // as from a process that has crashed
 			w := claimOf(c.Key)
 			w.Wait = true
 			_, _ = dead.Acquire(t.Context(), w)
@@ -255,7 +255,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWakeUpsAreHints shows that a lost wake-up costs no more than the wake-up.
+// TestWakeUpsAreHints checks that a lost wake-up has no effect except that nobody is
+// woken.
 func TestWakeUpsAreHints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

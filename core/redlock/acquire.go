@@ -10,21 +10,21 @@ import (
 )
 
 // Acquire implements store.Store. It sends the claim to all nodes at once. The claim is
-// granted when a majority of all nodes has granted it and some of its time is left. Calls
-// of nodes that have not answered by then go on in the background.
+// granted when a majority of all nodes has granted it and some of its validity is left.
+// Calls of nodes that have not answered by then continue in the background.
 //
 // Acquire waits for a majority until ctx is done, Limit has passed, or a grant could
-// not be valid any more. If a majority has answered but is split, it waits for the
-// others only for the time-out of a node.
+// not be valid any more. If a majority has answered but is split, Acquire waits for the
+// other nodes only for the time-out of a node.
 //
-// If the claim fails, the nodes that have granted it release it. They do so before Acquire
-// returns if a majority answers but refuses. They do so in the background if there is no
-// majority that answers, or if the majority came too late. The error then says that the
-// outcome is unknown, and the caller releases the claim, as after any such error. A grant
-// that comes after the end is released when it comes.
+// If the claim fails, the nodes that have granted it release it. If a majority answers
+// but refuses, they do so before Acquire returns. If no majority answers, or the
+// majority is too late, they do so in the background. The error then says that the
+// outcome is unknown, and the caller releases the claim, as after any such error. A
+// grant that arrives after Acquire has failed is released on arrival.
 //
-// A split vote is settled here: the claim that has the first node asks again a few times,
-// and the other claims are released and ask one node before the others.
+// Acquire also settles split votes. The claim that has the first node asks again a few
+// times. The other claims are released, and ask one node before the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -40,7 +40,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	if ctx.Err() != nil {
 		return store.Grant{}, fmt.Errorf("redlock: acquire: %w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
-	c.Push = false // a node alone cannot admit it
+	c.Push = false // a node alone cannot decide to push the claim
 	b, v := s.vote(ctx, c, start)
 	if v != won {
 		return store.Grant{}, b.failure(ctx, v)
@@ -60,9 +60,10 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 			return store.Grant{}, err
 		}
 	}
-	// At most a minority may still get the claim. Acquires can be on their way to more nodes
-	// after several rounds, or when many goroutines send the same claim. If another process
-	// then releases the claim, they make it anew, and no other claim gets a majority.
+	// Acquires may be in flight to at most a minority of the nodes when Acquire
+	// returns. More can be in flight after several rounds, or when many goroutines send
+	// the same claim. If another process then released the claim, those acquires would
+	// create it again, and no other claim would get a majority.
 	s.awaitAcquires(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.release(ctx)
@@ -71,24 +72,24 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, nil
 }
 
-// leastBallots is the least number of ballots for a claim that is refused although the key may
-// be changing hands.
+// leastBallots is the minimum number of ballots for a claim that is refused while the
+// key may be changing hands.
 const leastBallots = 3
 
-// vote has the nodes vote. If the claim is refused, it releases the nodes that it has got.
-// If it had got some, or a late answer may bring one, the key is changing hands, perhaps
-// without a new holder: a release has not reached all nodes yet, or another claim is being
-// released as well. So the claim asks again, at least leastBallots times, and for at least
-// half of a node's time.
+// vote makes the nodes vote. If the claim is refused, it makes the nodes that have
+// granted it release it. If nodes had granted the claim, or a late answer may still
+// grant it, the key is changing hands, perhaps without a new holder: a release has not
+// reached all nodes yet, or another claim is being released as well. So vote asks
+// again, at least leastBallots times, and for at least half of a node's time.
 //
-// Each further ballot begins with one node alone, and asks the others only if that node does
-// not refuse. So few of many such claims get on at a time, and the others keep no node from
-// them.
+// Each further ballot asks one node first, and asks the others only if that node does
+// not refuse. So only a few of many such claims proceed at a time, and the others do
+// not take nodes from them.
 //
-// It does not ask the nodes that were overdue. While it waited for them, it would keep other
-// claims from the nodes that it has got.
+// A further ballot does not ask nodes whose answers are overdue. While it waited for
+// them, it would block other claims at the nodes that have granted it.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
-	var last *ballot // that all nodes were asked in
+	var last *ballot // the last ballot in which all nodes were asked
 	pause, overdue, nodeTime, took := firstPause, votes(nil), s.timeout, time.Duration(0)
 	for round := 1; ; round++ {
 		b := s.newBallot(c)
@@ -120,14 +121,14 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 	}
 }
 
-// timeFor reports whether ctx leaves time for d. A claim that was refused asks again only if
-// the answers come in time: otherwise the outcome is unknown.
+// timeFor reports whether ctx leaves time for d. A refused claim asks again only if the
+// answers can arrive in time. Otherwise the outcome would be unknown.
 func timeFor(ctx context.Context, d time.Duration) bool {
 	end, _ := ctx.Deadline()
 	return time.Until(end) > d
 }
 
-// sleep waits for d, and returns false if ctx is done before.
+// sleep waits for d. It returns false if ctx is done earlier.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

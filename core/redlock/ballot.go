@@ -12,7 +12,7 @@ import (
 )
 
 // ballot sends one claim to the nodes and collects their votes. It also handles the
-// answers that come after the verdict.
+// answers that arrive after the verdict.
 type ballot struct {
 	store *Store
 	claim store.Claim
@@ -20,18 +20,18 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   votes
 	verdict verdict
-	final   bool          // the ballot has returned and was not won: a grant is of no use any more
+	final   bool          // the ballot has returned without winning: later grants are not wanted
 	begun   time.Time     // when all nodes were asked
-	asked   time.Time     // when nodes were asked last
-	took    time.Duration // the longest wait for answers to one question
-	late    bool          // the time-out of a node has passed: the others may decide
-	owner   string        // once won: the owner that the majority has granted the claim to
+	asked   time.Time     // when nodes were last asked
+	took    time.Duration // the longest wait for answers in one round
+	late    bool          // a node time-out has passed: those that have answered may decide
+	owner   string        // once won: the owner to whom the majority has granted the claim
 	done    chan struct{} // closed at the verdict
-	news    chan struct{} // receives when an answer has come
+	news    chan struct{} // receives when an answer has arrived
 }
 
 var (
-	errNotAsked       = errors.New("not asked") // because the other nodes are too few
+	errNotAsked       = errors.New("not asked") // because too few other nodes can vote
 	errReleasePending = errors.New("a release of the claim may still reach the node")
 )
 
@@ -41,8 +41,8 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 	}
 }
 
-// ask sends the claim to each node for which again is true. It leaves out nodes to which a
-// request of the ballot is already on its way.
+// ask sends the claim to each node for which again returns true. It leaves out nodes to
+// which a request of the ballot is already in flight.
 func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
@@ -79,13 +79,14 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	}
 }
 
-// lead asks one node alone: of those that were not asked yet and are not silent, the one that
-// is skip further in a circle, or the next one that does not fail. It returns false if that
-// node is busy, or if ctx is done. It returns true if that node has granted the claim, or has
-// not answered within its time-out, or if there is none.
+// lead asks one node alone, among the nodes that were not asked yet and are not silent.
+// It begins with the node that follows skip others in a circle, and continues with the
+// next node while nodes fail. It returns false if a node is busy, or if ctx is done. It
+// returns true if a node has granted the claim or has not answered within its time-out,
+// or if no node is left to ask.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
-	for i, v := range b.votes { // nothing is in flight yet that changes them
+	for i, v := range b.votes { // no request is in flight that changes the votes
 		if v.kind == silent && !b.store.nodes[i].isSilent() {
 			open = append(open, i)
 		}
@@ -102,8 +103,8 @@ func (b *ballot) lead(ctx context.Context, skip int) bool {
 	return true
 }
 
-// askAlone sends the claim to node i, and returns its answer, or silent if that does not come
-// within the time-out of a node.
+// askAlone sends the claim to node i and returns the kind of its answer. It returns
+// silent if the answer does not arrive within the time-out of a node.
 func (b *ballot) askAlone(ctx context.Context, i int) kind {
 	b.ask(ctx, func(at int, _ vote) bool { return at == i })
 	timer := time.NewTimer(b.store.timeout)
@@ -126,7 +127,7 @@ func (b *ballot) askAlone(ctx context.Context, i int) kind {
 	}
 }
 
-// send asks one node in the background.
+// send sends the claim to one node in the background.
 func (b *ballot) send(ctx context.Context, n *node, r request) {
 	s := b.store
 	var v vote
@@ -149,15 +150,15 @@ func (b *ballot) send(ctx context.Context, n *node, r request) {
 		return nil
 	}, func(err error) {
 		if v.err = err; v.kind == silent {
-			v.kind = kindOf(err) // it was not called
+			v.kind = kindOf(err) // the node was not called
 		}
 		s.report(ctx, n, start, err)
 		b.settle(ctx, n, r, v)
 	})
 }
 
-// settle notes an answer. A grant that is too late, or to an owner other than the
-// majority's, is released.
+// settle records an answer. It releases a grant that is too late, or whose owner is not
+// that of the majority.
 func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 	b.mu.Lock()
 	fate := b.store.requests.acquireDone(&b.claim, n.index, r, acquireOutcome{
@@ -165,7 +166,7 @@ func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 		unwanted: b.final || b.verdict == won && v.grant.Owner != b.owner,
 	})
 	if fate != grantStays {
-		v.kind, v.err = failed, errReleasePending // a grant that is released is no vote
+		v.kind, v.err = failed, errReleasePending // a grant that is being released is not a vote
 	}
 	b.votes[n.index] = v
 	if b.verdict == undecided {
@@ -181,7 +182,7 @@ func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 	}
 }
 
-// decide sets the verdict if it is certain. It is called with the mutex held.
+// decide sets the verdict if it is certain. The caller holds the mutex.
 func (b *ballot) decide() {
 	if b.verdict, b.owner = b.votes.verdict(b.store.quorum, b.late); b.verdict != undecided {
 		close(b.done)
@@ -189,7 +190,7 @@ func (b *ballot) decide() {
 }
 
 // await waits for the verdict. When the time-out of a node has passed, the nodes that
-// have answered decide, if they are a majority. Otherwise await waits for the others
+// have answered decide if they are a majority. Otherwise await waits for the others
 // until ctx is done.
 func (b *ballot) await(ctx context.Context) verdict {
 	timer := time.NewTimer(b.store.timeout - time.Since(b.begun))
@@ -225,10 +226,10 @@ func (b *ballot) beLate() {
 	}
 }
 
-// A claim that is refused asks the busy nodes again. It does so at least leastRetries
-// times, and for half of a node's time. That is the node time-out, or the time of the
-// answers if it was longer. It ends in any case after mostRetried of these times. The pauses
-// grow, beginning with firstPause.
+// A refused claim asks the busy nodes again, at least leastRetries times, and for half
+// of a node's time. A node's time is the node time-out, or the time of the answers if
+// that was longer. The retries stop in any case after mostRetried times a node's time.
+// The pauses between them grow, beginning with firstPause.
 const (
 	leastRetries = 6
 	mostRetried  = 4
@@ -251,8 +252,8 @@ func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verd
 	return v
 }
 
-// retryIfFirst retries like retry, in a split vote: the claim that has the first node
-// asks again, and the other claims release meanwhile.
+// retryIfFirst retries like retry in a split vote, if the claim has the first node. The
+// other claims release in the meantime.
 func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
@@ -260,13 +261,13 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	return b.retry(ctx, v, b.hasFirst)
 }
 
-// firstGrace is the least time for the first nodes to answer.
+// firstGrace is the minimum time that the first nodes have for an answer.
 const firstGrace = 5 * time.Millisecond
 
-// awaitFirst waits a moment until all nodes before the first one that has answered have
-// answered too. Without their answers it is not certain which claim has the first node.
-// It does not wait for a node whose time-out has passed, or that did not answer its
-// last call.
+// awaitFirst waits briefly for the answers of all nodes before the first one that has
+// answered. Without these answers it is not certain which claim has the first node.
+// awaitFirst does not wait for a node whose time-out has passed, or that did not answer
+// its last call.
 func (b *ballot) awaitFirst(ctx context.Context) {
 	took := time.Since(b.begun)
 	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
@@ -301,8 +302,8 @@ func (b *ballot) hasFirst() bool {
 	return b.votes.hasFirst()
 }
 
-// releaseAndWait makes the nodes release their grants of a claim that was refused, and
-// waits for as long as one node may take. It reports whether any node had granted it.
+// releaseAndWait makes the nodes release their grants of a refused claim, and waits for
+// at most nodeTime. It reports whether any node had granted the claim.
 func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (some bool) {
 	s := b.store
 	released, some := b.release(ctx)
@@ -325,8 +326,9 @@ func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (so
 }
 
 // release ends a ballot that was not won, and makes the nodes release their grants. A
-// node that has not answered gets its release later, unless the claim is sent again. A
-// claim that waits needs no such release: the caller sends it again or releases it.
+// node that has not answered gets a release later, unless the claim is sent again. A
+// waiting claim needs no later release, because its caller sends the claim again or
+// releases it.
 func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bool) {
 	s := b.store
 	released = new(sync.WaitGroup)
@@ -349,9 +351,9 @@ func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bo
 	return released, some
 }
 
-// releaseOtherOwners makes the nodes release the claim where it was granted to an owner
-// other than the majority's. This happens when a claim joins an owner that only some
-// nodes know.
+// releaseOtherOwners releases the claim at the nodes that have granted it to an owner
+// other than the majority's. Such grants occur when a claim joins an owner that only
+// some nodes know.
 func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	s := b.store
 	b.mu.Lock()
@@ -364,7 +366,8 @@ func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	}
 }
 
-// overdue returns votes for a further ballot that asks no node which is overdue in this one.
+// overdue returns the votes for a further ballot that does not ask the nodes whose
+// answers are overdue in this one.
 func (b *ballot) overdue() votes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -377,15 +380,15 @@ func (b *ballot) overdue() votes {
 	return some
 }
 
-// winners returns the votes of the majority, and the owner that it has granted the claim
-// to. The ballot must have been won.
+// winners returns the votes of the majority, and the owner to whom it has granted the
+// claim. The ballot must have been won.
 func (b *ballot) winners() (owner string, some votes) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.owner, b.votes.grantedTo(b.owner)
 }
 
-// expectsVotes reports whether a node that answered its last call has still to answer.
+// expectsVotes reports whether the ballot waits for a node that answered its last call.
 func (b *ballot) expectsVotes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -398,14 +401,15 @@ func (b *ballot) expectsVotes() bool {
 }
 
 // token returns the highest token of the votes, or the token that a majority knows;
-// known reports which. It waits a moment for all votes, because fewer votes can lead to
+// known reports which. It waits briefly for all votes, because fewer votes can lead to
 // another token:
+//
 //   - A second sender of the same claim must find the same highest token.
 //   - A holder that sends its claim again must find the majority that knows its token,
-//     even if a late node has given itself a higher one.
+//     even if a late node has assigned itself a higher token.
 //
-// If votes are missing, a claim that is sent again can get a further token. That one is
-// higher, so it does no harm to the resource.
+// If votes are missing, a claim that is sent again can get another token. That token is
+// higher, so the resource still accepts it.
 func (b *ballot) token(ctx context.Context) (token uint64, known bool) {
 	timer := time.NewTimer(b.store.timeout / 5)
 	defer timer.Stop()
@@ -437,8 +441,9 @@ func (b *ballot) failure(ctx context.Context, v verdict) error {
 	return b.votes.failure(b.claim.Key, v, b.store.quorum, reason)
 }
 
-// releaseGrant makes one node release a claim that it has granted, after releaseSent.
-// It leaves no tombstone, because the same claim may be sent again.
+// releaseGrant makes one node release a claim that it has granted. The caller has
+// recorded the release with releaseSent. The release leaves no tombstone, because the
+// same claim may be sent again.
 func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done func(error)) {
 	brief := c
 	brief.TTL, brief.Wait, brief.Keep = 0, false, 0
@@ -446,8 +451,8 @@ func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done f
 		return n.store.Release(ctx, brief)
 	}, func(err error) {
 		k := kindOf(err)
-		// Even if the release certainly did not reach the node: the cleanup will send
-		// it, and the claim must not be sent to the node before.
+		// This includes a release that certainly did not reach the node. The cleanup
+		// will send it, and the claim must not be sent to the node before that.
 		again := k != granted && k != lost
 		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: again && k != failed, again: again})
 		if again {

@@ -10,10 +10,10 @@ import (
 
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
-	silentPause  = time.Second            // the same if the node has been silent for a while
-	resendLimit  = 3 * time.Second        // a claim that was not sent again by then is abandoned
+	silentPause  = time.Second            // the same for a node that has been silent for a while
+	resendLimit  = 3 * time.Second        // a claim that was not sent again within it is abandoned
 	maxTasks     = 4096                   // further claims expire with their TTL
-	cleanupWidth = 64                     // tries that begin at once
+	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
 
 // cleanup releases claims at single nodes in the background, until the node has
@@ -24,7 +24,7 @@ type cleanup struct {
 	mu      sync.Mutex
 	tasks   []task
 	running bool
-	added   chan struct{} // receives when there is a further task; nil unless running
+	added   chan struct{} // receives when a task was added; nil unless running
 }
 
 // task is the release of one claim at one node.
@@ -33,13 +33,14 @@ type task struct {
 	node         int
 	at           time.Time
 	until        time.Time
-	tombstone    bool   // the node also has to refuse the claim from then on, as it does once it has no such hold
-	unlessResent bool   // only if the claim was not sent again
+	tombstone    bool   // the node must also refuse the claim afterwards, which it does once it has no such hold
+	unlessResent bool   // skip the task if the claim was sent again
 	last         uint64 // with unlessResent: the serial of the claim's last acquire
 }
 
-// now has node i release c at once. With tombstone the node also has to refuse c from then
-// on. The release must have been noted as planned (releaseOutcome.again).
+// now adds a task that releases c at node i at once. With tombstone, the node also has
+// to refuse c afterwards. The release must have been recorded as planned
+// (releaseOutcome.again).
 func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	at, life := time.Now(), c.TTL
 	if tombstone {
@@ -48,7 +49,8 @@ func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	u.add(task{claim: c, node: i, at: at, until: at.Add(life), tombstone: tombstone})
 }
 
-// later has node i release and refuse c, unless c is sent again before.
+// later adds a task that releases and refuses c at node i, unless c is sent again
+// before.
 func (u *cleanup) later(c store.Claim, i int) {
 	at := time.Now().Add(resendLimit)
 	u.add(task{
@@ -105,8 +107,8 @@ func (u *cleanup) work() {
 	}
 }
 
-// take removes and returns the tasks that are due, or returns the time until one is.
-// left is false if there is no task.
+// take removes and returns the tasks that are due, or returns the time until the next
+// one is due. left is false if no task is left.
 func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,8 +137,8 @@ func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	return due, wait, true
 }
 
-// tryAll tries the tasks side by side. After the time-out of a node it goes on without
-// the nodes that have not answered.
+// tryAll tries the tasks in parallel. After the time-out of a node it returns without
+// waiting for the nodes that have not answered.
 func (u *cleanup) tryAll(due []task) {
 	done := make(chan struct{}, len(due))
 	for _, t := range due {
@@ -153,7 +155,7 @@ func (u *cleanup) tryAll(due []task) {
 	}
 }
 
-// try sends the release of t, and adds t again if it is not settled then.
+// try sends the release of t. It adds t again if the release is not settled afterwards.
 func (u *cleanup) try(t task, done func()) {
 	s := u.store
 	var ttl time.Duration

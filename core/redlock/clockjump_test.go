@@ -13,16 +13,16 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// TestClockJump: a clock that is set forward ends the holds of its node. If all clients
-// reach all nodes, the others outvote it. Limit: if two clients are cut off from two
-// nodes each, one clock is enough for two holders, of which the resource refuses the
-// first. hazard 19
+// TestClockJump sets the clock of a node forward, which ends the node's holds. If all
+// clients reach all nodes, the other nodes outvote this one. Limit: if two clients are
+// cut off from two nodes each, one such clock is enough for two holders. The resource
+// then refuses the first one. hazard 19
 func TestClockJump(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	for _, c := range []struct {
 		name    string
-		cut     bool // the holder reaches nodes 0, 1 and 2, the rival 2, 3 and 4
+		cut     bool // the holder reaches nodes 0, 1 and 2, the rival nodes 2, 3 and 4
 		jumps   bool // the clock of node 2 is set forward
 		twoHave bool
 	}{
@@ -32,7 +32,7 @@ func TestClockJump(t *testing.T) {
 		{"limit: jump and cut", true, true, true},
 	} {
 		late(t, c.name, 5, func(s *scene) {
-			var held atomic.Pointer[store.Claim] // by the holder at node 2
+			var held atomic.Pointer[store.Claim] // the holder's claim at node 2
 			s.faults[2].Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
 				if op == storetest.OpExtend {
 					held.CompareAndSwap(nil, &claims[0])
@@ -67,7 +67,7 @@ func TestClockJump(t *testing.T) {
 				s.Fatal(err)
 			}
 			defer old.Release(s.Context())
-			time.Sleep(3 * ttl) // the lease is extended
+			time.Sleep(3 * ttl) // the lease is extended several times
 			if c.jumps {
 				expired := *held.Load()
 				expired.TTL = 0

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestCommandsOfACycle: a free lock costs each node one command to acquire and one to
-// release. With tokens it costs two commands to acquire. A node is asked for its
-// identity only on a new connection.
+// TestCommandsOfACycle checks that a free lock costs each node one command to acquire
+// and one to release. With tokens it costs two commands to acquire. A node is asked for
+// its identity only on a new connection.
 func TestCommandsOfACycle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -31,7 +31,7 @@ func TestCommandsOfACycle(t *testing.T) {
 				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 			}
 			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
-			// A call that a busy machine did not answer in time is repeated at the nodes.
+			// On a busy machine, a call that was not answered in time is repeated.
 			late := 0
 			cycle := func(i int) {
 				c := claim(fmt.Sprint("c", i))
@@ -47,7 +47,7 @@ func TestCommandsOfACycle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			cycle(0) // the scripts are known after that
+			cycle(0) // afterwards the servers know the scripts
 			for _, p := range proxies {
 				p.Forget()
 			}
@@ -69,7 +69,8 @@ func TestCommandsOfACycle(t *testing.T) {
 						t.Errorf("node %d got %d times %s in %d cycles, want %d", i, n, script, cycles, want)
 					}
 				}
-				// A slow round trip on a busy machine has another connection opened.
+				// On a busy machine, a slow round trip makes the client open another
+				// connection.
 				if n := p.Count(infoCommand); n > 0 && n >= len(links) {
 					t.Errorf("node %d was asked for its identity %d times, on %d connections", i, n, len(links))
 				}
@@ -80,7 +81,7 @@ func TestCommandsOfACycle(t *testing.T) {
 
 var infoCommand = testserver.Match{Command: "info"}
 
-// settled waits until nothing is on its way to a node.
+// settled waits until no request is in flight to a node.
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
 	testserver.Eventually(t, patience, "nothing is on its way", func() bool {

@@ -1,5 +1,5 @@
-// Package redlock has locks on a majority of several independent stores, normally a
-// redisstore on each of three or five servers that share nothing:
+// Package redlock implements locks on a majority of several independent stores,
+// normally a redisstore on each of three or five servers that share nothing:
 //
 //	store, err := redlock.New([]store.Store{a, b, c})
 //	if err != nil {
@@ -17,73 +17,77 @@
 //
 // # Guarantees
 //
-// There is one holder at a time, as long as a majority of the nodes is up and remembers its
-// holds, and as long as the rates of the clocks differ by less than WithDrift allows. Two
+// There is one holder at a time if a majority of the nodes is up and remembers its
+// holds, and if the rates of the clocks differ by less than WithDrift allows. Two
 // majorities have a node in common, and that node grants the key to one claim only. The
-// validity of a grant counts from the moment at which the claim was sent. The drift is taken
-// off, and the holder learns of its loss before the rest has passed.
+// validity of a grant counts from the moment at which the claim was sent, and the drift
+// is subtracted from it. The holder learns of a loss before the validity has passed.
 //
-// The clock of each node that two majorities share has to keep to that. If all clients reach
-// all nodes, the others outvote a minority of clocks that jump. If two clients reach
-// different majorities, such as 0, 1, 2 and 2, 3, 4 of five nodes, the clock of node 2 alone
-// is enough for two holders.
+// The clocks of all nodes that two majorities share must satisfy this. If all clients
+// reach all nodes, the other nodes outvote a minority of clocks that jump. Two clients
+// can also reach different majorities, such as nodes 0, 1, 2 and nodes 2, 3, 4 of five.
+// Then a jump of the clock of node 2 alone is enough for two holders.
 //
-// There can also be two holders if one was paused after it last checked its context; see
-// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html.
-// A resource is protected if it compares tokens: WithFencing gives tokens that grow from
-// majority to majority. Each grant raises the token by 16 ms or more. If a key is granted so
-// often that its tokens are ahead of the clock, the nodes remember the key until the clock
-// has passed them.
+// There can also be two holders if one was paused after it last checked its context;
+// see https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html. A
+// resource that compares tokens is protected: WithFencing issues tokens that grow from
+// majority to majority. Each grant raises the token by at least 16 ms of the nodes'
+// clocks. If a key is granted so often that its tokens are ahead of the clock, the
+// nodes remember the key until the clock has passed the tokens.
 //
 // # Nodes that are slow or down
 //
-// All nodes are asked at once. A call returns when a majority has decided, or as soon as no
-// majority can. Until then it waits for slow nodes: until its ctx is done, for Limit at most,
-// and no longer than a grant could be valid. A dead node adds nothing to that. Only if the
-// others are split does a call wait for it, for the time of WithNodeTimeout.
+// Every call asks all nodes at once. It returns when a majority has decided, or when no
+// majority can decide any more. Until then it waits for slow nodes until its ctx is
+// done, for at most Limit, and no longer than a grant could be valid. A dead node does
+// not lengthen the call. The exception is a call in which the other nodes are split: it
+// waits for the dead node for the time of WithNodeTimeout.
 //
-// A claim that a majority answers but does not grant is busy. If no majority answers, the
-// error is store.ErrUnavailable if nothing can have changed; otherwise the outcome is
-// unknown. Answers that come later are handled: if the claim has failed, a late grant is
-// released. A release that a node has not confirmed is sent again in the background, for
-// the TTL, and for at least a minute if an acquire may still reach it.
+// A claim that a majority answers but does not grant is busy. If no majority answers,
+// the error matches store.ErrUnavailable if certainly nothing has changed; otherwise
+// the outcome is unknown. Later answers are handled too: if the claim has failed, a
+// late grant is released. A release that a node has not confirmed is sent again in the
+// background, for the TTL, and for at least a minute if an acquire may still reach the
+// node.
 //
-// A node that lacks a lock because it was down or restarted gets it back when a majority
-// confirms the next extension. Only the Store that sent the extension can stop that: release
-// a claim by the Store that extends it, or the key can stay taken for a TTL.
+// A node can lack a lock because it was down or restarted. It gets the lock back when a
+// majority confirms the next extension. Only the Store that sent the extension can stop
+// that. So release a claim by the Store that extends it; otherwise the key can stay
+// taken for a TTL.
 //
-// In a split vote the claim that has the first node asks the others again. The other claims
-// are released, and then ask one node first, and the others only behind it. So all processes
-// should name the nodes in the same order.
+// In a split vote the claim that has the first node asks the other nodes again. The
+// other claims are released. They then ask one node first, and the others only if that
+// node does not refuse. So all processes should list the nodes in the same order.
 //
-// Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims only.
-// Such a node cannot refuse an acquire that arrives after the release of its claim: after
-// trouble in the network a key can stay taken without a holder for the rest of a TTL.
+// Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims
+// only. Such a node cannot refuse an acquire that arrives after the release of its
+// claim. So after network faults a key can stay taken without a holder for the rest of
+// a TTL.
 //
 // # Nodes that forget
 //
-// A server that restarts without its data has forgotten its holds. Its votes do not count
-// until it is older than the longest TTL. WithQuarantine sets that TTL, a minute by default,
-// and longer ones are refused.
+// A server that restarts without its data has forgotten its holds. Its votes do not
+// count until it is older than the longest TTL. WithQuarantine sets the longest TTL,
+// which is a minute by default. Claims with longer TTLs are refused.
 //
 // A new cluster has no holds to forget. Its nodes count at once if all of them answer,
 // all are young, and none has the mark of an earlier start. If one of them is down, a
-// process waits until the first minute of the cluster has passed.
+// process waits until the cluster is a minute old.
 //
-// A cluster that is restarted as a whole, with nothing on disk, looks like a new one: there
-// can be two holders for up to a TTL. The same is true after FLUSHALL, or if a proxy changes
-// the server behind its connections.
+// A cluster whose nodes all restart with nothing on disk looks like a new one. There
+// can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a
+// proxy replaces the server behind its connections.
 //
-// The age comes from store.Node, for which redisstore needs the right to use INFO. A node
-// that does not know its age has no quarantine.
+// The store of a node reports the server's age by store.Node, for which redisstore
+// needs the right to use INFO. A node that does not know its age has no quarantine.
 //
 // # Limits of a majority
 //
-// Any two majorities have a node in common, and that node refuses one of two claims that
-// exclude each other. So exclusive claims and readers work. Permits do not, since they would
-// have to be counted: of three claims for two permits, each can have a majority of three
-// nodes, although no node has admitted more than two. Nodes have no common order of arrival,
-// so there is no fairness. No node is sure to have the last state of a record, so package
-// once needs another store. Such claims fail with store.ErrUnsupported before anything is
-// sent.
+// Any two majorities have a node in common, and that node refuses one of two claims
+// that exclude each other. So exclusive claims and readers work. Permits do not work,
+// because they would have to be counted. For example, each of three claims for two
+// permits can have a majority of three nodes, although no node has admitted more than
+// two claims. The nodes have no common order of arrival, so there is no fairness. No
+// node is sure to have the last state of a record, so package once needs another store.
+// Claims of these kinds fail with store.ErrUnsupported before anything is sent.
 package redlock

@@ -10,7 +10,7 @@ import (
 )
 
 func Example() {
-	// Yours are redisstores on three servers that share nothing.
+	// In production the nodes are redisstores on three servers that share nothing.
 	nodes := []core.Store{memstore.New(), memstore.New(), memstore.New()}
 	store, err := redlock.New(nodes, redlock.WithFencing())
 	if err != nil {

@@ -2,24 +2,24 @@ package redlock
 
 import "github.com/lockkit/lockkit/core/store"
 
-// WithoutHealing turns the healing off, for tests of its need: nodes that lack a claim
-// do not get it back.
+// WithoutHealing turns off healing: nodes that lack a claim do not get it back. Tests
+// use it to show that healing is needed.
 func WithoutHealing() Option { return func(c *config) { c.unhealed = true } }
 
-// Unsettled returns the number of claims in the request log, and of cleanup tasks.
+// Unsettled returns the number of claims in the request log and of cleanup tasks.
 func (s *Store) Unsettled() (claims, tasks int) {
 	s.cleanup.mu.Lock()
 	defer s.cleanup.mu.Unlock()
 	return s.requests.size(), len(s.cleanup.tasks)
 }
 
-// Agreed returns the state that a Store of n nodes shows where some of them show these
-// states.
+// Agreed returns the state that a Store of n nodes shows if some of the nodes show the
+// given states.
 func Agreed(n int, key string, states []store.State) store.State {
 	return (&Store{nodes: someNodes(n), quorum: n/2 + 1}).majority(key, states)
 }
 
-// Cursor reads a cursor of List, for a Store of n nodes.
+// Cursor parses a cursor of List for a Store of n nodes.
 func Cursor(n int, text string) (node, failed int, after string, err error) {
 	c, err := (&Store{nodes: someNodes(n)}).parseCursor("list", text)
 	return c.node, c.failed, c.after, err

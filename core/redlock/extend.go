@@ -12,15 +12,15 @@ import (
 )
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
-// extended it. It is lost when so many nodes have no such hold that no majority can have it.
-// Extend waits until that is decided, ctx is done, Limit has passed, or no extension
-// could be valid any more.
+// extended it. It is lost when so many nodes lack the hold that no majority can have
+// it. Extend waits until that is decided, ctx is done, Limit has passed, or no
+// extension could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
-// background, unless an acquire of the claim was in flight there when Extend began. So a
-// node that was restarted or cut off for a while does not leave the lock on a bare
-// majority. After a loss no node gets the claim back, since another claim may hold the key
-// by then.
+// background, unless an acquire of the claim was in flight to that node when Extend
+// began. So a node that was restarted or cut off for a while does not reduce the lock
+// to a bare majority. After a loss no node gets the claim back, because another claim
+// may already hold the key.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {
@@ -30,7 +30,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 		return answers
 	}
 	x := &extension{store: s, start: time.Now(), done: make(chan struct{}), pending: len(s.nodes)}
-	var ask []store.Claim // a copy, which is still used after the caller has gone
+	var ask []store.Claim // a copy, which is used after the caller has left
 	for i, c := range claims {
 		if answers[i].Err = s.checkTTL("extend", &c); answers[i].Err == nil {
 			c.Wait, c.Fair, c.Record, c.Keep = false, false, nil, 0
@@ -72,8 +72,8 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extension collects the answers of the nodes to one Extend. An answer that comes after the
-// caller has gone may still show that a node lacks a claim.
+// extension collects the answers of the nodes to one Extend. An answer that arrives
+// after the caller has left may still show that a node lacks a claim.
 type extension struct {
 	store  *Store
 	claims []store.Claim
@@ -92,12 +92,12 @@ type extension struct {
 
 // tally counts the answers for one claim.
 type tally struct {
-	have []int // nodes that have extended it
-	lack []int // nodes that have no such hold, and have not got it back yet
-	lost int   // how many nodes have no such hold
+	have []int // the nodes that have extended the claim
+	lack []int // the nodes that have no such hold and have not got it back yet
+	lost int   // the number of nodes that have no such hold
 	err  error
 
-	valid time.Duration // the shortest validity of all answers; 0 if no node has sent one
+	valid time.Duration // the shortest validity in the answers; 0 if no node has sent one
 }
 
 func (x *extension) send(ctx context.Context, n *node) {
@@ -168,7 +168,7 @@ func (x *extension) settle(ctx context.Context, n *node, got []store.Extension, 
 	x.unsettled.Done()
 }
 
-// answer returns the result for claim i, by the answers so far.
+// answer returns the result for claim i from the answers so far.
 func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	s, t := x.store, &x.tallies[i]
 	valid := s.valid(x.claims[i].TTL)
@@ -184,8 +184,8 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	return store.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
 }
 
-// heal gives node n the claims that it lacks, while the confirmation is fresh. It stops at
-// the first call that is not answered; the next Extend begins again.
+// heal restores at node n the claims that it lacks, while the confirmation is fresh. It
+// stops at the first call that is not answered. The next Extend starts it again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -221,9 +221,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken makes the token of the hold part of a claim that is restored at a node.
+// addToken adds the token of the hold to a claim before it is restored at a node.
 // Otherwise the token would be forgotten once all nodes have been replaced one after
-// another. It returns false if no majority reports the token.
+// another. addToken returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

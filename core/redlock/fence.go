@@ -7,21 +7,23 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tokenStep divides each token that fence writes back, in the nodes' unit of a
-// microsecond. Any other token is a node's own. tokenStep is a multiple of
-// store.TokenStep, so that the tokens of a grant end before the next multiple.
+// tokenStep divides each token that fence writes back. A token that it does not divide
+// was assigned by a node itself. The nodes' unit is a microsecond. tokenStep is a
+// multiple of store.TokenStep, so the tokens of a grant end before the next multiple of
+// tokenStep.
 const tokenStep = 1 << 14
 
-// maxToken is the highest token that can be asked for. The nodes take up to twice as much,
-// so that tokens that are written back can grow from there.
+// maxToken is the highest token that a claim can require. The nodes accept up to twice
+// as much, so tokens that are written back can grow beyond maxToken.
 const maxToken = 1 << 51
 
 // fence returns the token of a claim that was granted. The token is not lower than the
-// highest one of a majority, and it is written to a majority before fence returns. Any later
-// majority has a node in common with that one, and so gets a higher token.
+// highest one of a majority, and fence writes it to a majority before it returns. Any
+// later majority has a node in common with that one, and so gets a higher token.
 //
-// A node that was late may still give itself a token of its own for the same hold. Rounding
-// up keeps that one lower, so that other holds of the owner get the same token.
+// A node that was late may still assign its own token to the same hold. fence rounds
+// up, so that the late node's token is lower. Thus other holds of the owner get the
+// same token.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {
@@ -33,7 +35,7 @@ func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballo
 	c.MinToken, c.Wait = max(c.MinToken, token), false
 	b = s.newBallot(c)
 	b.ask(ctx, func(int, vote) bool { return true })
-	// Nodes may still be busy with claims that were refused and are not released yet.
+	// Nodes may still be busy with refused claims that are not released yet.
 	v := b.await(ctx)
 	v = b.retry(ctx, v, func() bool { return true })
 	if v != won {

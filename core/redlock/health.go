@@ -10,16 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// health is the last state of a node that the observer knows.
+// health is the state of a node that was last reported to the observer.
 type health struct {
 	mu  sync.Mutex
 	out time.Time // since when the node does not count; zero while it counts
 }
 
 // changed records the outcome of a call that began at start, and reports whether the
-// observer has to be notified. A node that is out is back by a call that began later.
-// If the node can report its age, it must have done so after it went out: a restarted
-// server answers too, but does not count yet. asked is when the age was last asked for.
+// observer has to be notified. Only a call that began after the node went out can bring
+// it back. If the node can report its age, it must also have done so after it went out,
+// because a restarted server answers but does not count yet. asked is the start of the
+// last call that returned the age.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,17 +42,17 @@ func (h *health) isOut() bool {
 }
 
 // report notifies the observer when a node stops counting or counts again. err is the
-// outcome of a call of the node that began at start.
+// outcome of a call to the node that began at start.
 func (s *Store) report(ctx context.Context, n *node, start time.Time, err error) {
 	if s.observer == nil || errors.Is(err, errReleasePending) {
 		return
 	}
 	if kindOf(err) < failed {
-		err = s.membership.quarantine(n.index) // it has answered
+		err = s.membership.quarantine(n.index) // the node has answered
 	}
 	if !n.changed(start, err == nil, s.membership.lastAsked(n.index)) {
 		if err == nil && n.isOut() {
-			s.membership.lookAgain() // it may have been restarted, which only a new check shows
+			s.membership.lookAgain() // the node may have been restarted, which only a new check shows
 		}
 		return
 	}
@@ -59,5 +60,5 @@ func (s *Store) report(ctx context.Context, n *node, start time.Time, err error)
 	if err != nil {
 		e.Kind, e.Err = core.NodeOut, err
 	}
-	core.Observers(s.observer).Observe(ctx, e) // contains a panic
+	core.Observers(s.observer).Observe(ctx, e) // core.Observers recovers panics
 }

@@ -59,7 +59,7 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 			for i, server := range servers[:3] {
 				server.restart(time.Duration(i) * time.Second)
 			}
-			// Each restart is found by a look at the servers or by a vote.
+			// Each restart is found by a check of the servers or by a vote.
 			want := regexp.MustCompile(`2 of 5 nodes answer and count, 3 are needed; 3 in quarantine, 0 out of reach; ` +
 				`node 0: restarted, and trusted again in 1m[01]s, see WithQuarantine; node 1: restarted, and trusted again in (1m0s|59s|58s)`)
 			var err error
@@ -76,7 +76,7 @@ func TestErrorsGiveTheReasonOfEachNode(t *testing.T) {
 			}
 		})
 	}
-	// Each has its own reason.
+	// Each node out of reach has its own reason.
 	t.Run("nodes out of reach", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
@@ -128,8 +128,8 @@ func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Exten
 	return n.aged.Extend(ctx, claims)
 }
 
-// TestRestartedNodeIsNotBackBeforeItCounts: a restarted server answers before it was
-// asked for its age.
+// TestRestartedNodeIsNotBackBeforeItCounts checks a restarted server that answers
+// before it was asked for its age.
 func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 		o := &recorder{}
 		s := newStore(t, nodes, redlock.WithObserver(o))
 		acquire(t, s, claim("ours"))
-		synctest.Wait() // all three have it
+		synctest.Wait() // all three nodes have the claim
 		extend := func() {
 			t.Helper()
 			if got := s.Extend(t.Context(), []store.Claim{claim("ours")}); got[0].Err != nil {
@@ -161,7 +161,7 @@ func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 		if got := o.seen(); got != "node-1 node_out" {
 			t.Errorf("got %q of a node that does not count yet", got)
 		}
-		for range 20 { // until it is old enough to be trusted
+		for range 20 { // until the node is old enough to be trusted
 			extend()
 			time.Sleep(5 * time.Second)
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements store.Inspector. It asks all nodes and shows the holds that a majority
-// of them has. A hold at fewer nodes is no lease, even if it keeps other claims out
-// there. Left is the time for which a majority will have the hold.
+// Look implements store.Inspector. It asks all nodes and shows the holds that a
+// majority of them has. A hold at fewer nodes is not a lease, even if it excludes other
+// claims there. Left is the time for which a majority will have the hold.
 //
 // It fails with store.ErrUnavailable if no majority answers, and with
-// store.ErrUnsupported if a node is no store.Inspector.
+// store.ErrUnsupported if a node is not a store.Inspector.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "redlock: look"
 	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
@@ -33,8 +33,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// lookAt looks like Look, and returns the state at each node too. The state of a node
-// that did not answer is empty.
+// lookAt does the same as Look, and also returns the state at each node. The state of a
+// node that did not answer is empty.
 func (s *Store) lookAt(ctx context.Context, op, key string) (state store.State, states []store.State, err error) {
 	states = make([]store.State, len(s.nodes))
 	errs := s.poll(ctx, func(ctx context.Context, i int, in store.Inspector) (err error) {
@@ -66,14 +66,14 @@ func (s *Store) majority(key string, states []store.State) store.State {
 	return state
 }
 
-// common returns the entries that a majority of the nodes has in its list, in order of first
-// appearance. Entries without an ID are equal if their weights are: of those it returns as
-// many as a majority has.
+// common returns the entries that a majority of the lists contains, in the order of
+// their first appearance. Entries without an ID are equal if their weights are. Of
+// these it returns as many as a majority has.
 func (s *Store) common(lists [][]store.Hold) []store.Hold {
 	type name struct {
 		id     string
 		weight int64
-		nth    int // of several with this ID and weight in one list
+		nth    int // its number among those with this ID and weight in one list
 	}
 	var names []name
 	found := make(map[name][]store.Hold)
@@ -95,22 +95,23 @@ func (s *Store) common(lists [][]store.Hold) []store.Hold {
 		if len(some) < s.quorum {
 			continue
 		}
-		// Sorted by the time left, the majority ends with the entry at quorum-1.
+		// Sorted by descending Left, the entry at quorum-1 is the last one of a
+		// majority.
 		slices.SortStableFunc(some, func(a, b store.Hold) int { return cmp.Compare(b.Left, a.Left) })
 		h := some[s.quorum-1]
 		for _, o := range some {
 			h.Age = min(h.Age, o.Age)
-			h.Process = cmp.Or(h.Process, o.Process) // not every node may know it
+			h.Process = cmp.Or(h.Process, o.Process) // some nodes may not know it
 		}
 		all = append(all, h)
 	}
 	return all
 }
 
-// List implements store.Inspector. It goes through the keys of one node after the other,
-// and asks all nodes about each key. A key that is new since the beginning can be listed
-// once for each node. If a minority of the nodes does not answer, a key that a majority
-// has is still listed, by another node.
+// List implements store.Inspector. It lists the keys of one node after the other, and
+// asks all nodes about each key. A key that is created during the listing can be listed
+// once for each node. If a minority of the nodes does not answer, another node still
+// lists each key that a majority has.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "redlock: list"
 	if err := inspection.CheckPage(op, most); err != nil {
@@ -150,9 +151,9 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 }
 
 // listed reports whether one of the nodes has had a hold or a waiter of the key for
-// longer than the listing has taken. The key was then listed with that node. A younger
-// one may have been missed there, for example if the node has granted the claim after
-// the majority.
+// longer than the listing has taken. Then the key was already listed with that node.
+// The listing may have missed a younger entry there, for example if the node granted
+// the claim after the majority.
 func listed(states []store.State, taken time.Duration) bool {
 	old := func(h store.Hold) bool { return h.Age > taken }
 	return slices.ContainsFunc(states, func(s store.State) bool {
@@ -160,12 +161,12 @@ func listed(states []store.State, taken time.Duration) bool {
 	})
 }
 
-// cursor is the place at which a listing continues.
+// cursor is the position at which a listing continues.
 type cursor struct {
 	node   int
-	failed int       // nodes before it that did not answer
+	failed int       // the number of earlier nodes that did not answer
 	after  string    // the node's own cursor
-	began  time.Time // when the listing began
+	began  time.Time // the start of the listing
 }
 
 func (s *Store) parseCursor(op, after string) (c cursor, err error) {
@@ -188,13 +189,14 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 	return c, fmt.Errorf("%s: there is no such page: %w", op, store.ErrInvalid)
 }
 
-// Revoke implements store.Inspector. It asks all nodes to revoke, if a majority has the
-// hold. It returns nil if a majority answers and at least one of these nodes had the
-// hold, and store.ErrLost if none had it. So several calls that revoke one hold at once
-// can all return nil. If no majority answers, the outcome is unknown.
+// Revoke implements store.Inspector. If a majority has the hold, it asks all nodes to
+// revoke the hold. It returns nil if a majority answers and at least one of these nodes
+// had the hold, and store.ErrLost if none of them had it. So several concurrent calls
+// that revoke one hold can all return nil. If no majority answers, the outcome is
+// unknown.
 //
-// A node that was not reached keeps the hold until the holder, which has lost the other
-// nodes, releases it there.
+// A node that was not reached keeps the hold until the holder releases it there. The
+// holder has lost the hold at the other nodes.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "redlock: revoke"
 	if err := claims.CheckKey(op, key, s.Braces()); err != nil {
@@ -233,7 +235,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return fmt.Errorf("%s: outcome unknown: %d of %d nodes had the hold: %w", op, had, len(s.nodes), errors.Join(errs...))
 }
 
-// inspectable returns an error if a node cannot be inspected, or ctx is done.
+// inspectable returns an error if a node is not a store.Inspector, or ctx is done.
 func (s *Store) inspectable(ctx context.Context, op string) error {
 	for _, n := range s.nodes {
 		if _, ok := n.store.(store.Inspector); !ok {
@@ -246,9 +248,9 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 	return nil
 }
 
-// poll asks all nodes side by side and returns their errors by node. After the time-out
-// of a node it does not wait for nodes that cannot complete a majority any more. It
-// stops when ctx is done, and after Limit.
+// poll asks all nodes in parallel and returns their errors by node. After the time-out
+// of a node it waits only if the pending nodes can still complete a majority. It
+// returns when ctx is done or Limit has passed.
 func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in store.Inspector) error) []error {
 	type answer struct {
 		node int

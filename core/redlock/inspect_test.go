@@ -16,7 +16,7 @@ import (
 
 var errDown = errors.New("no route to host")
 
-// switched is a node that can be down for an inspector.
+// switched is a node that can be down for inspections.
 type switched struct {
 	*memstore.Store
 	down bool
@@ -43,7 +43,8 @@ func (s *switched) Revoke(ctx context.Context, key, hold string, keep time.Durat
 	return s.Store.Revoke(ctx, key, hold, keep)
 }
 
-// TestInspectorOfAMajority: a hold is shown and can be revoked if a majority has it.
+// TestInspectorOfAMajority checks that a hold is shown, and can be revoked, if a
+// majority has it.
 func TestInspectorOfAMajority(t *testing.T) {
 	t.Parallel()
 	claim := func(key string) store.Claim {
@@ -103,7 +104,7 @@ func TestInspectorOfAMajority(t *testing.T) {
 		}
 		nodes[down].down = false
 	}
-	// A hold at a minority is no lease.
+	// A hold at a minority is not a lease.
 	if state, err := s.Look(t.Context(), "one"); err != nil || len(state.Holds) != 0 {
 		t.Errorf("got %+v and %v of a hold at one node", state, err)
 	}
@@ -113,7 +114,7 @@ func TestInspectorOfAMajority(t *testing.T) {
 	if x := nodes[0].Store.Extend(t.Context(), []store.Claim{one}); x[0].Err != nil {
 		t.Errorf("the hold at one node has changed: %v", x[0].Err)
 	}
-	// Two nodes are enough, one is not.
+	// Two nodes are enough, one node is not.
 	nodes[0].down = true
 	if err := s.Revoke(t.Context(), "both", store.HoldID(both.Lease), time.Second); err != nil {
 		t.Errorf("revoke with two nodes: %v", err)
@@ -141,12 +142,12 @@ func (s unnamed) Look(ctx context.Context, key string) (store.State, error) {
 	return state, err
 }
 
-// TestTheProcessDoesNotSplitAMajority: nodes that know the process and nodes that do
-// not show the same hold.
+// TestTheProcessDoesNotSplitAMajority checks that nodes that know the process and nodes
+// that do not know it form one majority.
 func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Of any two, one knows it.
+		// Any two of these nodes include one that knows the process.
 		s := newStore(t, []store.Store{memstore.New(), unnamed{memstore.New()}, memstore.New()})
 		c := store.Claim{Key: "order:1", Owner: rand.Text(), Lease: "PROCESSA" + rand.Text(), Weight: store.All, Limit: store.All, TTL: time.Minute}
 		if _, err := s.Acquire(t.Context(), c); err != nil {
@@ -159,9 +160,9 @@ func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	})
 }
 
-// TestListingOfAMajority: a key that a node gets after its keys were listed is on a
-// page. A key that all nodes have from the beginning is listed once. In virtual time
-// the listing takes no time.
+// TestListingOfAMajority checks that a key that a node gets after its keys were listed
+// is on a later page. A key that all nodes have from the beginning is listed once. In
+// virtual time the listing takes no time.
 func TestListingOfAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +202,8 @@ func TestListingOfAMajority(t *testing.T) {
 	})
 }
 
-// TestNodeWithoutAnInspector: if one node cannot be inspected, the whole store cannot.
+// TestNodeWithoutAnInspector checks that the store cannot be inspected if one node
+// cannot.
 func TestNodeWithoutAnInspector(t *testing.T) {
 	t.Parallel()
 	type bare struct{ store.Store }

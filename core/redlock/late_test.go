@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// scene has nodes in memory, each behind faults of its own.
+// scene has nodes in memory, each behind its own faults.
 type scene struct {
 	*testing.T
 	inner  []*memstore.Store
@@ -21,7 +21,7 @@ type scene struct {
 	nodes  []store.Store
 }
 
-// late runs fn on a scene of n nodes in virtual time.
+// late runs fn on a scene with n nodes in virtual time.
 func late(t *testing.T, name string, n int, fn func(s *scene)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func (s *scene) has(c store.Claim) (at []int) {
 	return at
 }
 
-// taken has another owner hold the key at some nodes.
+// taken makes another owner hold the key at some nodes.
 func (s *scene) taken(at ...int) {
 	s.Helper()
 	for _, i := range at {
@@ -57,7 +57,7 @@ func (s *scene) taken(at ...int) {
 	}
 }
 
-// free has the other owner release the key at one node.
+// free makes the other owner release the key at one node.
 func (s *scene) free(i int) {
 	s.Helper()
 	if err := s.inner[i].Release(s.Context(), claim("other")); err != nil {
@@ -72,12 +72,12 @@ func (s *scene) busy(st store.Store, c store.Claim) {
 	}
 }
 
-// TestLateMessages: a late message of an earlier attempt does not undo a later attempt
-// of the same lease, and does not count for it. In each scene two could otherwise hold
-// the key. hazard 54
+// TestLateMessages checks that a late message of an earlier attempt does not undo a
+// later attempt of the same lease, and does not count for it. Otherwise two could hold
+// the key in each of these scenes. hazard 54
 func TestLateMessages(t *testing.T) {
 	t.Parallel()
-	const far = 30 * time.Millisecond // and still within the time of a node
+	const far = 30 * time.Millisecond // still within the time-out of a node
 
 	// A release without a tombstone leaves no request in flight.
 	late(t, "nothing in flight", 3, func(s *scene) {
@@ -96,13 +96,13 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// Any other release answers with the majority.
+	// Any other release returns when a majority has answered.
 	late(t, "release by the majority", 3, func(s *scene) {
 		ours := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
 		c := claim("ours")
 		acquire(s.T, ours, c)
-		synctest.Wait() // all nodes have it
+		synctest.Wait() // all nodes have the claim
 		start := time.Now()
 		if err := ours.Release(s.Context(), c); err != nil || time.Since(start) > 0 {
 			s.Errorf("got %v after %v, want no error at once", err, time.Since(start))
@@ -113,7 +113,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A refusal comes with the majority.
+	// A refusal returns when a majority has answered.
 	late(t, "refusal by the majority", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.taken(1, 2)
@@ -125,7 +125,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A late grant to a failed attempt is released, and is no vote for the next
+	// A late grant to a failed attempt is released, and is not a vote for the next
 	// attempt.
 	late(t, "late grant of another attempt", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
@@ -133,7 +133,7 @@ func TestLateMessages(t *testing.T) {
 		s.faults[0].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: far})
 		c := claim("ours")
 		s.busy(st, c)
-		time.Sleep(2 * far) // the grant has come and was released
+		time.Sleep(2 * far) // the grant has arrived and was released
 		if at := s.has(c); len(at) != 0 {
 			s.Fatalf("the claim is at nodes %v after it failed", at)
 		}
@@ -144,7 +144,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A late grant to a failed attempt belongs to the next attempt that has the node.
+	// A late grant to a failed attempt stays if the next attempt has the node.
 	late(t, "late grant, node of the next", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
@@ -152,14 +152,15 @@ func TestLateMessages(t *testing.T) {
 		c := claim("ours")
 		s.busy(store, c)
 		s.free(1)
-		acquire(s.T, store, c) // while the first answer of node 0 is still under way
+		acquire(s.T, store, c) // the first answer of node 0 is still in flight
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 2 {
 			s.Errorf("the claim was granted and is at nodes %v, want 0 and 1", at)
 		}
 	})
 
-	// A late grant counts and stays while a split vote is asked again.
+	// In a split vote, a late grant counts and stays while the other nodes are asked
+	// again.
 	late(t, "late grant in a split vote", 5, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2, 3)
@@ -173,13 +174,13 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A node at which a release of the claim timed out is not asked for it.
+	// A node at which a release of the claim timed out is not asked for the claim.
 	late(t, "node without its release", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * store.Limit()})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted it, and gets its release later
+		s.busy(store, c) // node 0 has granted it, and gets the release later
 		time.Sleep(store.Limit())
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
@@ -190,7 +191,7 @@ func TestLateMessages(t *testing.T) {
 			s.Error("node 0 was asked again")
 		}
 		s.free(2)
-		acquire(s.T, store, c) // by the others
+		acquire(s.T, store, c) // by the other nodes
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 2 {
 			s.Errorf("the claim was granted and is at nodes %v, want 1 and 2", at)
@@ -216,7 +217,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A late answer takes nothing from the release in flight.
+	// A late answer does not change the result of a release in flight.
 	late(t, "late answer during a release", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(0, 1)
@@ -224,7 +225,7 @@ func TestLateMessages(t *testing.T) {
 		c := claim("ours")
 		s.busy(store, c)
 		s.free(1)
-		acquire(s.T, store, c) // by nodes 1 and 2, while the first answer of node 2 is still under way
+		acquire(s.T, store, c) // by nodes 1 and 2, with node 2's first answer still in flight
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far + 10*time.Millisecond})
 		if err := store.Release(s.Context(), c); err != nil {
 			s.Errorf("release of a claim that two of three have: %v", err)
@@ -235,7 +236,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A grant that was released before its answer came is no vote.
+	// A grant that was released before its answer arrived is not a vote.
 	late(t, "released before its answer", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		for _, i := range []int{1, 2} {
@@ -255,13 +256,14 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// After them a majority has answered everything.
+	// Even if each of two rounds has a late request, a majority has answered every
+	// request.
 	late(t, "rounds with late requests", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes, redlock.WithFencing()), newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
 		acquire(s.T, theirs, c)
 		synctest.Wait()
-		// Of two rounds the first is late at node 1 and the second at node 2.
+		// The first of two rounds is late at node 1, the second at node 2.
 		s.faults[1].Next(storetest.OpAcquire, storetest.Fault{Delay: far})
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{}, storetest.Fault{Delay: far})
 		raised := c
@@ -277,12 +279,13 @@ func TestLateMessages(t *testing.T) {
 	})
 }
 
-// TestOneToken: every request for one claim gets the same token, whichever nodes are
-// late. hazard 34
+// TestOneToken checks that every request for one claim gets the same token, whichever
+// nodes are late. hazard 34
 func TestOneToken(t *testing.T) {
 	t.Parallel()
 
-	// It gets the same token, although a late node has given itself a higher one.
+	// A claim that is sent again gets the same token, although a late node has assigned
+	// itself a higher one.
 	late(t, "claim that comes again", 3, func(s *scene) {
 		store := newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
@@ -299,8 +302,8 @@ func TestOneToken(t *testing.T) {
 		}
 	})
 
-	// A claim that two processes send at once, each near to other nodes, gets one
-	// token.
+	// Two processes send one claim at once, each near to different nodes. Both get the
+	// same token.
 	late(t, "two processes at once", 3, func(s *scene) {
 		s.nodes[2] = storetest.Faulty(&ahead{Store: s.inner[2], by: 700_001}, s.faults[2])
 		far := new(storetest.Faults)

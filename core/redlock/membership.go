@@ -14,37 +14,37 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// membership decides which nodes may vote, by the servers behind them.
+// membership decides which nodes may vote, from the servers behind them.
 //
 // A server that was restarted may have forgotten holds. Its votes do not count until
-// every hold that it can have granted before has expired.
+// every hold that it can have granted before the restart has expired.
 //
 // In a new cluster there are no holds to forget. The servers may vote at once if all of
-// them are young and all of them take the same mark, which is made of their IDs. A process
-// that comes later finds the same IDs and takes the same mark. If a server was restarted
-// meanwhile, its ID is another one and so is the mark. The other servers still have the
-// first mark and refuse the second.
+// them are young and all of them accept the same mark, which is derived from their IDs.
+// A process that starts later finds the same IDs and derives the same mark. If a server
+// was restarted in the meantime, it has another ID, which leads to another mark. The
+// other servers still have the first mark and refuse the second.
 type membership struct {
 	store *Store
 
 	mu      sync.Mutex
 	servers []server
-	asked   bool      // the servers were asked once
-	next    time.Time // the servers are not asked again before
+	asked   bool      // the servers were asked at least once
+	next    time.Time // the earliest time of the next check
 	looking bool
-	looked  chan struct{} // closed when the check in progress ends
+	looked  chan struct{} // closed when the current check is done
 }
 
 // server is the state of the server behind a node.
 type server struct {
 	info     store.NodeInfo
-	at       time.Time // when info arrived; zero for never
-	asked    time.Time // when the call began that returned info
-	heard    bool      // it has answered a check, with or without info
+	at       time.Time // the arrival of info; zero for never
+	asked    time.Time // the start of the call that returned info
+	heard    bool      // the server has answered the last check, with or without info
 	admitted string    // the ID of a server that may vote although it is young
 }
 
-// quarantined is the reason why a restarted node has no vote.
+// quarantined is the error for a restarted node that has no vote.
 type quarantined struct{ left time.Duration }
 
 func (e *quarantined) Error() string {
@@ -64,8 +64,8 @@ const lookPause = 100 * time.Millisecond
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
-// ready checks the servers before the first claim. It fails if the nodes cannot make up
-// a quorum.
+// ready checks the servers before the first claim. It fails if the nodes cannot form a
+// quorum.
 func (m *membership) ready(ctx context.Context) error {
 	if !m.known() {
 		return nil
@@ -83,8 +83,9 @@ func (m *membership) ready(ctx context.Context) error {
 	return err
 }
 
-// awaitLook asks all servers, and waits for their answers. After lookTime it goes on if
-// a majority may vote: a server that did not answer is judged when it votes.
+// awaitLook asks all servers and waits for their answers. After lookTime it returns as
+// soon as a majority may vote. A server that has not answered yet is judged when it
+// votes.
 func (m *membership) awaitLook(ctx context.Context) {
 	s := m.store
 	looked := make(chan struct{})
@@ -105,7 +106,7 @@ func (m *membership) awaitLook(ctx context.Context) {
 	}
 }
 
-// mayVote returns the number of nodes that have answered a check and may vote.
+// mayVote returns the number of nodes that have answered the last check and may vote.
 func (m *membership) mayVote() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +128,7 @@ func (m *membership) known() bool {
 	return false
 }
 
-// fault returns the reason why the nodes, as far as they are known, are no quorum.
+// fault returns the reason why the known nodes cannot form a quorum, or nil.
 func (m *membership) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +148,7 @@ func (m *membership) fault() error {
 	return nil
 }
 
-// judge records the server of node i, and fails if its votes do not count.
+// judge records the server of node i. It fails if the node's votes do not count.
 func (m *membership) judge(i int, asked time.Time, info store.NodeInfo) error {
 	m.note(i, asked, info)
 	if info.Replica {
@@ -174,7 +175,7 @@ func (m *membership) quarantine(i int) error {
 	return m.barred(i)
 }
 
-// barred returns the result of quarantine, for callers that hold the mutex.
+// barred does the same as quarantine. The caller holds the mutex.
 func (m *membership) barred(i int) error {
 	s := &m.servers[i]
 	if s.at.IsZero() || s.admitted == s.info.ID {
@@ -192,10 +193,11 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	if longest <= 0 {
 		return 0
 	}
-	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // longest, and the drift
+	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // longest and the drift
 }
 
-// lastAsked returns when the call began by which node i described its server, or zero.
+// lastAsked returns the start of the call by which node i last described its server, or
+// zero.
 func (m *membership) lastAsked(i int) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,8 +215,8 @@ func (m *membership) lookAgain() {
 }
 
 // look asks all servers and admits those of a new cluster. Only one check runs at a
-// time. If another caller has checked meanwhile, look returns at once, unless anyway is
-// set.
+// time. If another caller has checked in the meantime, look returns without a check,
+// unless anyway is set.
 func (m *membership) look(ctx context.Context, anyway bool) error {
 	m.mu.Lock()
 	for m.looking {
@@ -244,7 +246,7 @@ func (m *membership) look(ctx context.Context, anyway bool) error {
 	return err
 }
 
-// askAll asks all servers side by side.
+// askAll asks all servers in parallel.
 func (m *membership) askAll(ctx context.Context) error {
 	return m.everyNode(ctx, func(ctx context.Context, n *node) (err error) {
 		defer func() {
@@ -268,7 +270,7 @@ func (m *membership) askAll(ctx context.Context) error {
 	})
 }
 
-// admitNew lets all servers vote if all are young and all take the same mark.
+// admitNew lets all servers vote if all are young and all accept the same mark.
 func (m *membership) admitNew(ctx context.Context) {
 	s := m.store
 	m.mu.Lock()
@@ -323,7 +325,7 @@ func (m *membership) admitNew(ctx context.Context) {
 	}
 }
 
-// everyNode calls fn for each node, and waits for all nodes until ctx is done or Limit
+// everyNode calls fn for each node. It waits for all nodes until ctx is done or Limit
 // has passed.
 func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
 	s := m.store

@@ -11,11 +11,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// nodeWidth is the greatest number of calls of one node at a time, including those whose
-// callers have left.
+// nodeWidth is the maximum number of concurrent calls of one node, including those
+// whose callers have left.
 const nodeWidth = 256
 
-// node is one of the stores.
+// node is one of the stores of a Store.
 type node struct {
 	store  store.Store
 	server store.Node // the same store, if it can describe its server
@@ -30,9 +30,10 @@ var (
 	errCrowded     = fmt.Errorf("%w: too many calls of the node are without an answer", store.ErrUnavailable)
 )
 
-// call runs fn in the background, within Limit, and then settle with its error. The call
-// does not end with ctx, of which fn gets the values only: a request that was sent is
-// followed to its end. If too many calls of the node are unanswered, fn is not run.
+// call runs fn in the background for at most Limit, and then calls settle with fn's
+// error. A request that was sent is followed until it returns: fn gets the values of
+// ctx, but is not canceled with it. If too many calls of the node are unanswered, fn
+// does not run.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	select {
 	case n.room <- struct{}{}:
@@ -47,7 +48,7 @@ func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) 
 		ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNodeTimeout)
 		defer cancel()
 		err := fn(ctx)
-		// Noted before settle.
+		// The node's silence is recorded before settle runs.
 		switch noAnswer := err != nil && kindOf(err) >= failed; {
 		case noAnswer && outage.Known(err):
 			n.down()
@@ -59,12 +60,13 @@ func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) 
 	})
 }
 
-// silence knows whether a node is worth waiting for. It is not if nothing was answered for
-// the node time-out since the first call that is unanswered, or if its server is down.
+// silence decides whether a node is worth waiting for. A node is silent if it has
+// answered nothing for the node time-out since the first unanswered call, or if its
+// server is known to be down.
 type silence struct {
 	patience time.Duration
 	epoch    time.Time
-	since    atomic.Int64 // when the first unanswered call began, after epoch; 0 if there is none
+	since    atomic.Int64 // start of the first unanswered call, after epoch; 0 if there is none
 }
 
 func newSilence(patience time.Duration) silence {
@@ -113,7 +115,7 @@ const (
 	unknown                 // the outcome is unknown
 )
 
-// kindOf returns the kind of an answer with this error.
+// kindOf returns the kind of an answer with the given error.
 func kindOf(err error) kind {
 	switch {
 	case err == nil:

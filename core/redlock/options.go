@@ -25,58 +25,61 @@ type config struct {
 	quarantine time.Duration
 	observer   core.Observer // nil if there is none
 	observed   bool          // WithObserver was given
-	unhealed   bool          // for tests: no node gets a claim back that it lacks
+	unhealed   bool          // for tests: nodes that lack a claim do not get it back
 }
 
-// WithNodeTimeout sets the time after which the other nodes may decide without a node that
-// has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
+// WithNodeTimeout sets the time after which the other nodes may decide without a node
+// that has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
 //
-// It is no limit for a call. As long as the nodes that have answered cannot decide, a call
-// waits for the others until its ctx is done, and at most for Limit. A few times the round
-// trip to the farthest node is enough. A frozen node costs this time where the others are
-// split. A refusal can cost a few times as much while a node lacks the holder's claim.
+// It does not limit a call. If the nodes that have answered cannot decide, a call waits
+// for the others until its ctx is done, for at most Limit. A few times the round trip
+// to the farthest node is a sufficient value. A frozen node delays a call by this time
+// if the others are split. A refusal can take a few times as long while a node lacks
+// the holder's claim.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// WithDrift sets the part of the TTL that is taken off because clocks run at different rates.
-// The default is 0.01; 0 to less than 1 is allowed. Another 2 ms are taken off in any case. A
-// factor of 0.01 allows clocks to gain or lose a hundredth of the TTL on each other within
-// one TTL. It does not cover a clock that jumps.
+// WithDrift sets the part of the TTL that is subtracted because clocks run at different
+// rates. The default is 0.01; 0 to less than 1 is allowed. Another 2 ms are always
+// subtracted. With a factor of 0.01, two clocks may drift apart by a hundredth of the
+// TTL within one TTL. The factor does not cover a clock that jumps.
 func WithDrift(factor float64) Option {
 	return func(c *config) { c.drift = factor }
 }
 
-// WithFencing gives exclusive claims a token that grows from grant to grant, whichever nodes
-// make up the majority. It costs a second round: the highest token of the first round is
-// rounded up and written back to a majority before Acquire returns. Without this option
-// tokens are 0.
+// WithFencing assigns exclusive claims a token that grows from grant to grant,
+// whichever nodes form the majority. It costs a second round: the highest token of the
+// first round is rounded up and written back to a majority before Acquire returns.
+// Without this option tokens are 0.
 func WithFencing() Option {
 	return func(c *config) { c.fencing = true }
 }
 
-// WithQuarantine sets the longest TTL that any client of these nodes uses. The default is one
-// minute. A claim with a longer TTL fails with store.ErrInvalid.
+// WithQuarantine sets the longest TTL that any client of these nodes uses. The default
+// is one minute. A claim with a longer TTL fails with store.ErrInvalid.
 //
-// A node that started less than this ago may have forgotten holds that have not
-// expired, so its votes do not count until it is older. 0 turns that off, for nodes
-// that write everything to disk before they answer (appendfsync always).
+// A node that started less than this time ago may have forgotten holds that have not
+// expired. So its votes do not count until it is older. 0 turns the quarantine off, for
+// nodes that write everything to disk before they answer (appendfsync always).
 //
-// The option needs nodes that know their age (store.Node), as redisstore can. A key
-// that Claim.Keep keeps for longer than this after its release is not protected.
+// The option needs nodes that know their age (store.Node), such as redisstore. If
+// Claim.Keep keeps a key for longer than this time after its release, the key is not
+// protected.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
-// WithObserver notifies o when a node stops counting or counts again: with core.NodeOut
-// and the reason, if it does not answer any more or was restarted, and with
-// core.NodeBack. Only the calls of the Store show this, so o is not notified while
-// nothing is locked. o may be the observer of the Locker; it must not block.
+// WithObserver notifies o when a node stops counting or counts again. If the node does
+// not answer any more or was restarted, o gets core.NodeOut with the reason. When it
+// counts again, o gets core.NodeBack. Only calls of the Store detect these changes, so
+// o is not notified while nothing is locked. o may be the Locker's observer. It must
+// not block.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }
 
-// check returns an error for options that cannot work.
+// check returns an error for invalid options.
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:

@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// fallen is a node whose server is down. Known says whether the client knows it.
+// fallen is a node whose server is down. known is set if the client knows that it is
+// down.
 type fallen struct {
 	*memstore.Store
 	known bool
@@ -30,11 +31,11 @@ func (n *fallen) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("%w: %w", store.ErrUnavailable, n)
 }
 
-// TestKnownOutage is about hazard 23.
+// TestKnownOutage checks an outage that the clients of the nodes know, hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		known [2]bool // of two nodes that are down; the third one answers
+		known [2]bool // for the two nodes that are down; the third one answers
 		asked int64
 	}{{[2]bool{true, true}, 1}, {[2]bool{true, false}, 3}} {
 		a, b := &fallen{Store: memstore.New(), known: c.known[0]}, &fallen{Store: memstore.New(), known: c.known[1]}

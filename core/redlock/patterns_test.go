@@ -21,8 +21,8 @@ func claim(name string) store.Claim {
 	return store.Claim{Key: "order:1", Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 }
 
-// TestPatterns: every pattern of answers of five nodes: yes, no (another owner holds
-// the key), and a grant with a lost reply. hazards 52 and 54
+// TestPatterns checks every pattern of answers of five nodes: a grant, a refusal
+// because another owner holds the key, and a grant with a lost reply. hazards 52 and 54
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {
@@ -69,7 +69,7 @@ func checkPattern(t *testing.T, answers []int) {
 	case count[0] >= 3:
 		most = 0
 	case count[0]+count[1] >= 3:
-		most = s.Limit() / 2 // a split vote is asked again
+		most = s.Limit() / 2 // after a split vote the nodes are asked again
 	default:
 		least = s.Limit() // the lost replies could still decide
 	}
@@ -99,7 +99,7 @@ func checkPattern(t *testing.T, answers []int) {
 			t.Errorf("release: %v", err)
 		}
 	}
-	time.Sleep(5 * time.Second) // late grants have been released long before the TTL
+	time.Sleep(5 * time.Second) // late grants are released long before the TTL
 	for i, in := range inner {
 		if x := in.Extend(t.Context(), []store.Claim{c}); !errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("node %d still has the claim: %v", i, x[0].Err)
@@ -110,7 +110,7 @@ func checkPattern(t *testing.T, answers []int) {
 	}
 }
 
-// TestExtendPatterns: every pattern of answers of five nodes to an extension:
+// TestExtendPatterns checks every pattern of answers of five nodes to an extension:
 // confirmed, lost, and no reply.
 func TestExtendPatterns(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestExtendPatterns(t *testing.T) {
 			st := newStore(s, s.nodes)
 			c := claim("ours")
 			acquire(s.T, st, c)
-			time.Sleep(time.Second) // the grants of all nodes have come back
+			time.Sleep(time.Second) // all nodes have granted the claim
 			for i, a := range answers {
 				switch a {
 				case 1:
@@ -151,10 +151,10 @@ func TestExtendPatterns(t *testing.T) {
 			}
 		})
 	}
-	// A node that the acquire has still to reach lacks nothing.
+	// A node that an acquire has not reached yet does not count as lacking the claim.
 	late(t, "acquire in flight", 3, func(s *scene) {
 		st := newStore(s, s.nodes, redlock.WithFencing())
-		var acquires [3]atomic.Int64 // sent to each node
+		var acquires [3]atomic.Int64 // the number sent to each node
 		sent := func() (all [3]int64) {
 			for i := range acquires {
 				all[i] = acquires[i].Load()
@@ -174,7 +174,7 @@ func TestExtendPatterns(t *testing.T) {
 		}
 		c := claim("ours")
 		acquire(s.T, st, c)
-		synctest.Wait() // all are sent
+		synctest.Wait() // all acquires are sent
 		before := sent()
 		if x := st.Extend(s.Context(), []store.Claim{c})[0]; x.Err != nil {
 			s.Errorf("got %+v", x)
@@ -187,7 +187,7 @@ func TestExtendPatterns(t *testing.T) {
 			s.Errorf("the claim is at nodes %v, want all", at)
 		}
 	})
-	// An extension that is confirmed too late has failed.
+	// An extension that is confirmed too late fails.
 	late(t, "confirmed too late", 3, func(s *scene) {
 		st := newStore(s, s.nodes, redlock.WithNodeTimeout(time.Second))
 		c := claim("ours")
@@ -228,8 +228,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestTokensGrow: tokens grow over a thousand grants while up to two nodes are away.
-// The clocks of the nodes differ. hazard 34
+// TestTokensGrow checks that tokens grow over a thousand grants while up to two nodes
+// are down. The clocks of the nodes differ. hazard 34
 func TestTokensGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func (a *ahead) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return a.Store.Acquire(ctx, c)
 }
 
-// TestSplitVotes: five clients ask at once, again and again, and each of them gets the
+// TestSplitVotes makes five clients ask at once, repeatedly. Each of them gets the
 // lock. hazard 54
 func TestSplitVotes(t *testing.T) {
 	t.Parallel()

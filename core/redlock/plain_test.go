@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// onPlainKeys runs the suite on three nodes that keep plain keys, as other implementations
-// of Redlock do.
+// onPlainKeys runs the suite on three nodes with plain keys, which other
+// implementations of Redlock use.
 func onPlainKeys(t *testing.T) {
 	servers, _ := servers(t, 3)
 	storetest.Run(t, storetest.Harness{
@@ -37,8 +37,8 @@ func onPlainKeys(t *testing.T) {
 	})
 }
 
-// byLease makes every lease an owner of its own. A plain key distinguishes owners,
-// while the suite tries several leases of one.
+// byLease gives every lease its own owner. A plain key distinguishes owners only, while
+// the suite uses several leases of one owner.
 type byLease struct{ unhurried }
 
 func (s byLease) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestTokensGrowOnServers: tokens grow over a thousand grants while up to two of five
-// servers are cut off, so that most grants come from another majority than the grant
-// before. hazard 34
+// TestTokensGrowOnServers checks that tokens grow over a thousand grants while up to
+// two of five servers are cut off. So most grants come from another majority than the
+// grant before. hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
 	var nodes []store.Store

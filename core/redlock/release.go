@@ -9,19 +9,20 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release implements store.Store. It asks every node. A node that does not answer is
-// asked again in the background, until it answers or its hold of the claim has expired.
+// Release implements store.Store. It sends the claim to every node. A node that does
+// not answer gets the release again in the background, until it answers or its hold of
+// the claim has expired.
 //
 // Release returns nil when a majority of all nodes had the claim. It returns ErrLost
-// when so many nodes did not have it that no majority can have had it. If too few nodes
-// answer to decide that before ctx is done or Limit has passed, the outcome is unknown,
-// even though some have released it.
+// when so many nodes lacked the claim that no majority can have had it. If too few
+// nodes answer to decide that before ctx is done or Limit has passed, the outcome is
+// unknown, even though some nodes have released the claim.
 //
-// Release does not wait for nodes that make no difference. The exception is a claim
-// with a TTL of 0. It leaves no tombstone, so it may be sent again at once, even by
-// another process. A request of this process that is still in flight would end the new
-// grant. So Release then waits until all nodes have answered, or the time-out of a node
-// has passed and the others decide.
+// Release does not wait for nodes that cannot change the result, except for a claim
+// with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
+// at once, even by another process. A release of this process that is still in flight
+// would end the new grant. So Release then waits until all nodes have answered, or
+// until the time-out of a node has passed and the nodes that have answered decide.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err
@@ -68,17 +69,17 @@ type release struct {
 	pending int
 	had     int
 	hadNot  int
-	failed  int // nodes that certainly got no request
-	bad     int // nodes that have refused the claim as invalid or unsupported
+	failed  int // the number of nodes that certainly got no request
+	bad     int // the number of nodes that refused the claim as invalid or unsupported
 	err     error
-	late    bool // the time-out of a node has passed: the others may decide
+	late    bool // the time-out of a node has passed: those that have answered may decide
 	decided bool
 	done    chan struct{}
 }
 
-// send releases the claim at one node. It first waits a moment for acquires of the
-// claim that are in flight there: a release that may overtake an acquire has to be sent
-// again.
+// send releases the claim at one node. It first waits briefly for acquires of the claim
+// that are in flight to the node, because a release that may overtake an acquire has to
+// be sent again.
 func (r *release) send(ctx context.Context, n *node) {
 	s := r.store
 	unsure, ttl := s.requests.fullReleaseSent(&r.claim, n.index)
@@ -113,7 +114,8 @@ func (r *release) sendNow(ctx context.Context, n *node, unsure bool, ttl time.Du
 	}, func(err error) {
 		s.report(ctx, n, start, err)
 		k := kindOf(err)
-		// The claim must not be sent to this node again while a release may still arrive.
+		// The claim must not be sent to this node again while a release may still
+		// arrive there.
 		again := k == unknown || k == granted && unsure || k == failed && c.TTL > 0
 		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: k == unknown, tombstone: k == lost, again: again, full: true})
 		if again {
@@ -146,8 +148,8 @@ func (r *release) settle(k kind, err error) {
 	r.decide()
 }
 
-// decide ends the waiting if the answers under way cannot change the result, or if the others
-// may decide without them. It is called with the mutex held.
+// decide ends the wait if the pending answers cannot change the result, or if the other
+// nodes may decide without them. The caller holds the mutex.
 func (r *release) decide() {
 	n, q := len(r.store.nodes), r.store.quorum
 	certain := r.had >= q || r.hadNot > n-q

@@ -9,13 +9,14 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// TestReleaseBehindAnAcquire: if an acquire of the claim is on its way to a node, the
-// release is sent there when the acquire has returned, so that one release is enough.
-// It is sent after a moment in any case. hazard 54
+// TestReleaseBehindAnAcquire checks the order of a release and an acquire of the same
+// claim. If the acquire is in flight to a node, the release is sent there when the
+// acquire has returned, so that one release is enough. It is sent after a short wait in
+// any case. hazard 54
 func TestReleaseBehindAnAcquire(t *testing.T) {
 	t.Parallel()
 
-	// The release is sent once to a node that is a little slower than the majority.
+	// A node that is slightly slower than the majority gets the release once.
 	late(t, "node a little slower", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
@@ -35,7 +36,8 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 	})
 
-	// It does not hold up the release, and does not keep the claim.
+	// A node that is much slower does not delay the release, and does not keep the
+	// claim.
 	late(t, "node much slower", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Delay: 30 * time.Millisecond})
@@ -54,7 +56,7 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		}
 	})
 
-	// The release is sent again to a node that has not answered the acquire.
+	// A node that has not answered the acquire gets the release again.
 	late(t, "unanswered acquire", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{Lose: storetest.LoseReply, Err: errors.New("cut"), ReplyDelay: time.Millisecond})

@@ -8,54 +8,53 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// requestLog records the requests for each claim at each node that are in flight, or
-// that ended without an answer and may still arrive. So a late answer to one attempt
-// does not undo the next attempt. A claim without such requests is not in it.
+// requestLog records, for each claim at each node, the requests that are in flight and
+// those that failed without an answer and may still arrive. So a late answer to one
+// attempt does not undo the next attempt. A claim without such requests has no entry.
 type requestLog struct {
 	mu      sync.Mutex
-	nodes   int // their number
+	nodes   int // the number of nodes
 	serial  uint64
 	entries map[claimID]*entry
-	sweepAt int // number of entries at which finished ones are removed
+	sweepAt int // the number of entries at which sweep removes finished ones
 }
 
 type claimID struct{ key, lease string }
 
 func idOf(c *store.Claim) claimID { return claimID{c.Key, c.Lease} }
 
-// entry is one claim.
+// entry is the record of one claim.
 type entry struct {
 	nodes    []nodeEntry
-	last     uint64 // serial of the last acquire
+	last     uint64 // the serial of the last acquire
 	ttl      time.Duration
-	until    time.Time     // when a request that may still arrive has no effect any more
+	until    time.Time     // the time at which no request can arrive any more
 	extends  int           // extensions in flight, which may send acquires to nodes that lack the claim
-	released bool          // while it was extended
-	returned chan struct{} // closed when the next acquire has returned; nil unless asked for
+	released bool          // the claim was released during an extension
+	returned chan struct{} // closed when the next acquire has returned; nil unless requested
 }
 
-// nodeEntry is one claim at one node.
+// nodeEntry is the record of one claim at one node.
 type nodeEntry struct {
-	acquires        int           // in flight
-	releases        int           // in flight
+	acquires        int           // the number in flight
+	releases        int           // the number in flight
 	fullReleases    int           // the number of these that are part of a release at all nodes
 	acquireUnknown  bool          // an acquire was not answered and may still be granted
 	releaseUnknown  bool          // a release was not answered and may still arrive
-	releasesPlanned int           // releases that the cleanup will send
-	last            uint64        // serial of the last acquire
+	releasesPlanned int           // the number of releases that the cleanup will send
+	last            uint64        // the serial of the last acquire
 	wanted          bool          // no release was sent after the last acquire
 	tombstone       bool          // the node refuses an acquire that may still arrive
-	releasesDone    chan struct{} // closed when no release is in flight; nil unless asked for
+	releasesDone    chan struct{} // closed when no release is in flight; nil unless requested
 }
 
 // request is an acquire at one node.
 type request struct {
 	serial uint64
-	after  <-chan struct{} // it must not be sent before this is closed; nil for at once
+	after  <-chan struct{} // the acquire must not be sent before this is closed; nil for at once
 }
 
-// arrivalLimit is the minimum time for which an unanswered request is expected to
-// arrive.
+// arrivalLimit is the minimum time for which an unanswered request may still arrive.
 const arrivalLimit = time.Minute
 
 func newRequestLog(nodes int) *requestLog {
@@ -63,15 +62,15 @@ func newRequestLog(nodes int) *requestLog {
 }
 
 // acquireSent records that c is being sent to node i. It returns false if c must not be
-// sent: a release that may arrive later would end its grant.
+// sent because a release that may arrive later would end its grant.
 func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addAcquire(c, i)
 }
 
-// healSent records an acquire like acquireSent, as a part of an extension. It also
-// returns false if c was released after the extension began.
+// healSent records an acquire of an extension, like acquireSent. It also returns false
+// if c was released after the extension began.
 func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,17 +98,17 @@ func (l *requestLog) addAcquire(c *store.Claim, i int) (request, bool) {
 
 // acquireOutcome is the result of an acquire.
 type acquireOutcome struct {
-	unknown  bool // it may still be granted
+	unknown  bool // the acquire may still be granted
 	granted  bool
-	unwanted bool // the grant is of no use to the caller
+	unwanted bool // the caller cannot use the grant
 }
 
 // grantFate is the fate of the grant of an acquire.
 type grantFate int
 
 const (
-	grantStays      grantFate = iota // or there is none
-	releaseUnderWay                  // a release in flight ends it
+	grantStays      grantFate = iota // the grant stays, or there is none
+	releaseUnderWay                  // a release in flight ends the grant
 	releaseNow                       // the caller has to send a release, which is already recorded as sent
 )
 
@@ -133,7 +132,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 	switch {
 	case !o.granted || n.wanted && (!o.unwanted || n.last != r.serial):
 	case n.fullReleases > 0 && !n.wanted:
-		fate = releaseUnderWay // after a second release it would find nothing and answer ErrLost
+		fate = releaseUnderWay // a second release would make the first answer ErrLost
 	default:
 		n.releases++
 		n.wanted, fate = false, releaseNow
@@ -143,8 +142,8 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 }
 
 // acquireUnderWay returns a channel that is closed when the next acquire of c has
-// returned. It returns nil if none is in flight to node i, or if another acquire waits
-// there for a release: the two would wait for each other.
+// returned. It returns nil if no acquire is in flight to node i. It also returns nil if
+// another acquire waits for a release there, because the two would wait for each other.
 func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +155,7 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 }
 
 // moreAcquires returns a channel that is closed when the next acquire of c has
-// returned. It returns nil if acquires are in flight to no more nodes than most.
+// returned. It returns nil unless acquires are in flight to more nodes than most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,11 +192,11 @@ func (l *requestLog) lastSerial(c *store.Claim) uint64 {
 	return 0
 }
 
-// claimAt is a claim at a node, each by its index.
+// claimAt identifies a claim at a node, each by its index.
 type claimAt struct{ claim, node int }
 
-// extendSent records that claims are being extended, and returns where acquires of them are
-// in flight.
+// extendSent records that claims are being extended. It returns the claims and nodes
+// with an acquire in flight.
 func (l *requestLog) extendSent(claims []store.Claim) (underWay map[claimAt]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +216,7 @@ func (l *requestLog) extendSent(claims []store.Claim) (underWay map[claimAt]bool
 	return underWay
 }
 
-// extendDone records that claims were extended.
+// extendDone records that the extensions of claims have returned.
 func (l *requestLog) extendDone(claims []store.Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,16 +237,17 @@ func (l *requestLog) stopHealing(c *store.Claim) {
 }
 
 // releaseSent records that a release of c is being sent to node i. unsure reports
-// whether an acquire of c may arrive there after the release, for at most ttl.
+// whether an acquire of c may arrive there after the release. ttl is the longest TTL of
+// such an acquire.
 func (l *requestLog) releaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addRelease(c, i)
 }
 
-// fullReleaseSent records a release like releaseSent, at all nodes, which ends with a
-// releaseOutcome that is full. If the release is delayed, unsure returns the answer
-// later.
+// fullReleaseSent records a release like releaseSent, as part of a release at all
+// nodes. Its releaseOutcome must be full. A caller that delays the release calls unsure
+// before it sends it.
 func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,8 +256,8 @@ func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl ti
 	return unsure, ttl
 }
 
-// releaseSentUnless records a release like releaseSent if c has an entry and no acquire
-// of c was sent after the one with the serial last. Otherwise it returns false and
+// releaseSentUnless records a release like releaseSent, if c has an entry and no
+// acquire of c was sent after the one with serial last. Otherwise it returns false and
 // records nothing.
 func (l *requestLog) releaseSentUnless(c *store.Claim, i int, last uint64) (ttl time.Duration, ok bool) {
 	l.mu.Lock()
@@ -286,10 +286,10 @@ func (l *requestLog) unsure(c *store.Claim, i int) (unsure bool, ttl time.Durati
 
 // releaseOutcome is the result of a release.
 type releaseOutcome struct {
-	unknown   bool // it may still arrive
+	unknown   bool // the release may still arrive
 	tombstone bool // the node now refuses an acquire that may still arrive
-	again     bool // the cleanup will send it again, and call plannedDone in the end
-	full      bool // it was recorded by fullReleaseSent
+	again     bool // the cleanup will send the release again, and finally call plannedDone
+	full      bool // the release was recorded by fullReleaseSent
 }
 
 // releaseDone records that a release has returned.
@@ -364,8 +364,8 @@ func (l *requestLog) drop(c *store.Claim, e *entry) {
 	}
 }
 
-// sweep removes finished entries whenever there are twice as many entries as after the
-// last sweep.
+// sweep removes finished entries when there are twice as many entries as after the last
+// sweep.
 func (l *requestLog) sweep() {
 	if len(l.entries) < l.sweepAt {
 		return
@@ -401,7 +401,7 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 }
 
 // awaitAcquires waits until acquires of c are in flight to no more nodes than most, or
-// ctx is done.
+// until ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)

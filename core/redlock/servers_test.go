@@ -21,13 +21,14 @@ import (
 
 const (
 	slow = 5 * time.Second // the time for a node to answer on a busy machine
-	// A minute can pass without a single answer in time beside busy loops, while the
-	// cases in virtual time take the rest of the cores.
+	// patience is a limit for machines that also run busy loops. There a minute can
+	// pass without a single answer in time, while cases in virtual time use the other
+	// cores.
 	patience = 3 * time.Minute
-	early    = 45 * time.Second // before a TTL of a minute has passed
+	early    = 45 * time.Second // before a TTL of a minute has expired
 )
 
-// fit returns s when all its nodes answer and count.
+// fit waits until all nodes of s answer and count, and returns s.
 func fit(t testing.TB, s *redlock.Store) *redlock.Store {
 	t.Helper()
 	testserver.Eventually(t, patience, "the nodes are fit", func() bool { return s.Check(t.Context()) == nil })
@@ -51,9 +52,9 @@ type reach struct {
 	slow   *atomic.Bool
 }
 
-// TestServersAway: k of five servers are killed, frozen, cut off, or too slow. With up
-// to two of them locks are granted, and with three they are refused. No claim is left
-// at any server, even after it is back. hazards 52 and 54
+// TestServersAway kills, freezes, cuts off or slows down k of five servers. With up to
+// two of them away locks are granted, with three away they are refused. No claim is
+// left at any server, even after the server is back. hazards 52 and 54
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]struct{ take, back func(r reach) }{
@@ -66,7 +67,7 @@ func TestServersAway(t *testing.T) {
 			t.Parallel()
 			for k := range 4 {
 				if k < 2 && testing.Short() {
-					continue // a majority is left with two away as well
+					continue // two away leave a majority as well
 				}
 				serversAway(t, k, do.take, do.back)
 			}
@@ -92,7 +93,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 		s := newStore(t, nodes)
 		var ours []string
 		cycle := func() (err, released error) {
-			c := claim(fmt.Sprint("ours", len(ours))) // a lease that was released is not granted again
+			c := claim(fmt.Sprint("ours", len(ours))) // a released lease is not granted again
 			ours = append(ours, "h:"+c.Lease)
 			c.TTL = time.Minute // nothing expires
 			_, err = s.Acquire(t.Context(), c)
@@ -102,7 +103,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 			err, released := cycle()
 			return err == nil && released == nil
 		}
-		// The servers have just started, beside others.
+		// The servers have just started, at the same time as others.
 		testserver.Eventually(t, patience, "the key is taken and released", granted)
 		for _, r := range all[:k] {
 			take(r)
@@ -136,9 +137,9 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 	})
 }
 
-// TestDefaultBudget: with the default node timeout and two of five servers frozen, a
-// Locker gets its locks. When the frozen servers go on, its requests to them leave no
-// hold. hazard 52
+// TestDefaultBudget uses the default node time-out and freezes two of five servers. A
+// Locker still gets its locks. When the frozen servers continue, its requests to them
+// leave no hold. hazard 52
 func TestDefaultBudget(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 5)
@@ -154,9 +155,9 @@ func TestDefaultBudget(t *testing.T) {
 		testserver.Eventually(t, patience, "a grant", func() bool {
 			lease, err := locker.Acquire(t.Context(), fmt.Sprint("order:", i), core.TTL(time.Minute), core.Wait(10*time.Second))
 			if err != nil {
-				return false // the machine stood still
+				return false // the machine was stalled
 			}
-			_ = lease.Release(t.Context()) // or in the background
+			_ = lease.Release(t.Context()) // continues in the background if it fails
 			return true
 		})
 	}
@@ -188,8 +189,8 @@ func TestDefaultBudget(t *testing.T) {
 	}
 }
 
-// TestRestartedEmpty: servers restart empty while a lock is held: two of three, one
-// after the other, or all. hazard 30
+// TestRestartedEmpty restarts servers without their data while a lock is held. It
+// restarts two of three, one after the other, or all of them. hazard 30
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct {
@@ -227,7 +228,7 @@ func TestRestartedEmpty(t *testing.T) {
 			}
 		})
 	}
-	// That looks like a new cluster.
+	// Three servers that restart at once look like a new cluster.
 	t.Run("limit: all at once", func(t *testing.T) {
 		t.Parallel()
 		all, connect := servers(t, 3)
@@ -242,8 +243,8 @@ func TestRestartedEmpty(t *testing.T) {
 	})
 }
 
-// refused waits until a claim is invalid, and fails the test if it is granted. A busy machine can
-// begin with nodes in quarantine.
+// refused waits until a claim is invalid, and fails the test if the claim is granted.
+// On a busy machine the nodes can still be in quarantine at first.
 func refused(t *testing.T, s *redlock.Store) {
 	t.Helper()
 	testserver.Eventually(t, patience, "the nodes are refused", func() bool {
@@ -255,7 +256,7 @@ func refused(t *testing.T, s *redlock.Store) {
 	})
 }
 
-// TestSameServerTwice is about hazard 53.
+// TestSameServerTwice gives two nodes the same server, hazard 53.
 func TestSameServerTwice(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)
@@ -278,8 +279,8 @@ func TestSameServerTwice(t *testing.T) {
 	})
 }
 
-// TestCutOffMajority: a Locker extends its lease with two of three nodes, and the
-// holder learns of the loss when the majority is cut off. hazard 46
+// TestCutOffMajority extends a lease with two of three nodes. The holder learns of the
+// loss when the majority is cut off. hazard 46
 func TestCutOffMajority(t *testing.T) {
 	t.Parallel()
 	all, _ := servers(t, 3)
@@ -299,7 +300,7 @@ func TestCutOffMajority(t *testing.T) {
 		return err == nil
 	})
 	first := lease.Deadline()
-	for _, server := range all { // the lock was granted before the third node had it
+	for _, server := range all { // the grant did not wait for the third node
 		client := testclient.Redis(t, server.Addr)
 		testserver.Eventually(t, patience, "each has the lock", func() bool {
 			n, err := client.Exists(t.Context(), "lk2:{order:1}").Result()
@@ -325,7 +326,7 @@ func TestCutOffMajority(t *testing.T) {
 		p.Heal()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	_ = lease.Release(ctx) // it may be lost, and take a while
+	_ = lease.Release(ctx) // the lease may be lost, and the release slow
 	cancel()
 	ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// shortage is the error of a vote without a majority. It has the number of nodes that
-// have answered, and the reason for each of the others.
+// shortage is the error of a vote without a majority. It contains the number of nodes
+// that have answered, and the reason for each of the others.
 type shortage struct {
 	answered, nodes, quorum int
 	quarantined             int
@@ -30,7 +30,7 @@ func newShortage(nodes []*node, quorum int, vs votes) *shortage {
 			err = nil
 		}
 		if errors.Is(err, errNotAsked) && !nodes[i].isSilent() {
-			err = nil // it was not asked because the other nodes are too few, and its last call was answered
+			err = nil // the others were too few, so the node was not asked; it answered its last call
 		}
 		switch q := (*quarantined)(nil); {
 		case err == nil:
@@ -69,7 +69,7 @@ func (e *shortage) Unwrap() []error {
 }
 
 // Down reports whether the nodes that are not known to be down are too few for a
-// majority. Asking again at once is then useless.
+// majority. An immediate retry is then useless.
 func (e *shortage) Down() bool {
 	left := e.nodes
 	for _, err := range e.reasons {

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestNumberOfWaiters: a waiter gets the number of waiters, and asks less often if
-// there are many.
+// TestNumberOfWaiters checks that a busy error contains the number of waiters. A Locker
+// asks less often if there are many.
 func TestNumberOfWaiters(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
@@ -24,7 +24,8 @@ func TestNumberOfWaiters(t *testing.T) {
 		waiter := claim(fmt.Sprint("waiter", n))
 		waiter.Wait = true
 		_, err := s.Acquire(t.Context(), waiter)
-		// A node can be some requests behind the others, and the answer does not wait for it.
+		// A node can be some requests behind the others, and the answer does not wait
+		// for it.
 		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.Waiting < n/2 || busy.Waiting > n+1 {
 			t.Fatalf("after %d others: got %#v", n, err)
@@ -32,8 +33,9 @@ func TestNumberOfWaiters(t *testing.T) {
 	}
 }
 
-// TestShortGrantsOfNodes: a node may grant the key to a waiter in the step that makes
-// room, for a moment only. A majority of such grants gives no lease of the claim's TTL.
+// TestShortGrantsOfNodes checks short grants. A node may grant the key to a waiter in
+// the step that frees it, but only for a short time. A majority of such grants is not a
+// lease for the claim's TTL.
 func TestShortGrantsOfNodes(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)
@@ -44,7 +46,7 @@ func TestShortGrantsOfNodes(t *testing.T) {
 			holder, waiter := claim("holder"), claim("waiter")
 			holder.Key, waiter.Key = "order:"+name, "order:"+name
 			waiter.Wait, waiter.Weight, waiter.TTL = true, weight, 30*time.Second
-			waiter.Push = true // as a core.Locker says
+			waiter.Push = true // as a core.Locker sets it
 			acquire(t, rival, holder)
 			woken, err := s.Watch(t.Context(), waiter)
 			if err != nil {

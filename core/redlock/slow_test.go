@@ -18,16 +18,16 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// The default node time-out, and the time of a node that is slower.
+// nodeTime is the default node time-out, and sluggish the delay of a slower node.
 const (
 	nodeTime = 50 * time.Millisecond
 	sluggish = 6 * nodeTime
 )
 
-// never is the delay of a node that is dead.
+// never is the delay of a dead node.
 const never = time.Duration(-1)
 
-// pace has each node answer after a delay. A dead node never gets a request.
+// pace makes each node answer after a delay. A dead node never gets a request.
 func (s *scene) pace(delays ...time.Duration) {
 	for i, d := range delays {
 		fault := storetest.Fault{Delay: d / 2, ReplyDelay: d - d/2}
@@ -38,7 +38,7 @@ func (s *scene) pace(delays ...time.Duration) {
 	}
 }
 
-// took fails the test unless call takes exactly so long.
+// took fails the test unless call takes exactly want.
 func (s *scene) took(what string, want time.Duration, call func()) {
 	s.Helper()
 	start := time.Now()
@@ -47,8 +47,8 @@ func (s *scene) took(what string, want time.Duration, call func()) {
 	}
 }
 
-// TestSlowNodes_Majority: a call is answered when the majority is, however slow the
-// nodes are. A dead node adds nothing. hazard 52
+// TestSlowNodes_Majority checks that a call returns when a majority has answered,
+// however slow the nodes are. A dead node does not delay the call. hazard 52
 func TestSlowNodes_Majority(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestSlowNodes_Majority(t *testing.T) {
 				st := newStore(s, s.nodes, opts...)
 				s.pace(c.delays...)
 				first := claim("first")
-				_, _ = st.Acquire(s.Context(), first) // and the dead nodes are known
+				_, _ = st.Acquire(s.Context(), first) // afterwards the dead nodes are known
 				_ = st.Release(s.Context(), first)
 				time.Sleep(10 * time.Second)
 				ours := claim("ours")
@@ -131,8 +131,8 @@ func TestSlowNodes_Majority(t *testing.T) {
 	})
 }
 
-// TestSlowNodes_End: a call without a majority ends with its budget, with the validity,
-// or with Limit. hazard 52
+// TestSlowNodes_End checks that a call without a majority ends when its budget, the
+// validity or Limit has passed. hazard 52
 func TestSlowNodes_End(t *testing.T) {
 	t.Parallel()
 	isUnknown := func(err error) bool {
@@ -190,7 +190,8 @@ func TestSlowNodes_End(t *testing.T) {
 					s.Errorf("acquire: got %v, want an unknown outcome", err)
 				}
 			})
-			// The answers come, and the nodes get a release long before the clean-up sends one.
+			// The late answers arrive. The nodes get a release long before the clean-up
+			// would send one.
 			time.Sleep(at + at/2 + 10*time.Millisecond - want)
 			if n := s.faults[0].Calls(storetest.OpRelease); n != 1 {
 				s.Errorf("node 0 got %d releases, want 1", n)
@@ -231,7 +232,7 @@ func TestSlowNodes_End(t *testing.T) {
 	})
 }
 
-// brief grants for a shorter time than the TTL.
+// brief is a node whose grants are valid for less than the TTL.
 type brief struct {
 	*memstore.Store
 	valid time.Duration
@@ -243,8 +244,8 @@ func (b brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// TestSlowNodes_SplitVote: after the node time-out a majority that has answered
-// decides. hazard 52
+// TestSlowNodes_SplitVote checks that after the node time-out a majority that has
+// answered decides. hazard 52
 func TestSlowNodes_SplitVote(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -282,8 +283,8 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_CanceledContext: a caller that leaves does not wait for a node,
-// whatever it has asked.
+// TestSlowNodes_CanceledContext checks that a caller that leaves does not wait for a
+// node, whatever the call.
 func TestSlowNodes_CanceledContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c store.Claim) error{
@@ -319,8 +320,8 @@ func TestSlowNodes_CanceledContext(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_ReleaseUnderWay: a release that is on its way to a slow node is waited
-// for. hazard 54
+// TestSlowNodes_ReleaseUnderWay checks that the next attempt waits for a release in
+// flight to a slow node. hazard 54
 func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 	t.Parallel()
 	late(t, "next attempt", 3, func(s *scene) {
@@ -328,7 +329,7 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: time.Second})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted it, and gets its release a second later
+		s.busy(store, c) // node 0 has granted it, and gets the release after a second
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
 		s.busy(store, c)
@@ -336,7 +337,7 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 			s.Errorf("got %d requests at node 0 before its release, want %d", n, asked)
 		}
 		s.free(2)
-		acquire(s.T, store, c) // by the others
+		acquire(s.T, store, c) // by the other nodes
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 3 {
 			s.Errorf("got the claim at nodes %v, want all", at)
@@ -344,8 +345,8 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 	})
 }
 
-// TestSlowNodes_CleanUp: a node that does not answer does not keep the clean-up from
-// the others. hazard 54
+// TestSlowNodes_CleanUp checks that a node that does not answer does not delay the
+// clean-up at the other nodes. hazard 54
 func TestSlowNodes_CleanUp(t *testing.T) {
 	t.Parallel()
 	late(t, "many tasks of a dead node", 5, func(s *scene) {
@@ -376,7 +377,7 @@ func TestSlowNodes_CleanUp(t *testing.T) {
 	})
 }
 
-// distantView is a node that an inspector reaches after a delay.
+// distantView is a node whose inspection takes a delay.
 type distantView struct {
 	*memstore.Store
 	delay time.Duration
@@ -461,8 +462,8 @@ func (n farServer) Node(ctx context.Context) (store.NodeInfo, error) {
 	return n.aged.Node(ctx)
 }
 
-// TestSlowNodes_FirstLook: the first look waits for slow servers as long as no majority
-// may vote. hazard 30
+// TestSlowNodes_FirstLook checks that the first check waits for slow servers as long as
+// no majority may vote. hazard 30
 func TestSlowNodes_FirstLook(t *testing.T) {
 	t.Parallel()
 	const look = 250 * time.Millisecond
@@ -493,8 +494,9 @@ func TestSlowNodes_FirstLook(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_Turns: Lockers of several processes that want one key get it by turns
-// at nodes that are all slower than the node time-out. hazards 52 and 54
+// TestSlowNodes_Turns makes Lockers of several processes compete for one key at nodes
+// that are all slower than the node time-out. Each Locker gets the key. hazards 52 and
+// 54
 func TestSlowNodes_Turns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,20 +18,20 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// TestSplitVoteAtSlowNodes: if many claims ask for a free key at once, one of them gets
-// it. The nodes answer at different speeds, and the last release has not reached the
-// first node yet. In a few votes no claim is granted: all may meet the last claim that
-// is still being released. hazard 54
+// TestSplitVoteAtSlowNodes checks that one of many concurrent claims gets a free key.
+// The nodes answer at different speeds, and the last release has not reached the first
+// node yet. In a few votes no claim is granted, because all claims may meet the last
+// claim that is still being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, r := range []split{
 		{5, 8, 50 * time.Millisecond, 2500 * time.Microsecond, time.Minute},
 		{5, 8, time.Second, 50 * time.Millisecond, time.Minute},
 		{5, 8, 10 * time.Second, 100 * time.Millisecond, time.Minute},
-		// The answers leave time although the time-out of a node is long.
+		// The answers leave time to ask again although the node time-out is long.
 		{3, 20, 50 * time.Millisecond, 2 * time.Millisecond, 200 * time.Millisecond},
 		{3, 20, time.Second, 20 * time.Millisecond, 2 * time.Second},
-		// A busy machine answers after several of a node's time-outs.
+		// A busy machine answers after several node time-outs.
 		{3, 20, 50 * time.Millisecond, 40 * time.Millisecond, time.Minute},
 		{3, 20, 50 * time.Millisecond, 100 * time.Millisecond, time.Minute},
 		{3, 20, 50 * time.Millisecond, 400 * time.Millisecond, time.Minute},
@@ -48,7 +48,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 				})
 			}
 			t.Logf("no claim was granted in %d of %d votes, and %d outcomes are unknown", none, votes, open)
-			if none > max(2, votes/25) { // so few votes are no measure
+			if none > max(2, votes/25) { // so few votes are not significant
 				t.Errorf("in %d of %d votes no claim was granted", none, votes)
 			}
 			if open > max(2, votes*r.claims/1000) {
@@ -61,11 +61,11 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 // split is a vote of many claims at slow nodes.
 type split struct {
 	nodes, claims    int
-	timeout, slowest time.Duration // of a node; the longest way of a call at the slowest node
-	budget           time.Duration // of the caller
+	timeout, slowest time.Duration // a node's time-out, and the longest delay at the slowest node
+	budget           time.Duration // the caller's
 }
 
-// vote reports whether a claim was granted, and how many outcomes are unknown.
+// vote reports whether a claim was granted, and the number of unknown outcomes.
 func (r split) vote(t *testing.T, seed uint64) (granted bool, unknown int) {
 	nodes := memstores(r.nodes)
 	for i, n := range nodes {

@@ -11,9 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store has locks on a majority of several independent stores, its nodes. It implements
-// store.Store and store.Watcher and is safe for concurrent use. Every call returns soon
-// after its ctx is done, and within Limit.
+// Store stores locks on a majority of several independent stores, its nodes. It
+// implements store.Store, store.Watcher, store.Checker, store.Inspector, store.Prompt
+// and store.Braced. It is safe for concurrent use. Every call returns soon after its
+// ctx is done, and within Limit.
 type Store struct {
 	config
 	nodes      []*node
@@ -22,11 +23,11 @@ type Store struct {
 	membership membership
 	cleanup    cleanup
 
-	ctx    context.Context // done with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	closed bool
-	active int           // workers
+	active int           // the number of workers
 	idle   chan struct{} // closed when the last worker returns after Close
 	work   chan func()   // for idle workers
 }
@@ -40,18 +41,18 @@ var (
 	_ store.Inspector = (*Store)(nil)
 )
 
-// New returns a Store on at least three nodes. Each node is on a server that shares nothing
-// with the others. The caller closes the nodes, after the Store.
+// New returns a Store on at least three nodes. Each node must be on a server that
+// shares nothing with the others. The caller closes the nodes after the Store.
 //
 // A majority of all given nodes has to agree, even if some of them are down. So three
 // nodes tolerate the loss of one, and five the loss of two. An even number tolerates no
 // more losses than the odd number below it. Every process must be given the same nodes,
-// in the same order if possible, because a split vote goes to the claim that has the
+// if possible in the same order, because a split vote goes to the claim that has the
 // first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
-// node that is nil or given twice, and for options that cannot work. The first use of the
-// Store, and Check, fail if two nodes are on the same server, or one is on a replica.
+// node that is nil or given twice, and for invalid options. If two nodes are on the
+// same server, or one is on a replica, Check and the first use of the Store fail.
 func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
@@ -88,24 +89,24 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Limit implements store.Prompt. It returns 2 seconds, or ten node time-outs if those are
-// longer. With the default node time-out, a split vote and the releases after a refusal
-// take less than that.
+// Limit implements store.Prompt. It returns 2 seconds, or ten node time-outs if these
+// are longer. With the default node time-out, a split vote and the releases after a
+// refusal take less than 2 seconds.
 func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
 const callLimit = 2 * time.Second
 
-// question bounds the ctx of a call. A call ends after Limit, or when an answer could not be
-// valid any more.
+// question returns a context that limits a call to Limit, and to the time after which
+// its answer could not be valid any more.
 func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }
 
-// Check asks every node for its server. It returns nil if all servers have answered, are
-// different and may vote, and none is a replica. It returns store.ErrInvalid if two nodes
-// are the same server or one is a replica, and store.ErrUnavailable if one does not
-// answer or its vote does not count yet. It leaves out nodes that cannot describe their
-// server.
+// Check asks every node for its server. It returns nil if all servers have answered,
+// are different and may vote, and none is a replica. It returns store.ErrInvalid if two
+// nodes are the same server or one is a replica. It returns store.ErrUnavailable if a
+// node does not answer or its vote does not count yet. It leaves out nodes that cannot
+// describe their server.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.membership.look(ctx, true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
@@ -121,8 +122,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// CheckClaim implements store.Checker. A claim is served if no node refuses it that is a
-// store.Checker.
+// CheckClaim implements store.Checker. It accepts a claim if a majority can decide it
+// and no node that is a store.Checker refuses it.
 func (s *Store) CheckClaim(c store.Claim) error {
 	if err := s.usable("acquire", &c); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// Braces implements store.Braced. Keys may have braces if each node takes them.
+// Braces implements store.Braced. It returns true if all nodes accept keys with braces.
 func (s *Store) Braces() bool {
 	for _, n := range s.nodes {
 		if b, ok := n.store.(store.Braced); !ok || !b.Braces() {
@@ -147,10 +148,10 @@ func (s *Store) Braces() bool {
 	return true
 }
 
-// Close ends all background work and waits for it, for at most Limit where a node does
-// not answer. Claims that are still being released in the background expire with their
-// TTL, and the channels of watches are closed. Close does not close the nodes. Claims
-// can still be extended and released.
+// Close stops all background work and waits for it. It waits for at most Limit for a
+// node that does not answer. Claims whose release is still retried in the background
+// expire with their TTL, and the channels of watches are closed. Close does not close
+// the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -166,8 +167,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// run calls fn in a worker, for which Close waits. A worker that is done waits for more
-// work for a while: waking a goroutine costs less than growing another stack.
+// run calls fn in a worker, and Close waits for the worker. An idle worker waits a
+// while for more work, because waking a goroutine costs less than growing another
+// stack.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -208,9 +210,9 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime returns the time after which a claim may go on without a server that has not
-// answered the first check. It is longer than the time-out of a node, because a check
-// often dials the servers for the first time.
+// lookTime returns the time after which a claim may proceed without a server that has
+// not answered the first check. It is longer than the time-out of a node, because a
+// check often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
 // usable returns an error for a claim that a majority cannot decide.

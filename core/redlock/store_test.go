@@ -29,8 +29,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestMain: most tests wait for time to pass or for a server, so many of them can run
-// on a few processors.
+// TestMain runs many tests at once. Most of them wait for time or for a server, so they
+// need few processors.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// without lists the features that no quorum can serve.
+// without lists the features that no majority can serve.
 var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.SoleRevoke, storetest.Carding}
 
 // newStore returns a Store that is closed after the test.
@@ -62,8 +62,8 @@ func newStore(t testing.TB, nodes []store.Store, opts ...redlock.Option) *redloc
 
 var virtual sync.Mutex
 
-// virtually is synctest.Test for one case at a time. A case in virtual time waits for nothing,
-// and many of them would keep the tests on servers from answers in time.
+// virtually runs synctest.Test for one case at a time. A case in virtual time never
+// idles, so many concurrent cases would delay the answers of servers to other tests.
 func virtually(t *testing.T, f func(t *testing.T)) {
 	virtual.Lock()
 	defer virtual.Unlock()
@@ -97,7 +97,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestStoreAtALongDistance: the nodes are far away, at different distances.
+// TestStoreAtALongDistance runs the suite on distant nodes with different delays.
 func TestStoreAtALongDistance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{
@@ -123,7 +123,7 @@ func distant(t testing.TB, nodes []store.Store) []store.Store {
 	return far
 }
 
-// TestStoreWithAFrozenNode: one node never answers.
+// TestStoreWithAFrozenNode runs the suite with a node that never answers.
 func TestStoreWithAFrozenNode(t *testing.T) {
 	t.Parallel()
 	for _, frozen := range []int{0, 2} {
@@ -149,12 +149,12 @@ func TestStoreWithAFrozenNode(t *testing.T) {
 	}
 }
 
-// TestStoreOverFaultyNodes: of five nodes one loses every third reply to an acquire,
-// and one gets every acquire twice. All other requests arrive once and are answered
-// before the next call. With more faults the outcome would be unknown.
+// TestStoreOverFaultyNodes makes one of five nodes lose every third reply to an
+// acquire, and another get every acquire twice. All other requests arrive once and are
+// answered before the next call. With more faults the outcome would be unknown.
 func TestStoreOverFaultyNodes(t *testing.T) {
 	t.Parallel()
-	for _, fencing := range []bool{false} { // with tokens the faults also meet a second round, and its outcome is unknown
+	for _, fencing := range []bool{false} { // with tokens the faults can make a second round's outcome unknown
 		t.Run(fmt.Sprint("fencing ", fencing), func(t *testing.T) {
 			t.Parallel()
 			lacks, opts := lacking(fencing)
@@ -205,18 +205,18 @@ func (u unhurried) Release(ctx context.Context, c store.Claim) error {
 	return u.Store.Release(ctx, c)
 }
 
-// rested returns s with a wait after each call, in virtual time, until all nodes that answer
-// at once have answered. Cases release a claim by another Store, which knows nothing of the
-// calls of s that are still in flight: their late arrivals would take the key again.
+// rested returns s with a wait after each call, in virtual time, until all nodes that
+// answer at once have answered. Some cases release a claim by another Store, which does
+// not know the calls of s in flight. Their late arrivals would take the key again.
 func rested(s *redlock.Store) unhurried {
 	return unhurried{s, func() { time.Sleep(time.Nanosecond) }}
 }
 
-// unhurriedly returns s with a wait after each call, until the nodes have answered or two
-// seconds have passed. Otherwise a release can overtake an acquire at a node, which is then
-// free although the key is still kept at the others. The next claim gets that node, and asks
-// the others again for half of a node's time. That can be longer than a case of the suite
-// allows.
+// unhurriedly returns s with a wait after each call, until the nodes have answered or
+// two seconds have passed. Otherwise a release can overtake an acquire at a node. That
+// node is then free although the others still have the key. The next claim gets that
+// node, and asks the others again for half of a node's time, which can be longer than a
+// case of the suite allows.
 func unhurriedly(s *redlock.Store) unhurried {
 	return unhurried{s, func() {
 		for start := time.Now(); time.Since(start) < 2*time.Second; time.Sleep(time.Millisecond) {
@@ -227,8 +227,8 @@ func unhurriedly(s *redlock.Store) unhurried {
 	}}
 }
 
-// TestFaultyStore: the way to the whole store is slow, and extensions and releases
-// arrive twice. Acquires do not: after a refusal the second arrival could be granted
+// TestFaultyStore delays all calls to the store, and sends extensions and releases
+// twice. It does not double acquires: after a refusal the second one could be granted
 // without a caller.
 func TestFaultyStore(t *testing.T) {
 	t.Parallel()
@@ -250,7 +250,7 @@ func TestFaultyStore(t *testing.T) {
 	}
 }
 
-// faultsOf applies fault to some operations.
+// faultsOf returns faults that apply fault to the given operations.
 func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *storetest.Faults {
 	faults := new(storetest.Faults)
 	faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
@@ -263,7 +263,8 @@ func faultsOf(t testing.TB, fault func() storetest.Fault, ops ...storetest.Op) *
 	return faults
 }
 
-// lacking returns the features that a Store with or without tokens lacks, and its options.
+// lacking returns the missing features of a Store with or without tokens, and its
+// options.
 func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 	if fencing {
 		return without, []redlock.Option{redlock.WithFencing()}
@@ -271,8 +272,8 @@ func lacking(fencing bool) ([]storetest.Feature, []redlock.Option) {
 	return append(without[:len(without):len(without)], storetest.Fencing), nil
 }
 
-// servers starts n servers. It also returns a function that makes a new store for each of
-// them, on one client for each server.
+// servers starts n servers. It also returns a function that creates a new store for
+// each of them, with one client for each server.
 func servers(t testing.TB, n int) ([]*testserver.Redis, func(t testing.TB) []store.Store) {
 	t.Helper()
 	var all []*testserver.Redis
@@ -307,14 +308,14 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 	return s
 }
 
-// TestStoreOnServers: the groups run one after the other, since each has many cases
-// that run side by side.
+// TestStoreOnServers runs the groups one after the other, because each has many
+// parallel cases.
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
 		for _, fencing := range []bool{false, true} {
 			if fencing != (n == 3) && os.Getenv("LONG") != "1" {
-				continue // each takes half a minute, mostly to wait for holds to expire
+				continue // each takes half a minute, mostly for holds to expire
 			}
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
 				if n > 3 && testing.Short() {
@@ -337,8 +338,8 @@ func TestStoreOnServers(t *testing.T) {
 	t.Run("of 3, plain keys", onPlainKeys)
 }
 
-// TestUnservedKindsAreRefusedEarly: a kind of lock that no quorum can serve is refused
-// when a middleware is made, not with its first request.
+// TestUnservedKindsAreRefusedEarly checks that a kind of lock that no majority can
+// serve is refused when the middleware is created, not with its first request.
 func TestUnservedKindsAreRefusedEarly(t *testing.T) {
 	t.Parallel()
 	l, err := core.New(newStore(t, memstores(3)))

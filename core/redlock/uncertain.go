@@ -11,7 +11,7 @@ import (
 )
 
 // uncertain is the error of an operation with an unknown outcome. It matches the cause
-// of a done context, and no answer of a single node.
+// of a context that is done, but not the answer of a single node.
 type uncertain struct {
 	op    string
 	cause error
@@ -21,8 +21,8 @@ func (e *uncertain) Error() string {
 	return fmt.Sprintf("redlock: %s: outcome unknown: %v", e.op, e.cause)
 }
 
-// causeOf returns the reason of an uncertain outcome: the cause of the caller's ctx,
-// the error of a node, or a time-out.
+// causeOf returns the reason for an unknown outcome. This is the cause of the caller's
+// ctx, the error of a node, or a time-out.
 func causeOf(ctx context.Context, node error) error {
 	cause := context.Cause(ctx)
 	if node != nil && (cause == nil || cause == errTimeout) {
@@ -31,11 +31,11 @@ func causeOf(ctx context.Context, node error) error {
 	return cmp.Or(cause, errTimeout)
 }
 
-// Down reports whether asking again at once is useless.
+// Down reports whether an immediate retry is useless.
 func (e *uncertain) Down() bool { return outage.Known(e.cause) }
 
-// Is reports whether the cause matches target. It does not match the answer of a single
-// node, which is not the answer of the majority.
+// Is reports whether the cause matches target. It never matches the answer of a single
+// node, because that is not the answer of the majority.
 func (e *uncertain) Is(target error) bool {
 	for _, answer := range []error{store.ErrBusy, store.ErrLost, store.ErrInvalid, store.ErrUnsupported, store.ErrUnavailable, store.ErrClosed} {
 		if target == answer {

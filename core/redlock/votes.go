@@ -9,18 +9,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// votes are the answers of the nodes to one claim, by node.
+// votes contains the answers of the nodes to one claim, by node.
 type votes []vote
 
 // vote is the answer of one node.
 type vote struct {
-	pending bool // a request is in flight, and nothing else is set
+	pending bool // a request is in flight, and no other field is set
 	kind    kind // silent before the node is asked
 	grant   store.Grant
 	err     error
 }
 
-// answered reports whether the node has answered and counts.
+// answered reports whether the node has answered and its vote counts.
 func (v vote) answered() bool {
 	return !v.pending && (v.kind == granted || v.kind > uncounted && v.kind < failed)
 }
@@ -38,12 +38,13 @@ const (
 	undecided  verdict = iota
 	won                // a majority has granted the claim
 	refused            // a majority has answered, but has not granted it
-	noMajority         // too few nodes answer
+	noMajority         // too few nodes have answered
 )
 
-// verdict returns the result, as soon as no answer that is still to come can change it, and the
-// owner that most nodes have granted the claim to. If late is set, the nodes that have
-// answered also decide that the claim is refused, whatever the others would answer.
+// verdict returns the result as soon as no pending answer can change it. It also
+// returns the owner to whom most nodes have granted the claim. If late is set, the
+// nodes that have answered may decide that the claim is refused, whatever the others
+// would answer.
 func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	owners := make(map[string]int, 1)
 	pending, answered, most := 0, 0, 0
@@ -86,7 +87,7 @@ func (vs votes) grantedTo(owner string) (some votes) {
 }
 
 // hasFirst reports whether the claim has the first node at which the key is held. In a
-// split vote that is true of one claim only.
+// split vote that is true for one claim only.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {
@@ -96,8 +97,8 @@ func (vs votes) hasFirst() bool {
 	return false
 }
 
-// token returns the highest token, or the token that a majority has and that is a
-// multiple of tokenStep; known reports which.
+// token returns a token that a majority has and that is a multiple of tokenStep. If
+// there is no such token, it returns the highest token. known reports which.
 func (vs votes) token(quorum int) (token uint64, known bool) {
 	count, highest := make(map[uint64]int), uint64(0)
 	for _, v := range vs {
@@ -114,8 +115,8 @@ func (vs votes) token(quorum int) (token uint64, known bool) {
 	return highest, false
 }
 
-// failure returns the error of a vote that was not won. reason is the reason why there
-// was no majority.
+// failure returns the error of a vote that was not won. reason is the reason for the
+// lack of a majority.
 func (vs votes) failure(key string, result verdict, quorum int, reason error) error {
 	var count [unknown + 1]int
 	var first [unknown + 1]error

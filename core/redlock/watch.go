@@ -9,13 +9,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. It watches at all nodes. It returns when a majority
-// of the watches has begun, and its channel is closed when fewer are left. It waits for
-// them until ctx is done or Limit has passed.
+// Watch implements store.Watcher. It opens a watch at every node, and returns when a
+// majority of the watches is open. It waits for them until ctx is done or Limit has
+// passed. Its channel is closed when less than a majority of the watches is left.
 //
-// It wakes the caller when a majority of the nodes has sent a wake-up, or a moment after the
-// first. A release takes a moment to reach all nodes; until then an acquire finds too few
-// nodes free. It fails with store.ErrUnsupported if too few nodes can send wake-ups.
+// It wakes the caller when a majority of the nodes has sent a wake-up, or shortly after
+// the first wake-up. A release takes a moment to reach all nodes, and until then an
+// acquire finds too few nodes free. Watch fails with store.ErrUnsupported if too few
+// nodes can send wake-ups.
 func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, error) {
 	if parent.Err() != nil {
 		return nil, fmt.Errorf("redlock: watch: %w: %w", store.ErrUnavailable, context.Cause(parent))
@@ -62,29 +63,29 @@ func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, e
 	return nil, fmt.Errorf("redlock: watch: %w: %w", store.ErrUnavailable, w.err)
 }
 
-// watch is one Watch: a watch at each node.
+// watch is the state of one Watch, with a watch at each node.
 type watch struct {
 	store  *Store
 	claim  store.Claim
 	cancel context.CancelFunc
-	unhook func() bool   // removes the cancel at the end of the Store
-	ready  chan struct{} // closed when a majority is live, or cannot be any more
+	unhook func() bool   // removes the cancel at the Store's Close
+	ready  chan struct{} // closed when a majority is live, or cannot become live any more
 	out    chan struct{} // the caller's channel
 
 	mu          sync.Mutex
-	pending     int // nodes whose watch has not begun yet
+	pending     int // the number of nodes whose watch is not open yet
 	live        int
 	failed      int
 	unsupported int
 	err         error
 	decided     bool        // ready is closed
 	over        bool        // out is closed
-	awake       []bool      // by node: it has sent a wake-up
-	grace       *time.Timer // runs after the first wake-up; nil while there is none
+	awake       []bool      // by node: the node has sent a wake-up
+	grace       *time.Timer // runs after the first wake-up; nil otherwise
 }
 
-// follow opens the watch at one node and passes its wake-ups on. The watch of a node that
-// answers late counts from then on.
+// follow opens the watch at one node and passes on its wake-ups. The watch of a node
+// that answers late counts from its answer on.
 func (w *watch) follow(ctx context.Context, i int, node store.Watcher) {
 	woken, err := node.Watch(ctx, w.claim)
 	w.mu.Lock()
@@ -127,8 +128,8 @@ func (w *watch) decide() {
 	}
 }
 
-// broke records that the watch at one node is closed, and closes the whole when too few
-// are left.
+// broke records that the watch at one node is closed. It closes the whole watch when
+// too few are left.
 func (w *watch) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +150,7 @@ func (w *watch) end() {
 	}
 }
 
-// wakeGrace is the time to wait for the wake-ups of the other nodes.
+// wakeGrace is the maximum wait for the wake-ups of the other nodes.
 const wakeGrace = 3 * time.Millisecond
 
 func (w *watch) wake(ctx context.Context, i int) {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The errors of the kit. Use errors.Is to find them. A returned error says more in its
-// text, and also matches the cause of a context that is done. Package core has the same
-// values under the same names.
+// The errors of the kit. Use errors.Is to find them. The text of a returned error has
+// more details. If a done context caused the error, the error also matches the
+// context's cause. Package core has the same values under the same names.
 var (
 	// ErrBusy is returned when another owner holds the key, or is before the caller in
 	// the queue.
@@ -18,7 +18,7 @@ var (
 	// ErrClosed is returned when a Locker is closed. No store returns it.
 	ErrClosed = errors.New("locker closed")
 	// ErrUnavailable is returned when the store could not be reached, or did not answer
-	// in time. A store returns it if the call certainly changed nothing.
+	// in time. A store returns it only if the call certainly changed nothing.
 	ErrUnavailable = errors.New("lock store unavailable")
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = errors.New("not supported by this lock store")
@@ -26,10 +26,10 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// ErrSaved is returned when the run of the lease has saved another record than the one
-// of the call, and no other run has begun since. It matches ErrLost. A store that saves
-// records in transactions of the caller returns it, so that the caller learns whether
-// such a transaction was committed.
+// ErrSaved is returned when the run of the lease has already saved another record than
+// the record of the call, and no other run has begun since. It matches ErrLost. A store
+// that saves records in transactions of the caller returns it. The caller learns from
+// it that such a transaction was committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
@@ -39,22 +39,22 @@ func (savedError) Error() string { return ErrLost.Error() + ": this run has save
 // Is reports whether target is ErrLost.
 func (savedError) Is(target error) bool { return target == ErrLost }
 
-// BusyError is the ErrBusy with the time to wait.
+// BusyError is an error that matches ErrBusy and has the time to wait.
 type BusyError struct {
-	Key  string // the busy key; not part of the text
+	Key  string // the busy key; not part of the error's text
 	Name string // the lock's static name
-	// RetryAfter is a hint: how long the present holder may still hold if it does not
-	// extend. It is 0 if unknown.
+	// RetryAfter is a hint: the time until the present hold expires if it is not
+	// extended. It is 0 if unknown.
 	RetryAfter time.Duration
-	// Waiting is about the number of claims that wait for the key at the store, in all
-	// processes. It is at least half and at most twice that number, including the
-	// caller's own claim. It is 0 if the caller did not wait at the store: it had
-	// Wait(0), or waited in the queue of its process, or the store keeps no list of
-	// waiters, as with plain keys.
+	// Waiting is the approximate number of claims that wait for the key at the store,
+	// in all processes. It is at least half and at most twice the exact number, which
+	// includes the caller's own claim. It is 0 if the caller did not wait at the store.
+	// That is so with Wait(0), if the caller waited in the queue of its process, and if
+	// the store has no list of waiters, as with plain keys.
 	Waiting int
 }
 
-// Error returns a text with the lock's name, never the key.
+// Error returns a text with the lock's name. The text never contains the key.
 func (e *BusyError) Error() string {
 	if e.Name == "" {
 		return ErrBusy.Error()
@@ -62,8 +62,9 @@ func (e *BusyError) Error() string {
 	return e.Name + ": " + ErrBusy.Error()
 }
 
-// WithoutKey returns the error for events, and for others that show or store the
-// contents of an error: a key can be a customer's data.
+// WithoutKey returns a copy of the error without the key. Use it for events, and for
+// code that shows or stores the contents of an error, because a key can contain a
+// customer's data.
 func (e *BusyError) WithoutKey() *BusyError {
 	shown := *e
 	shown.Key = ""

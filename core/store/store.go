@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// All is the whole weight of a key: a claim of All out of All is exclusive, a claim of
-// 1 out of All is a reader.
+// All is the whole weight of a key. A claim with weight All and limit All is exclusive,
+// and a claim with weight 1 and limit All is a reader.
 const All int64 = 1<<31 - 1
 
 // WaiterLife is the maximum time for which a store remembers a waiting claim that does
-// not ask again. A live waiter asks at least every five and a half seconds. A dead one
-// must not hold up the fair queue for the whole of a long TTL.
+// not ask again. A live waiter asks at least every five and a half seconds. A dead
+// waiter must not delay the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
-// TokenStep is the number of fencing tokens of one grant: with token T, those from T to
-// T+TokenStep-1. A Locker assigns them to the leases that have the hold one after the
-// other. Tokens are below 2^53, because many resources compare them as floating-point
-// numbers.
+// TokenStep is the number of fencing tokens of one grant. A grant with token T has the
+// tokens from T to T+TokenStep-1. A Locker assigns them to the leases that have the
+// hold one after the other. Tokens are below 2^53, because many resources compare them
+// as floating-point numbers.
 const TokenStep = 64
 
 // Claim is a request for a weight of a key, for a time, by an owner.
 //
-// A claim is whole and absolute: it describes the desired state, not a transition, so
-// that sending it twice changes nothing.
+// A claim describes the whole desired state, and not a transition, so that sending it
+// twice has the effect of sending it once.
 type Claim struct {
 	// Key is the name of the lock: 1 to 512 bytes of printable UTF-8 without braces.
 	Key string
-	// Owner is the holder. Holds of one owner do not exclude each other.
+	// Owner names the holder. Holds of one owner do not exclude each other.
 	Owner string
-	// Lease names this one hold of the owner. It is never reused.
+	// Lease names this hold of the owner. The name is never reused.
 	Lease string
-	// Via is an owner to join. If it holds Key, the claim becomes a hold of that owner,
-	// and Grant.Owner is that owner; otherwise Via is ignored. A claim heavier than the
-	// hold it joins is refused with ErrInvalid.
+	// Via names an owner to join. If this owner holds Key, the claim becomes a hold of
+	// this owner, and Grant.Owner is Via. Otherwise Via is ignored. A claim that is
+	// heavier than the hold that it joins is refused with ErrInvalid.
 	Via string
 	// Weight and Limit are the admission rule: the live weights of other owners
 	// plus Weight must not exceed Limit.
@@ -43,65 +43,68 @@ type Claim struct {
 	TTL time.Duration
 	// Fair makes the claim respect earlier fair waiters of the key.
 	Fair bool
-	// Wait asks a store that is busy to remember the claim for its TTL, at most
-	// WaiterLife, to keep its place if it is Fair, and to wake its Watch. Asking
-	// again renews that and keeps the place.
+	// Wait asks the store to remember a claim that is refused as busy, for the claim's
+	// TTL and at most WaiterLife. The store then keeps the claim's place if it is Fair,
+	// and wakes its Watch. The same claim again renews the time and keeps the place.
 	Wait bool
-	// Push applies with Wait, and lets the store admit the claim later, as described at
-	// Watcher. A caller that sets it heeds Grant.Valid.
+	// Push applies only with Wait. It lets the store admit the claim later, as
+	// described at Watcher. A caller that sets Push has to respect Grant.Valid.
 	Push bool
-	// MinToken is the lowest fencing token that the caller accepts. A store that cannot
+	// MinToken is the least fencing token that the caller accepts. A store that cannot
 	// fence refuses a claim with MinToken > 0.
 	MinToken uint64
-	// Keep makes Release keep the key taken for this long, by a hold that cannot be
-	// joined, extended or released.
+	// Keep makes Release keep the claim's weight taken for this time, by a hold that
+	// cannot be joined, extended or released.
 	Keep time.Duration
-	// Last gives Release the last used token of the grant, 0 if unknown. A store may
-	// grant the tokens behind it again.
+	// Last is, for Release, the last used token of the grant, or 0 if unknown. A store
+	// may use the grant's tokens after Last for the next grant.
 	Last uint64
-	// Undo makes a Release without a record also take back the run that the lease has
-	// begun. The caller asserts that the run's work has not begun.
+	// Undo makes a Release without a record also undo the run that the lease has begun.
+	// The caller asserts that the run's work has not begun.
 	Undo bool
-	// Record is the answer stored under the key, nil for a plain lock.
+	// Record is the record of a run, or nil for a claim without a run.
 	Record *Record
 }
 
 // Record is an answer that outlives its claim, so that work is not done twice.
 //
-// A claim with a record begins a run. Acquire stores Value with Attempt 1. Where an
-// unfinished record of an earlier run is stored, it adds 1 to its Attempt and leaves
-// its Value. If a finished record is stored, that is the answer and nothing is claimed.
+// An Acquire with a record begins a run. If no record is stored, it stores Value with
+// Attempt 1. If an unfinished record of an earlier run is stored, it adds 1 to the
+// stored Attempt and leaves the stored Value. If a finished record is stored, Acquire
+// returns that record and claims nothing.
 //
-// Release with a record replaces it (Value, Attempt and Done as given) in the step that
-// releases the hold. It does so if the claim is still held. It also does so if the
-// claim is not held, as long as this lease has begun the last run and no lease has
-// saved anything since. A lease whose successor has begun a run, or has saved, writes
-// nothing. Release without a record leaves the stored record as it is, so a claim that
-// was granted and is released counts as a run, unless it has Undo.
+// A Release with a record replaces the stored record with the given Value, Attempt and
+// Done, in the step that releases the hold. It does so if the claim is still held. It
+// also does so if the claim is not held, as long as this lease has begun the last run
+// and no lease has saved a record since. If another lease has begun a run or saved
+// since, the Release writes nothing. A Release without a record does not change the
+// stored record. So a claim that was granted and is released counts as a run, unless
+// its Release has Undo.
 //
-// Undo takes back the last run, if this lease has begun it and no lease has saved
-// anything since. The record is then the one that Acquire found, with its Value, its
-// Attempt and its expiry, or none if Acquire found none. An earlier run that had not
-// saved anything is the last one again, and can save.
+// Undo undoes the last run, if this lease has begun that run and no lease has saved a
+// record since. The stored record is then again the record that Acquire found, with its
+// Value, its Attempt and its expiry, or no record if Acquire found none. If the record
+// that Acquire found was of an unfinished run, this earlier run is the last run again,
+// and can save.
 //
-// The store remembers one run back. Where two in a row are undone, the second Undo
-// takes back no more than the count, and leaves a record to which no run saves without
-// beginning again. Undo works whether the lease is still held or not, and once: the
-// same Release again takes back nothing more. A lease that has begun no run, or after
-// which another lease has, changes no record.
+// The store remembers only one earlier run. If two runs in a row are undone, the second
+// Undo only reduces Attempt by 1. No earlier run can then save to the record without
+// beginning again. Undo works even if the lease is no longer held. It works once: the
+// same Release again undoes nothing more. Undo changes no record if its lease has begun
+// no run, or if another lease has begun one since.
 //
-// A lease whose run is the last one and not finished begins no other run: the same
-// claim again, after its hold has expired, is that run.
+// A lease whose run is the last run, and is not finished, begins no other run. If the
+// same claim is sent again after its hold has expired, it continues that run.
 //
-// The time for which a record is retained and the time for which a claim lasts are
-// independent.
+// The time for which a record is retained does not depend on the time for which a claim
+// lasts.
 type Record struct {
 	Value   []byte // opaque to the store
 	Attempt int    // the number of runs that have begun, including this one
-	Done    bool   // finished: later claims are answered with it
-	// Retain is the time for which the store keeps the record from this write on: at
-	// least 1 ms for Acquire, while Release with 0 leaves no record. In a Grant it is
-	// the rest of that time.
+	Done    bool   // the run is finished, and later claims get this record
+	// Retain is the time for which the store keeps the record after this write. It is
+	// at least 1 ms for Acquire. A Release with 0 leaves no record. In a Grant, Retain
+	// is the rest of the time.
 	Retain time.Duration
 }
 
@@ -111,67 +114,71 @@ type Grant struct {
 	Owner string
 	// Token is the fencing token. For a claim of All it is greater than every token
 	// that belongs to an earlier grant of the key. The TokenStep-1 tokens after it
-	// belong to this grant too. A claim that is sent again, and one that joins, gets
-	// the same token, or another one that is less than that of any later grant. Token
-	// is 0 for other weights, and where the store cannot fence.
+	// belong to this grant too. A claim that is sent again, or that joins, gets the
+	// same token, or another token that is less than the token of any later grant.
+	// Token is 0 for other weights, and if the store cannot fence.
 	Token uint64
-	// Valid is the time for which the grant lasts, counted from the moment when the
+	// Valid is the time for which the grant lasts, counted from the moment at which the
 	// claim was sent. 0 means the claim's TTL.
 	Valid time.Duration
-	// Record is the record under the key after this step, for a claim with a record,
-	// and nil for any other claim. If it is Done, nothing was claimed.
+	// Record is the stored record after this step, for a claim with a record. It is nil
+	// for any other claim. If Record is Done, nothing was claimed.
 	Record *Record
 }
 
-// Extension is the answer to one claim of an Extend. Its Err is nil, ErrLost, or
-// another error, after which the hold may or may not have been extended.
+// Extension is the answer to one claim of an Extend. Err is nil if the hold was
+// extended, and ErrLost if the store no longer has it. After any other error the hold
+// may or may not have been extended.
 type Extension struct {
 	Valid time.Duration // as in Grant
 	Err   error
 }
 
-// Store admits claims and remembers them. It never waits, retries, extends on its own
-// or logs; that is the Locker's part. core/storetest is its exact contract: a store is
-// a type that passes that suite.
+// Store admits claims and remembers them. It never waits, retries, extends without a
+// request or logs; these are tasks of the Locker. core/storetest has the exact
+// contract: a store is a type that passes its tests.
 //
 // Every method is safe for concurrent use and returns soon after ctx is done, even if
 // the server does not answer. Expiry is by the store's clock.
 //
-// Errors of Acquire and Release fall in three classes. *BusyError, ErrLost, ErrInvalid
-// and ErrUnsupported are answers. An error that matches ErrUnavailable says that the
+// The errors of Acquire and Release have three classes. *BusyError, ErrLost, ErrInvalid
+// and ErrUnsupported are answers. An error that matches ErrUnavailable means that the
 // call certainly changed nothing. After any other error the outcome is unknown, and the
-// caller has to clean up.
+// caller has to release the claim.
 //
-// An error of Acquire can have, or wrap an error that has, a method Down() bool. If
-// Down returns true the server is known to be down, and the Locker does not ask again
-// by itself. Of several such errors the one that errors.As finds counts.
+// An error of Acquire, or an error that it wraps, can have a method Down() bool. If
+// Down returns true, the server is known to be down, and the Locker does not retry the
+// claim. If several wrapped errors have the method, the error that errors.As finds
+// counts.
 type Store interface {
-	// Acquire tries once to admit c. The same claim again gets the same grant, lasting
-	// for a TTL from then. Acquire fails with *BusyError, with ErrLost if c was
-	// released before it arrived, with ErrInvalid if c is heavier than the hold that it
-	// joins, and with ErrUnsupported, before anything is sent, if the store cannot
-	// serve claims of this kind. A *BusyError has RetryAfter set to the time after
-	// which asking again makes sense even without a wake-up. It has Waiting set for a
-	// claim with Wait if the store keeps a list of waiters.
+	// Acquire tries once to admit c. The same claim again gets the same grant, which
+	// then lasts for a TTL from the new request. Acquire fails with *BusyError if there
+	// is no room, and with ErrLost if c was released before it arrived. It fails with
+	// ErrInvalid if c is heavier than the hold that it joins. It fails with
+	// ErrUnsupported, before anything is sent, if the store cannot serve claims of this
+	// kind. RetryAfter of the *BusyError is the time after which another request makes
+	// sense even without a wake-up. Waiting is set for a claim with Wait if the store
+	// has a list of waiters.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes each claim last for its TTL from now. It returns one answer per
-	// claim, in order. It never creates a hold and never shortens one. One claim's
-	// failure does not affect another.
+	// claim, in order. It never creates or shortens a hold. The failure of one claim
+	// does not affect the others.
 	Extend(ctx context.Context, claims []Claim) []Extension
 
-	// Release releases c whether it is held, waiting or was never seen. It returns nil
-	// if c was held or waiting, and ErrLost if the store no longer has it or never had
-	// it. An unknown lease is remembered for c.TTL, so that an Acquire that was
-	// overtaken by its Release is refused with ErrLost; with a TTL of 0 it is not
-	// remembered. If the key has room and a claim waits, one waiter is woken. If only
-	// kept weight leaves no room for a waiter, one waiter is woken and keeps its place:
-	// when it asks, it learns when that weight is free.
+	// Release releases c, even if c only waits or the store has never seen c. It
+	// returns nil if c was held or waiting, and ErrLost if the store no longer has c or
+	// never had it. An unknown lease is remembered for c.TTL, so that an Acquire that
+	// arrives after its Release is refused with ErrLost. With a TTL of 0 the lease is
+	// not remembered. If the key has room and claims wait, Release wakes one waiter. If
+	// only kept weight leaves no room for a waiter, Release wakes one such waiter,
+	// which keeps its place. When this waiter asks, it learns the time until that
+	// weight is free.
 	//
-	// With a record, nil says that this record is saved, and ErrLost that it is not;
-	// see Record for the conditions. A claim that only waits saves nothing. The same
-	// Release again, after a reply that was lost, returns nil for as long as the record
-	// that the lease has saved is stored and no other run has begun. A Release without
-	// a record then returns ErrLost.
+	// For a Release with a record, nil means that this record is saved, and ErrLost
+	// that it is not; see Record for the conditions. A claim that only waits saves
+	// nothing. If the reply was lost and the same Release is sent again, it returns nil
+	// as long as the saved record is stored and no other run has begun. A Release
+	// without a record then returns ErrLost.
 	Release(ctx context.Context, c Claim) error
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// little is a store that a stranger could write first: exclusive claims, in memory.
+// little is a minimal store, like the first version of a new author. It serves only
+// exclusive claims, in memory.
 type little struct {
 	mu    sync.Mutex
 	holds map[string]grant // by key
@@ -23,10 +24,11 @@ type grant struct {
 	ends  time.Time
 }
 
-// has reports whether c has the hold h.
+// has reports whether h is a live hold of c.
 func (h grant) has(c store.Claim) bool { return h.lease == c.Lease && time.Now().Before(h.ends) }
 
-// longer returns h for c, for at least a TTL from now.
+// longer returns a hold of c that lasts for a TTL from now, or as long as h if h is a
+// hold of c that lasts longer.
 func (h grant) longer(c store.Claim) grant {
 	ends := time.Now().Add(c.TTL)
 	if h.has(c) && h.ends.After(ends) {
@@ -95,7 +97,8 @@ func (s *little) Release(ctx context.Context, c store.Claim) error {
 	return nil
 }
 
-// TestStranger runs the contract on a store that imports this package and storetest only.
+// TestStranger runs the contract on a store that imports only packages store and
+// storetest of the kit.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

@@ -19,13 +19,13 @@ import (
 // flaw breaks the sound store in one way.
 type flaw struct {
 	name   string
-	caught []string // the cases that have to fail, as group/sentence
+	caught []string // the names group/sentence of the cases that have to fail
 	breaks func(s *tampered)
 }
 
-// flawEnv names the flaw under which this test binary, run as a child of
-// itself, runs the suite. A failing suite is a failing test, so it has to fail
-// in another process.
+// flawEnv is the environment variable with the name of a flaw. It makes this test
+// binary, as a child process, run the suite on a store with this flaw. A failing suite
+// is a failing test, so it has to run in another process.
 const flawEnv = "LOCKKIT_STORETEST_FLAW"
 
 const (
@@ -39,7 +39,7 @@ func flaws() []flaw {
 		lookFlaws, revokeFlaws, cardFlaws)
 }
 
-// TestFlawed is the suite in the child process.
+// TestFlawed runs the suite in the child process.
 func TestFlawed(t *testing.T) {
 	h := storetest.Harness{Unit: 100 * time.Millisecond, Wrap: synctest.Test}
 	name := os.Getenv(flawEnv)
@@ -94,8 +94,8 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
-// check fails t unless the cases that are named for f catch it. The others are
-// not run.
+// check fails t unless each of the cases f.caught fails on a store with the flaw f.
+// Other cases are not run.
 func (f flaw) check(t *testing.T, want map[string]string) {
 	t.Helper()
 	if len(f.caught) == 0 {
@@ -111,13 +111,13 @@ func (f flaw) check(t *testing.T, want map[string]string) {
 	}
 }
 
-// progress are the lines of the child's output that say nothing to a reader.
+// progress matches lines of the child's output that are of no use in a failure.
 var progress = regexp.MustCompile(`(?m)^(=== | *--- PASS: ).*\n`)
 
 var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL): TestFlawed/([^/ ]+/[^ ]+) \(`)
 
-// runSuite runs these cases of the suite, or all, under a flaw, and returns the
-// result of each.
+// runSuite runs the given cases of the suite, or all without cases, on a store with the
+// flaw. It returns the result of each case, and the output.
 func runSuite(flaw string, cases ...string) (results map[string]string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -132,7 +132,7 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 		run += "/^(" + strings.Join(groups, "|") + ")$/^(" + strings.Join(sentences, "|") + ")$"
 	}
 	child := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run="+run)
-	// Without that, a child built with -race rests a second before it ends.
+	// By default a child with the race detector waits a second before it exits.
 	child.Env = append(os.Environ(), flawEnv+"="+flaw, "GORACE=atexit_sleep_ms=0")
 	out, _ = child.CombinedOutput()
 	results = make(map[string]string)
@@ -142,7 +142,7 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 	return results, progress.ReplaceAll(out, nil)
 }
 
-// idleFlaws are stores that do nothing at all.
+// idleFlaws has stores that decide nothing.
 var idleFlaws = []flaw{
 	{"grants everything", []string{
 		"admission/an exclusive hold keeps everybody out",

@@ -47,7 +47,7 @@ var busyCases = []testCase{
 		e.acquire(e.store, e.exclusive())
 		for n := 1; n <= 8; n++ {
 			c := e.waiting()
-			for range 2 { // asking again adds none
+			for range 2 { // a repeated request does not add a waiter
 				if busy := e.busy(e.store, c); busy.Waiting < (n+1)/2 || busy.Waiting > 2*n {
 					e.Errorf("got Waiting %d for %d waiters, want at least half and at most twice that", busy.Waiting, n)
 				}
@@ -65,7 +65,7 @@ var busyCases = []testCase{
 
 func (e *env) retryWithin(busy *store.BusyError, limit time.Duration) {
 	e.Helper()
-	// A store may round up what is left to its smallest step.
+	// A store may round up the time that is left to its smallest step.
 	if busy.RetryAfter <= 0 || busy.RetryAfter > limit+tick {
 		e.Errorf("RetryAfter is %v, want more than 0 and at most %v", busy.RetryAfter, limit)
 	}

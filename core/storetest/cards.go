@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardCases are about store.Cards.
+// cardCases test store.Cards.
 var cardCases = []testCase{
 	{"a card is shown in every process as it was put", []Feature{Carding}, func(e *env) {
 		c := e.card()
@@ -44,7 +44,7 @@ var cardCases = []testCase{
 		a, b := e.card(), e.card()
 		e.put(e.store, a, e.units(3))
 		e.put(e.store, b, e.long)
-		e.put(e.other, a, e.units(1)) // replaces, and so shortens
+		e.put(e.other, a, e.units(1)) // replaces the card, and so shortens its time
 		e.outlive(e.units(1))
 		for _, c := range e.cards(e.other) {
 			if c.Process == a.Process {
@@ -101,7 +101,7 @@ var cardCases = []testCase{
 	}},
 }
 
-// card returns that of a new process.
+// card returns the card of a new process.
 func (e *env) card() store.Card {
 	return store.Card{
 		Process: rand.Text()[:8], Service: "orders", Version: "1.2.3", Host: "host-1", PID: 4711,

@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// checkCases are about the claims that a store refuses before they are sent. The cases
-// for a missing feature check how the store refuses that feature.
+// checkCases test that CheckClaim accepts the claims that the store serves. The cases
+// for missing features test that CheckClaim refuses their claims.
 var checkCases = []testCase{
 	{"a store that tells serves exclusive claims", nil, func(e *env) { e.serves(e.exclusive()) }},
 	{"a store that tells serves waiting claims", nil, func(e *env) { e.serves(e.waiting()) }},
@@ -28,7 +28,7 @@ var checkCases = []testCase{
 	}},
 }
 
-// serves fails the case if the store tells that it does not serve c.
+// serves fails the case if the store is a store.Checker and its CheckClaim refuses c.
 func (e *env) serves(c store.Claim) {
 	e.Helper()
 	k, ok := e.store.(store.Checker)

@@ -7,14 +7,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Transaction is one of the caller, in the database of a store: a once.Saver and its end.
+// Transaction is a transaction of the caller in the database of a store. It is a
+// once.Saver with Commit and Rollback.
 type Transaction interface {
 	SaveRun(ctx context.Context, s store.Store, c store.Claim) error
 	Commit() error
 	Rollback() error
 }
 
-// commitCases are about records that are saved in a transaction of the caller.
+// commitCases test records that are saved in a transaction of the caller.
 var commitCases = []testCase{
 	{"a commit saves the record and gives up the hold", []Feature{Records}, func(e *env) {
 		c := e.run("begun")
@@ -138,7 +139,7 @@ func (e *env) end(end func() error) {
 	}
 }
 
-// saved saves the record of c in a transaction that is open.
+// saved saves the record of c in a new transaction, which it returns open.
 func (e *env) saved(c store.Claim) Transaction {
 	e.Helper()
 	tx := e.begin()
@@ -153,7 +154,7 @@ func (e *env) committed(c store.Claim) {
 	e.end(e.saved(c).Commit)
 }
 
-// notSaved fails the case unless the record of c is refused with want.
+// notSaved fails the case unless tx refuses the record of c with want.
 func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	e.Helper()
 	if err := tx.SaveRun(e.Context(), e.store, c); !errors.Is(err, want) {
@@ -161,7 +162,8 @@ func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	}
 }
 
-// loses fails the case unless the record of c is refused since its run is not the last one.
+// loses fails the case unless the record of c is refused with store.ErrLost, because
+// the run of c is not the last one.
 func (e *env) loses(c store.Claim) {
 	e.Helper()
 	tx := e.begin()
@@ -169,5 +171,5 @@ func (e *env) loses(c store.Claim) {
 	if !errors.Is(err, store.ErrLost) {
 		e.Errorf("save: got %v, want %v", err, store.ErrLost)
 	}
-	e.end(tx.Commit) // which commits nothing of it
+	e.end(tx.Commit) // nothing of the record is committed
 }

@@ -87,12 +87,13 @@ var concurrencyCases = []testCase{
 	}},
 }
 
-// side returns the store of one or the other process.
+// side returns the store of this process for an even i, and of the other process for an
+// odd i.
 func (e *env) side(i int) store.Store { return []store.Store{e.store, e.other}[i%2] }
 
-// crowd lets some goroutines enter the key a few times each, with pauses of at
-// most pause. The weights of those inside must never exceed limit, and a
-// counter that only one may change at a time must come out right.
+// crowd makes several goroutines hold the key several times each, with random pauses of
+// less than pause. The sum of the held weights must never exceed limit. A counter that
+// only one holder at a time may change must not miss a change.
 func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Claim) {
 	e.Helper()
 	const n, rounds, stay = 8, 12, 3 * time.Millisecond
@@ -109,13 +110,13 @@ func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Cl
 				}
 				weight := c.Weight
 				if limit == 1 {
-					weight = 1 // whatever a mutex weighs
+					weight = 1 // every claim of a mutex counts as 1
 				}
 				if sum := inside.Add(weight); sum > limit {
 					e.Errorf("goroutine %d: weight %d is inside, at most %d is allowed", i, sum, limit)
 				}
 				if weight == limit {
-					// Neither atomic nor locked but for the claim.
+					// Only the claim makes this read and write one step.
 					before := counter.Load()
 					time.Sleep(stay)
 					counter.Store(before + 1)
@@ -137,7 +138,7 @@ func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Cl
 	e.becomesFree(e.other, e.exclusive())
 }
 
-// insist asks until c is granted.
+// insist repeats c while it is busy, for at most two times patience.
 func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 	for stop := time.Now().Add(2 * patience); ; {
 		g, err := s.Acquire(e.Context(), c)
@@ -148,7 +149,8 @@ func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 	}
 }
 
-// race lets n claims ask at once until one is granted, and returns that.
+// race makes n claims ask once, all at the same time, and returns the granted one. It
+// fails the case unless exactly one is granted.
 func (e *env) race(n int, claim func() store.Claim) store.Claim {
 	e.Helper()
 	var all sync.WaitGroup

@@ -71,8 +71,8 @@ var contextCases = []testCase{
 	}},
 }
 
-// soon fails the case unless call returns soon with a context that has ended,
-// and with nil or an error that tells why.
+// soon calls call with a done context. It fails the case unless call returns soon, with
+// nil, store.ErrBusy or an error that matches the context's cause.
 func (e *env) soon(call func(ctx context.Context) error) {
 	e.Helper()
 	ctx, cancel := context.WithCancelCause(e.Context())

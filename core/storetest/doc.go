@@ -1,5 +1,5 @@
-// Package storetest is the contract of store.Store in the form of tests: a store
-// is what passes Run. A store's own test is a dozen lines:
+// Package storetest has the contract of store.Store in the form of tests: a store has
+// to pass Run. The test of a store takes a dozen lines:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -10,57 +10,60 @@
 //		})
 //	}
 //
-// Faulty is for users as well: it wraps a store, such as a memstore, and loses, delays
-// or repeats calls as a test says. So a service can test what it does when its store
-// fails.
+// Faulty is also for users of locks. It wraps a store, such as a memstore, and loses,
+// delays or repeats calls as a test requires. So a service can test its reaction to a
+// failing store.
 //
 // # What the suite adds to the words of store.Store
 //
-// A hold is found by Key and Lease. Extend and Release look neither at Owner,
-// which a join may have changed, nor at Via, Weight or Limit.
+// Key and Lease identify a hold. Extend and Release ignore Owner, which a join may have
+// changed. They also ignore Via, Weight and Limit.
 //
-// Every hold counts in the admission rule, also several holds of one owner.
+// Every hold counts in the admission rule, even if one owner has several.
 //
-// The heaviest live hold of an owner decides whether it may enter again. Fair waiters do
-// not hold it up then; the weights of other owners do.
+// The heaviest live hold of an owner limits the weight of a further claim of this
+// owner. Fair waiters do not keep such a claim out, but the weights of other owners do.
 //
-// Only a claim of All has a token. A reader inside its owner's exclusive hold
-// gets 0. Asking again for a held key with a higher MinToken raises the token,
-// for all holds of the owner; the store.TokenStep-1 tokens after that one are the
-// grant's then. Tokens stay above the last that belongs to a grant, also where
-// MinToken put it ahead of the store's clock.
+// Only a claim of All has a token. A reader that joins an exclusive hold gets 0. A
+// repeated claim of a held key with a higher MinToken raises the token for all holds of
+// the owner. The store.TokenStep-1 tokens after the raised token then belong to the
+// grant. A later token is always greater than all tokens of earlier grants, even if
+// MinToken has raised a token above the store's clock.
 //
-// Every token that belongs to a grant is below 2^53. A MinToken from which a grant
-// would reach that is refused with ErrInvalid, and the error says what is allowed. A
-// store may refuse one above 2^51 too: a key with tokens just below 2^53 could never
-// be granted again.
+// Every token that belongs to a grant is below 2^53. A MinToken with which a token of
+// the grant would reach 2^53 is refused with ErrInvalid, and the error states the
+// allowed range. A store may also refuse a MinToken above 2^51, because a key with
+// tokens just below 2^53 could never be granted again.
 //
-// Release plants a tombstone for every lease that it does not find held, also
-// if it waited: a repetition of its Acquire may still be on the way. A lease
-// that was released while held needs none. A caller that sent an Acquire twice, and does
-// not know the outcome of the first one, releases until the answer is ErrLost.
+// Release leaves a tombstone for every lease that it does not find held. It does so
+// even if the lease waited, because a repeated Acquire of the lease may still be in
+// flight. A lease that was released while held needs no tombstone. A caller that sent
+// an Acquire twice, and does not know the outcome of the first one, releases until the
+// answer is ErrLost.
 //
-// Release with Keep counts the time from the release. That can be more or less than
-// the hold had left. The weight that stays is that of the hold.
+// Release with Keep counts the time from the release. The key can stay taken for a
+// longer or shorter time than the hold had left. The weight of the hold stays taken.
 //
-// Extend does nothing for a claim that waits: it has no hold.
+// Extend does nothing for a waiting claim, because the claim has no hold.
 //
-// A waiting claim is woken if it would be admitted at that moment: by a
-// release, by a grant that leaves room, by a waiter that leaves, and by a finished
-// record, which answers all claims for it. A fair waiter is woken each time until it is
-// admitted or leaves. Any other is forgotten when it is woken, and has to ask again.
+// A waiting claim can be woken by a release, by a grant that leaves room and by a
+// waiter that leaves, if the claim would be admitted at that moment. A finished record
+// wakes all waiting claims that it answers. A fair waiter is woken each time until it
+// is admitted or leaves. Any other waiter is forgotten when it is woken, and has to ask
+// again.
 //
-// A claim without a record is not answered by one. A claim with a record that
-// is sent again begins no further run while it is held. Nor does it later, as long as
-// its run is the last one and not finished, unless the record has ended meanwhile. A
-// finished record answers before tombstones, holds and waiters are looked at.
+// A stored record does not answer a claim without a record. If a claim with a record is
+// sent again while it is held, it begins no further run. After its hold has expired,
+// the claim begins a further run only if another run has begun, or if its own run is
+// finished or expired. A finished record answers before tombstones, holds and waiters
+// are checked.
 //
-// Undo changes nothing else in a release: a lease that is not held is answered
-// with ErrLost and leaves its tombstone, whether a run was taken back or not.
+// Undo changes nothing else in a release. A release of a lease that is not held gets
+// ErrLost and leaves a tombstone, even if it has undone a run.
 //
-// A revoke leaves no tombstone and takes back no run. The time that is left of a hold
-// is that in the step that revokes it, whatever was shown before.
+// A revoke leaves no tombstone and undoes no run. The rest of the hold's time counts
+// from the step that revokes the hold, whatever was shown before.
 //
-// A lease that has saved a record needs no tombstone, and a release that saves
-// it again plants none.
+// A lease that has saved a record needs no tombstone, and a release that saves the
+// record again leaves none.
 package storetest

@@ -34,7 +34,7 @@ func newEnv(t *testing.T, h Harness) *env {
 	}
 }
 
-// newLease is a lease as the Locker of a new process names it.
+// newLease returns a lease ID in the form that the Locker of a new process uses.
 func newLease() string { return rand.Text()[:8] + rand.Text() }
 
 // exclusive returns a claim of a new owner for the whole key.
@@ -52,21 +52,21 @@ func (e *env) reader() store.Claim {
 	return c
 }
 
-// permits returns a claim of a new owner for n of limit.
+// permits returns a claim of a new owner for n permits of limit.
 func (e *env) permits(n, limit int64) store.Claim {
 	c := e.exclusive()
 	c.Weight, c.Limit = n, limit
 	return c
 }
 
-// fair returns a fair claim of a new owner that waits.
+// fair returns a fair claim of a new owner, with Wait.
 func (e *env) fair() store.Claim {
 	c := e.waiting()
 	c.Fair = true
 	return c
 }
 
-// waiting returns a claim of a new owner that waits.
+// waiting returns a claim of a new owner, with Wait.
 func (e *env) waiting() store.Claim {
 	c := e.exclusive()
 	c.Wait = true
@@ -79,7 +79,7 @@ func nested(c store.Claim) store.Claim {
 	return c
 }
 
-// joining returns c as a claim that would join the owner of held.
+// joining returns c with Via set to the owner of held.
 func joining(c, held store.Claim) store.Claim {
 	c.Via = held.Owner
 	return c
@@ -92,11 +92,11 @@ func (e *env) sleep(d time.Duration) {
 	e.slept.Add(int64(d))
 }
 
-// outlive sleeps until a TTL that began before the call is over.
+// outlive sleeps until a TTL that began before the call has expired.
 func (e *env) outlive(ttl time.Duration) { e.sleep(ttl + e.h.Unit) }
 
-// stopwatch tells how much time has passed on the store's clock, which the
-// harness may move by other means than the real one.
+// stopwatch returns a function that returns the time since the call of stopwatch, by
+// the store's clock. The sleep of the harness may move this clock without the real one.
 func (e *env) stopwatch() func() time.Duration {
 	start, slept := time.Now(), e.slept.Load()
 	return func() time.Duration {
@@ -120,7 +120,7 @@ func (e *env) acquire(s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// busy fails the case unless c is refused because of others.
+// busy fails the case unless c is refused with a *store.BusyError.
 func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
@@ -167,7 +167,7 @@ func (e *env) extension(s store.Store, c store.Claim) store.Extension {
 	return answers[0]
 }
 
-// release fails the case unless c is given up.
+// release fails the case unless c is released.
 func (e *env) release(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil {
@@ -183,7 +183,7 @@ func (e *env) notReleased(s store.Store, c store.Claim) {
 	}
 }
 
-// giveUp releases c, which the store may have or not.
+// giveUp releases c. It accepts that the store does not have c.
 func (e *env) giveUp(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil && !isLost(err) {
@@ -191,13 +191,13 @@ func (e *env) giveUp(s store.Store, c store.Claim) {
 	}
 }
 
-// isHeld fails the case unless a stranger is kept out of the key.
+// isHeld fails the case unless an exclusive claim of another owner is busy.
 func (e *env) isHeld() {
 	e.Helper()
 	e.busy(e.other, e.exclusive())
 }
 
-// isFree fails the case unless a stranger gets the whole key.
+// isFree fails the case unless an exclusive claim of another owner is granted.
 func (e *env) isFree() {
 	e.Helper()
 	c := e.exclusive()
@@ -205,7 +205,7 @@ func (e *env) isFree() {
 	e.release(e.other, c)
 }
 
-// becomesFree waits until c is granted and returns how long that took.
+// becomesFree repeats c until it is granted, and returns the time that this took.
 func (e *env) becomesFree(s store.Store, c store.Claim) time.Duration {
 	e.Helper()
 	passed := e.stopwatch()
@@ -226,5 +226,5 @@ func (e *env) becomesFree(s store.Store, c store.Claim) time.Duration {
 
 func isLost(err error) bool { return errors.Is(err, store.ErrLost) }
 
-// can says whether the store has f.
+// can reports whether the store has the feature f.
 func (e *env) can(f Feature) bool { return !slices.Contains(e.h.Without, f) }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// A test of a service whose store does not answer: the charge does not happen.
+// The test of a service checks that nothing is charged while the store does not answer.
 func ExampleFaulty() {
 	ctx := context.Background()
 	var faults storetest.Faults
@@ -28,7 +28,7 @@ func ExampleFaulty() {
 	faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault { return refused })
 	fmt.Println(errors.Is(charge(), core.ErrUnavailable))
 
-	faults.Hook(nil) // the store is back
+	faults.Hook(nil) // the store answers again
 	fmt.Println(charge())
 	// Output:
 	// true

@@ -2,7 +2,8 @@ package storetest
 
 import "time"
 
-// tick is how early a store may let go of a hold: TTLs are whole milliseconds.
+// tick is the maximum time by which a hold may expire early, because TTLs are whole
+// milliseconds.
 const tick = time.Millisecond
 
 var expiryCases = []testCase{

@@ -116,8 +116,8 @@ var extendCases = []testCase{
 	}},
 }
 
-// batch returns n claims of n keys, of which the first, the last and some
-// between are held.
+// batch returns n claims of n keys. The first, the last and some others are held, as
+// held reports.
 func (e *env) batch(n int) (batch []store.Claim, held []bool) {
 	e.Helper()
 	every := max(3, n/20)
@@ -133,8 +133,9 @@ func (e *env) batch(n int) (batch []store.Claim, held []bool) {
 	return batch, held
 }
 
-// checkBatch asks again for what was not answered within the time of a call, as a Locker does.
-// Each call must answer for one claim more.
+// checkBatch extends batch and compares the answers with held. Like a Locker, it
+// extends again the claims that got no answer within the time of a call. Each call must
+// answer for at least one claim.
 func (e *env) checkBatch(batch []store.Claim, held []bool) {
 	e.Helper()
 	for len(batch) > 0 {

@@ -165,7 +165,7 @@ var fairCases = []testCase{
 	}},
 }
 
-// waiterCases are about how long a place is kept.
+// waiterCases test the time for which a waiter keeps its place.
 var waiterCases = []testCase{
 	{"a waiter that leaves frees its place", []Feature{Fair}, func(e *env) {
 		c, first, second := e.exclusive(), e.fair(), e.fair()
@@ -208,7 +208,7 @@ var waiterCases = []testCase{
 		e.busy(e.store, dead)
 		e.release(e.store, c)
 		for range 4 {
-			// The second is alive and asks now and then.
+			// The second waiter is alive and asks from time to time.
 			e.busy(e.other, second)
 			e.sleep(store.WaiterLife / 4)
 		}
@@ -216,7 +216,7 @@ var waiterCases = []testCase{
 		e.acquire(e.other, second)
 	}},
 	{"a waiter that asks again lives on", []Feature{Fair}, func(e *env) {
-		life := min(e.units(20), store.WaiterLife) // long, for a machine that is busy
+		life := min(e.units(20), store.WaiterLife) // long enough for a busy machine
 		c, first := e.exclusive(), e.fair()
 		first.TTL = life
 		e.acquire(e.store, c)

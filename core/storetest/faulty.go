@@ -20,37 +20,38 @@ const (
 	OpWatch   Op = "watch"
 )
 
-// Loss says how far a call gets.
+// Loss is the part of a call that is lost.
 type Loss int
 
 // The losses.
 const (
 	LoseNothing Loss = iota
-	LoseRequest      // the store never sees the call
-	LoseReply        // the store executes the call, the caller does not learn of it
+	LoseRequest      // the store never receives the call
+	LoseReply        // the store executes the call, and the caller gets no reply of the store
 )
 
-// Fault is what happens to one call on its way to the store and back. The zero
-// Fault is none.
+// Fault describes the faults of one call, on its way to the store and back. The zero
+// Fault has no effect.
 type Fault struct {
-	// Delay is how long the request is under way. If the caller's ctx ends
-	// meanwhile the caller is gone, but the request still arrives.
+	// Delay is the time until the request arrives at the store. If the caller's ctx is
+	// done before, the call returns, and the request still arrives.
 	Delay time.Duration
-	// Twice says that the request arrives a second time after the first one was
-	// served; the caller gets the first reply.
+	// Twice makes the request arrive a second time after the store has executed it. The
+	// caller gets the first reply.
 	Twice bool
-	// Lose says whether the request or its reply is lost.
+	// Lose makes the request or its reply get lost.
 	Lose Loss
-	// ReplyDelay is how long the reply, or the news of its loss, is under way.
+	// ReplyDelay is the time until the reply, or the Err of a loss, arrives at the
+	// caller.
 	ReplyDelay time.Duration
-	// Err is how the caller learns of a loss. If it is nil the caller learns
-	// nothing: the call hangs until its ctx ends. Err alone, without a loss, is
-	// a request that was refused on its way.
+	// Err is the error that the caller gets for a loss. If Err is nil, a lost call
+	// hangs until its ctx is done. If only Err is set, the request is lost, and the
+	// caller gets Err.
 	Err error
 }
 
-// Faults decides what happens to the calls to the store that Faulty made with it.
-// Its zero value lets everything pass. It is safe for concurrent use.
+// Faults sets the faults of the calls to a store that Faulty has made with it. The zero
+// Faults sets none. Faults is safe for concurrent use.
 type Faults struct {
 	mu       sync.Mutex
 	next     map[Op][]Fault
@@ -61,7 +62,7 @@ type Faults struct {
 	underWay sync.WaitGroup
 }
 
-// Next makes the next calls of op suffer faults, one each.
+// Next sets faults for the next calls of op, one for each call.
 func (f *Faults) Next(op Op, faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,30 +72,30 @@ func (f *Faults) Next(op Op, faults ...Fault) {
 	f.next[op] = append(f.next[op], faults...)
 }
 
-// Hook makes fn decide about every call that Next has no fault for; nil ends
-// that. fn is told the claims of the call, may be called from several
-// goroutines at once, and may block, which delays the call.
+// Hook sets a function that returns the fault of each call for which Next has set none.
+// If fn is nil, such calls have no fault. fn gets the claims of the call. It may be
+// called from several goroutines at once. It may block, which delays the call.
 func (f *Faults) Hook(fn func(op Op, claims []store.Claim) Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = fn
 }
 
-// Calls returns how many calls of op there were so far, lost ones included.
+// Calls returns the number of calls of op so far, lost ones included.
 func (f *Faults) Calls(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
-// Mute makes wake-ups get lost, or ends that.
+// Mute makes all wake-ups get lost if on is true, and none if it is false.
 func (f *Faults) Mute(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.muted = on
 }
 
-// BreakWatches breaks all watches that are open: their channels are closed.
+// BreakWatches breaks all open watches, so that their channels are closed.
 func (f *Faults) BreakWatches() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,11 +104,11 @@ func (f *Faults) BreakWatches() {
 	}
 }
 
-// Wait waits until every call that was made has reached the store or is lost,
-// whether its caller is still there or not.
+// Wait waits until no call with a fault is in flight. A call counts until it is
+// executed or lost, even if its caller has returned.
 func (f *Faults) Wait() { f.underWay.Wait() }
 
-// take counts a call and returns its fault.
+// take counts a call of op and returns the fault of the call.
 func (f *Faults) take(op Op, claims []store.Claim) Fault {
 	f.mu.Lock()
 	if f.calls == nil {
@@ -127,10 +128,11 @@ func (f *Faults) take(op Op, claims []store.Claim) Fault {
 	return hook(op, claims)
 }
 
-// Faulty returns s behind faults. It is a store.Watcher if s is one, and tells which
-// claims it serves if s does. Without faults it does what s does. It has
-// the methods of store.Inspector and store.Cards too, to which no fault happens; they
-// fail with store.ErrUnsupported where s has none.
+// Faulty returns a store that calls s and applies faults. It is a store.Watcher if s is
+// one. Its CheckClaim calls CheckClaim of s, or accepts every claim if s has no such
+// method. Without faults it behaves like s. It also has the methods of store.Inspector
+// and store.Cards, which have no faults. If s does not have these methods, they fail
+// with store.ErrUnsupported.
 func Faulty(s store.Store, faults *Faults) store.Store {
 	f := faulty{s, faults}
 	if w, watches := s.(store.Watcher); watches {
@@ -147,7 +149,8 @@ type faulty struct {
 	faults *Faults
 }
 
-// CheckClaim implements store.Checker. A store that does not tell refuses nothing.
+// CheckClaim implements store.Checker. It accepts every claim if the store is not a
+// store.Checker.
 func (f faulty) CheckClaim(c store.Claim) error {
 	if k, ok := f.store.(store.Checker); ok {
 		return k.CheckClaim(c)
@@ -155,7 +158,7 @@ func (f faulty) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// granted is what Acquire returns.
+// granted has the results of Acquire.
 type granted struct {
 	grant store.Grant
 	err   error
@@ -187,8 +190,8 @@ func (f faulty) Release(ctx context.Context, c store.Claim) error {
 	}, func(err error) error { return err })
 }
 
-// pass makes call under fault. If the caller gets no answer of the store, fail makes its
-// result from an error.
+// pass executes call with fault. If the caller gets no answer of the store, fail makes
+// the result from an error.
 func pass[R any](ctx context.Context, f *Faults, fault Fault,
 	call func(context.Context) R, fail func(error) R,
 ) R {
@@ -203,7 +206,7 @@ func pass[R any](ctx context.Context, f *Faults, fault Fault,
 		var r R
 		time.Sleep(fault.Delay)
 		if fault.Lose != LoseRequest {
-			// The caller may be gone, the request is not.
+			// The request arrives even if the caller has returned.
 			r = call(context.WithoutCancel(ctx))
 			if fault.Twice {
 				call(context.WithoutCancel(ctx))

@@ -11,7 +11,7 @@ type faultyWatch struct {
 	faults *Faults
 }
 
-// watching is what Watch returns.
+// watching has the results of Watch.
 type watching struct {
 	woken <-chan struct{}
 	err   error
@@ -20,7 +20,7 @@ type watching struct {
 func (f faultyWatch) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	open, end := context.WithCancel(ctx)
 	r := pass(ctx, f.faults, f.faults.take(OpWatch, []store.Claim{c}), func(context.Context) watching {
-		// Not the context of the call: the watch lasts beyond it.
+		// The watch has its own context, because it lasts longer than the call.
 		woken, err := f.store.Watch(open, c)
 		return watching{woken, err}
 	}, func(err error) watching { return watching{err: err} })
@@ -34,7 +34,7 @@ func (f faultyWatch) Watch(ctx context.Context, c store.Claim) (<-chan struct{},
 	return out, nil
 }
 
-// forward passes wake-ups on until the watch ends or breaks.
+// forward forwards wake-ups to out until the watch is done or breaks.
 func (f faultyWatch) forward(open context.Context, woken <-chan struct{}, out chan struct{}) {
 	defer f.faults.ended(out)
 	for {

@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkFlaws are about what a store tells before it is sent a claim.
+// checkFlaws has flaws of CheckClaim.
 var checkFlaws = []flaw{
 	{"tells that it serves no readers, and does", []string{
 		"check/a store that tells serves readers",
@@ -46,7 +46,7 @@ var checkFlaws = []flaw{
 	}},
 }
 
-// refusing tells that claims of a kind are not served.
+// refusing makes CheckClaim refuse claims of a kind.
 func refusing(kind func(c store.Claim) bool) func(s *tampered) {
 	return func(s *tampered) {
 		s.check = func(c store.Claim) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// extendFlaws are about how long a hold lasts, and about repetition.
+// extendFlaws has flaws in the time of holds, and in repeated calls.
 var extendFlaws = []flaw{
 	{"extends without compare", []string{
 		"extend/a stranger cannot extend",
@@ -209,8 +209,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// extendKey makes all that was ever granted of c's key last as long as the
-// longest of it.
+// extendKey extends all queued holds of c's key, for the longest TTL of these and c.
 func (s *tampered) extendKey(ctx context.Context, c store.Claim) {
 	longest := c.TTL
 	for _, q := range s.queued() {

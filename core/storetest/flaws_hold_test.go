@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// holdFlaws are about which claims are admitted, and what can release a hold.
+// holdFlaws has flaws in the admission of claims, and in the release of holds.
 var holdFlaws = []flaw{
 	{"admits two", []string{
 		"admission/an exclusive hold keeps everybody out",
@@ -146,7 +146,7 @@ var holdFlaws = []flaw{
 	}},
 }
 
-// acquireNoted remembers the last holder under the key.
+// acquireNoted acquires c, and notes a granted c under its key.
 func (s *tampered) acquireNoted(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// keyFlaws are about keys that are refused, or mistaken for others.
+// keyFlaws has stores that refuse keys, or mistake them for others.
 var keyFlaws = []flaw{
 	{"ignores case in keys", []string{
 		"keys/keys that look alike are different keys",
@@ -53,7 +53,7 @@ var keyFlaws = []flaw{
 	}, refusingKeys(strings.Repeat("x", 256))},
 }
 
-// withKeys changes all keys.
+// withKeys makes the store change all keys.
 func withKeys(change func(key string) string) func(s *tampered) {
 	return func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -75,7 +75,7 @@ func withKeys(change func(key string) string) func(s *tampered) {
 	}
 }
 
-// refusingKeys fails for keys that contain one of parts.
+// refusingKeys makes Acquire fail for keys that contain one of parts.
 func refusingKeys(parts ...string) func(s *tampered) {
 	return func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// showing looks at the sound store, and changes what it shows.
+// showing makes Look and List change the states that the sound store returns.
 func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	return func(s *tampered) {
 		s.look = func(ctx context.Context, key string) (store.State, error) {
@@ -27,7 +27,7 @@ func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	}
 }
 
-// lookFlaws are about what an operator sees.
+// lookFlaws has flaws of Look and List.
 var lookFlaws = []flaw{
 	{"takes the key that it looks at", []string{
 		"look/a key that is free shows nothing, and stays free",

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// ownerFlaws are about re-entry and joining.
+// ownerFlaws has flaws of re-entry and joining.
 var ownerFlaws = []flaw{
 	{"knows no re-entry", []string{
 		"re-entry/an owner enters again beside its own hold",
@@ -208,7 +208,7 @@ var ownerFlaws = []flaw{
 	}},
 }
 
-// acquireQueued remembers every hold.
+// acquireQueued acquires c, and queues a granted c.
 func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {
@@ -217,7 +217,7 @@ func (s *tampered) acquireQueued(ctx context.Context, c store.Claim) (store.Gran
 	return g, err
 }
 
-// acquireNotedByLease remembers the holder under key and lease.
+// acquireNotedByLease acquires c, and notes a granted c under its key and lease.
 func (s *tampered) acquireNotedByLease(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil {

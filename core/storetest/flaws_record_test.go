@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// recordFlaws are about kept answers and the work that they count.
+// recordFlaws has flaws of stored answers, and of the runs that they count.
 var recordFlaws = []flaw{
 	{"lets a stale holder overwrite the record", []string{
 		"runs/a stale holder does not overwrite a run in progress",
@@ -255,7 +255,7 @@ var recordFlaws = []flaw{
 	}},
 }
 
-// acquireRecord changes the record of a grant.
+// acquireRecord returns an Acquire that changes the record of each grant.
 func (s *tampered) acquireRecord(change func(c store.Claim, r *store.Record)) func(context.Context, store.Claim) (store.Grant, error) {
 	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
@@ -266,7 +266,7 @@ func (s *tampered) acquireRecord(change func(c store.Claim, r *store.Record)) fu
 	}
 }
 
-// releaseNoted remembers the last record under the key.
+// releaseNoted releases c, and notes a c with a saved record under its key.
 func (s *tampered) releaseNoted(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if err == nil && c.Record != nil {

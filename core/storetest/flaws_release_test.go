@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// releaseFlaws are about tombstones, and about what Keep leaves.
+// releaseFlaws has flaws of releases, of tombstones and of Keep.
 var releaseFlaws = []flaw{
 	{"says released of what has expired", []string{
 		"expiry/an expired hold cannot be released",

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// revoking finds the claim that was granted as this hold.
+// revoking makes Revoke call fn with the claim of the hold, if that claim is known.
 func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep time.Duration) error) {
 	s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		s.note(c.Key+store.HoldID(c.Lease), c)
@@ -23,7 +23,7 @@ func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep tim
 	}
 }
 
-// revokeFlaws are about what an operator takes.
+// revokeFlaws has flaws of Revoke.
 var revokeFlaws = []flaw{
 	{"revokes nothing, and says that it has", []string{
 		"revoke/a hold that is revoked for now is free, and its holder has lost it",
@@ -145,7 +145,7 @@ var revokeFlaws = []flaw{
 	}},
 }
 
-// cardFlaws are about the cards of processes.
+// cardFlaws has flaws of Put and Cards.
 var cardFlaws = []flaw{
 	{"keeps no cards", []string{
 		"cards/a card is shown in every process as it was put",

@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stepFlaws are about the tokens that belong to a grant beside the one that it is
-// told.
+// stepFlaws has flaws in the tokens that belong to a grant, after the token in the
+// Grant.
 var stepFlaws = []flaw{
 	{"steps by one", []string{
 		"token step/a grant right after a release has tokens of its own",
@@ -184,8 +184,8 @@ var stepFlaws = []flaw{
 	}},
 }
 
-// acquireStepping counts the tokens of a key anew: each new grant has one that is a
-// step after the last one, at least.
+// acquireStepping returns an Acquire that counts the tokens of each key itself. The
+// token of a new grant is at least step after the last one.
 func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, store.Claim) (store.Grant, error) {
 	return s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 		defer s.lock()()
@@ -198,8 +198,8 @@ func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) fu
 	})
 }
 
-// mark notes something of the last grant of key, which marked tells when the next one
-// is made.
+// mark marks the last grant of key. marked reports the mark while the next grant is
+// made, which clears the mark.
 func (s *tampered) mark(key string) { s.count("marked "+key, 1) }
 
 func (s *tampered) marked(key string) bool { return s.counts["marked "+key] > 0 }

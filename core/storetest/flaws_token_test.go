@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tokenFlaws are about fencing.
+// tokenFlaws has flaws of fencing tokens.
 var tokenFlaws = []flaw{
 	{"gives a token twice", []string{
 		"tokens/tokens grow from release to release",
@@ -123,7 +123,7 @@ var tokenFlaws = []flaw{
 	}},
 }
 
-// acquireToken changes the tokens of exclusive grants.
+// acquireToken returns an Acquire that changes the tokens of exclusive grants.
 func (s *tampered) acquireToken(change func(s *tampered, c store.Claim, token uint64) uint64) func(context.Context, store.Claim) (store.Grant, error) {
 	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
@@ -134,7 +134,8 @@ func (s *tampered) acquireToken(change func(s *tampered, c store.Claim, token ui
 	}
 }
 
-// countedToken is the number of grants since the key was forgotten.
+// countedToken returns the number of calls for the key since it was forgotten, or
+// c.MinToken if that is greater.
 func countedToken(s *tampered, c store.Claim, _ uint64) uint64 {
 	defer s.lock()()
 	s.tokens[c.Key] = max(s.tokens[c.Key]+1, c.MinToken)

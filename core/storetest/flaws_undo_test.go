@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// undoFlaws are about runs that are taken back.
+// undoFlaws has flaws in the undoing of runs.
 var undoFlaws = []flaw{
 	{"counts what was undone", []string{
 		"undo/a first run that is undone leaves no record",
@@ -47,7 +47,7 @@ var undoFlaws = []flaw{
 			if err := s.Store.Release(ctx, c); err != nil || !c.Undo {
 				return err
 			}
-			s.note(c.Key, store.Claim{}) // whose undo this was
+			s.note(c.Key, store.Claim{}) // forgets the claim whose run was undone
 			return nil
 		}
 	}},
@@ -184,14 +184,14 @@ var undoFlaws = []flaw{
 	}},
 }
 
-// holds tells whether the store has c as a hold, and leaves it as it is.
+// holds reports whether the store has a hold of c. It does not change the hold.
 func (s *tampered) holds(ctx context.Context, c store.Claim) bool {
 	c.TTL = time.Millisecond
 	return s.extendSound(ctx, c) == nil
 }
 
-// acquireUndone is Acquire of a store that has undone too much, as counted under
-// the key. It remembers the last run there.
+// acquireUndone acquires c, and subtracts the count of the key from the attempt. It
+// notes the last run under the key.
 func (s *tampered) acquireUndone(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && g.Record != nil && !g.Record.Done {
@@ -201,7 +201,8 @@ func (s *tampered) acquireUndone(ctx context.Context, c store.Claim) (store.Gran
 	return g, err
 }
 
-// acquireNotedRun remembers each run under its lease, as it was granted.
+// acquireNotedRun acquires c, and notes each run under its key and lease, with the
+// granted record.
 func (s *tampered) acquireNotedRun(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	if err == nil && g.Record != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// waitFlaws are about waiters and their order.
+// waitFlaws has flaws of waiters and of their order.
 var waitFlaws = []flaw{
 	{"says busy without when to ask again", []string{
 		"busy/busy says when to ask again",
@@ -163,7 +163,7 @@ var waitFlaws = []flaw{
 	}},
 }
 
-// acquireBusy changes the answer to a claim that has to wait.
+// acquireBusy returns an Acquire that changes each *store.BusyError.
 func (s *tampered) acquireBusy(change func(*store.BusyError) *store.BusyError) func(context.Context, store.Claim) (store.Grant, error) {
 	return func(ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := s.Store.Acquire(ctx, c)
@@ -175,7 +175,7 @@ func (s *tampered) acquireBusy(change func(*store.BusyError) *store.BusyError) f
 	}
 }
 
-// acquireWaiting remembers the claims that wait.
+// acquireWaiting acquires c, and notes it under its lease while it waits.
 func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Grant, error) {
 	g, err := s.Store.Acquire(ctx, c)
 	switch {
@@ -187,7 +187,7 @@ func (s *tampered) acquireWaiting(ctx context.Context, c store.Claim) (store.Gra
 	return g, err
 }
 
-// renamed returns c with the lease under which the store knows it.
+// renamed returns c with the lease that is noted for it.
 func (s *tampered) renamed(c store.Claim) store.Claim {
 	if known, ok := s.noted(c.Lease); ok {
 		c.Lease = known.Lease

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watchFlaws are about wake-ups, and about contexts that end.
+// watchFlaws has flaws of wake-ups, and of calls with a done context.
 var watchFlaws = []flaw{
 	{"wakes no waiter", []string{
 		"watch/a release wakes a waiter in another process",
@@ -85,7 +85,7 @@ var watchFlaws = []flaw{
 		s.release = func(ctx context.Context, c store.Claim) error {
 			err := s.Store.Release(ctx, c)
 			for _, w := range s.queued() {
-				// The next of those that are left, and so on.
+				// Each release wakes the next of the waiters that are left.
 				_ = s.Store.Release(ctx, w)
 			}
 			return err
@@ -281,7 +281,7 @@ var watchFlaws = []flaw{
 	}},
 }
 
-// gated is a watch whose wake-ups gate lets through or not.
+// gated is a watch that receives only the wake-ups that gate forwards.
 type gated struct {
 	claim store.Claim
 	out   chan struct{}
@@ -294,7 +294,7 @@ func (s *tampered) watchGated(_ context.Context, c store.Claim) (<-chan struct{}
 	return out, nil
 }
 
-// gate makes call and passes on which waiters it wakes, if call says so.
+// gate calls call, and forwards the wake-ups of that call if it returns true.
 func (s *tampered) gate(call func() (pass bool)) {
 	s.gateSome(func() (pass int) {
 		if call() {
@@ -304,7 +304,7 @@ func (s *tampered) gate(call func() (pass bool)) {
 	})
 }
 
-// gateSome makes call and passes on as many wake-ups as call says.
+// gateSome calls call, and forwards at most as many wake-ups as call returns.
 func (s *tampered) gateSome(call func() (pass int)) {
 	unlock := s.lock()
 	gates := append([]gated(nil), s.gates...)
@@ -327,7 +327,7 @@ func (s *tampered) gateSome(call func() (pass int)) {
 	}
 }
 
-// forward opens a watch and passes its wake-ups on.
+// forward opens a watch and forwards its wake-ups to out.
 func forward(ctx context.Context, s *tampered, c store.Claim, out chan<- struct{}) {
 	woken, err := s.Store.Watch(ctx, c)
 	if err != nil {

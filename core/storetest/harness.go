@@ -10,60 +10,61 @@ import (
 
 // Harness describes a store to the suite.
 type Harness struct {
-	// New prepares a place to keep locks in and returns how to reach it. It is
-	// called once for each case, from several tests at once; they may share one
-	// server, since every case makes up its own keys. Each call of connect
-	// gives a Store as another process would have it, on the same locks.
+	// New prepares storage for locks and returns a function that connects to it. New is
+	// called once for each case, and several cases call it at once. The cases may share
+	// one server, because each case chooses its own keys. Each call of connect returns
+	// a Store like the Store of a further process, for the same locks.
 	New func(t testing.TB) (connect func() store.Store)
 
-	// Unit is the time scale, at least 10 ms: a hold that is not extended is
-	// gone, for everybody to see, one Unit after its TTL, and the store answers
-	// well within a Unit. TTLs are 1 to 60 Units, and at least 9 where a case relies
-	// on a hold. On a server, 300 ms leave enough room for a busy machine.
+	// Unit is the time scale, at least 10 ms. One Unit after its TTL, a hold that was
+	// not extended must have expired for all processes. The store must answer well
+	// within a Unit. TTLs are 1 to 60 Units, and at least 9 Units if a case relies on a
+	// hold. For a store on a server, 300 ms are enough for a busy machine.
 	Unit time.Duration
 
 	// Sleep lets d pass on the store's clock; nil means time.Sleep.
 	Sleep func(d time.Duration)
 
-	// Wrap runs the body of one case; nil means to call it. For a store in
-	// memory this is synctest.Test, and the suite takes no time.
+	// Wrap runs the body of one case. nil means a plain call. With synctest.Test, for a
+	// store in memory, the suite takes hardly any time.
 	Wrap func(t *testing.T, fn func(t *testing.T))
 
-	// Begin begins a transaction of a caller in the database of s, which connect has returned.
-	// It is nil if records of the store are not saved in such ones.
+	// Begin begins a transaction of a caller in the database of s, a store that connect
+	// has returned. It is nil if the store does not save records in transactions of
+	// callers.
 	Begin func(t testing.TB, s store.Store) Transaction
 
-	// Without lists the features that the store lacks. The cases of such a feature are
-	// replaced by one that checks how the store refuses it.
+	// Without lists the features that the store lacks. For each of them, one case that
+	// checks the refusal replaces the cases of the feature.
 	Without []Feature
 }
 
 // Feature is a part of the contract that a store may lack.
 type Feature string
 
-// The features. For those that show in a claim, a store without them answers
-// ErrUnsupported, and nothing is taken.
+// The features. If a claim needs a feature that the store lacks, the store answers
+// ErrUnsupported and takes nothing.
 const (
 	Shared     Feature = "shared"      // weights of 1 of All
 	Permits    Feature = "permits"     // limits other than All
-	Reentry    Feature = "re-entry"    // several holds of one owner; without it, an owner is all that tells holds apart
+	Reentry    Feature = "re-entry"    // several holds of one owner; without it, only the owner distinguishes holds
 	Joining    Feature = "joining"     // Claim.Via
 	Fair       Feature = "fair"        // Claim.Fair
-	Overtaking Feature = "overtaking"  // claims that are not Fair pass by those that wait; without it, every claim is as good as Fair, and one that waits keeps its place
+	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting ones; without it, the store treats every claim as Fair
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
-	SameToken  Feature = "same token"  // a claim that is sent again, or joins, is told the first token of the grant; without it, one near that, which no other grant has
+	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a token near that one, which no other grant has
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
 	Watching   Feature = "watching"    // store.Watcher
-	Places     Feature = "places"      // claims that wait are remembered: counted, shown, and woken one by one; without it, a release wakes them all
+	Places     Feature = "places"      // waiting claims are counted, shown, and woken one by one; without it, a release wakes all of them
 	Inspecting Feature = "inspecting"  // store.Inspector
-	Naming     Feature = "naming"      // store.Hold.Process; without it, that is "" of every hold
-	SoleRevoke Feature = "sole revoke" // of several that revoke a hold at once, one is told that it did
+	Naming     Feature = "naming"      // store.Hold.Process; without it, Process is "" for every hold
+	SoleRevoke Feature = "sole revoke" // of several concurrent revokes of a hold, only one returns nil
 	Carding    Feature = "cards"       // store.Cards
 )
 
-// testCase is one sentence of the contract.
+// testCase is the test of one sentence of the contract.
 type testCase struct {
 	name  string
 	needs []Feature
@@ -75,8 +76,8 @@ type testGroup struct {
 	cases []testCase
 }
 
-// Run checks that the store of h keeps the contract. Its cases are subtests
-// named group/sentence and run in parallel. Their holds are left to expire.
+// Run checks that the store of h fulfills the contract. Its cases are subtests named
+// group/sentence and run in parallel. They leave holds that expire later.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil || h.Unit < 10*time.Millisecond {

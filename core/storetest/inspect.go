@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// lookCases are about what store.Inspector shows of a key.
+// lookCases test the state of a key that store.Inspector shows.
 var lookCases = []testCase{
 	{"a key that is free shows nothing, and stays free", []Feature{Inspecting}, func(e *env) {
 		e.shows(e.look(e.store))
@@ -173,7 +173,7 @@ var lookCases = []testCase{
 			c := e.exclusive()
 			c.Lease, c.Owner = lease, lease
 			if _, err := e.store.Acquire(e.Context(), c); err != nil {
-				continue // it takes no such leases
+				continue // the store does not accept such leases
 			}
 			if s := e.look(e.other); len(s.Holds) != 1 || s.Holds[0].Process != "" {
 				e.Errorf("a hold of %q is shown as %+v", lease, s.Holds)
@@ -182,7 +182,7 @@ var lookCases = []testCase{
 	}},
 	{"neither an owner, a lease nor a value is shown", []Feature{Inspecting}, func(e *env) {
 		c := e.exclusive()
-		secrets := []string{c.Owner, c.Lease[8:16]} // all but the process
+		secrets := []string{c.Owner, c.Lease[8:16]} // without the letters of the process
 		if e.can(Records) {
 			c.Record = &store.Record{Value: []byte("a very long value"), Retain: e.long}
 			secrets = append(secrets, "a very long value", "YSB2ZXJ5IGxvbmcgdmFsdWU")
@@ -246,7 +246,7 @@ var lookCases = []testCase{
 	}},
 }
 
-// listCases are about how store.Inspector goes through all keys.
+// listCases test the walk of store.Inspector over all keys.
 var listCases = []testCase{
 	{"every key is on one of the pages", []Feature{Inspecting}, func(e *env) {
 		want := make(map[string]store.Claim)
@@ -311,7 +311,7 @@ var listCases = []testCase{
 			}
 			delete(want, s.Key)
 			e.shows(s, c)
-			e.revoke(e.other, c, 0) // at once: a walk over all keys of a busy server takes long
+			e.revoke(e.other, c, 0) // now and not after the walk, which takes long on a busy server
 			e.notExtended(e.store, c)
 		})
 		for key := range want {
@@ -333,7 +333,7 @@ var listCases = []testCase{
 	}},
 }
 
-// inspector is the store.Inspector that a store has to be.
+// inspector returns s as a store.Inspector, and fails the case if it is not one.
 func (e *env) inspector(s store.Store) store.Inspector {
 	e.Helper()
 	in, ok := s.(store.Inspector)
@@ -343,7 +343,7 @@ func (e *env) inspector(s store.Store) store.Inspector {
 	return in
 }
 
-// noTimes tells that the store may not know how long a hold lasts.
+// noTimes reports whether the store shows no time for the first hold of the key.
 func (e *env) noTimes() bool { return e.look(e.store).Holds[0].Left == 0 }
 
 func (e *env) look(s store.Store) store.State {
@@ -358,12 +358,12 @@ func (e *env) look(s store.Store) store.State {
 	return st
 }
 
-// id is the ID of the hold of c.
+// id returns the ID of the hold of c.
 func (e *env) id(c store.Claim) string {
 	return store.HoldID(c.Lease)
 }
 
-// shows fails the case unless the holds of s are those of the claims.
+// shows fails the case unless the holds of s are the holds of the claims in want.
 func (e *env) shows(s store.State, want ...store.Claim) {
 	e.Helper()
 	if len(s.Holds) != len(want) {
@@ -391,7 +391,8 @@ func (e *env) showsOne(some []store.Hold, c store.Claim) {
 	e.Errorf("a claim is not shown: %+v", some)
 }
 
-// showsKept fails the case unless one hold of s, of this weight, has no ID and no process.
+// showsKept fails the case unless s has a single hold of this weight, without an ID and
+// a process.
 func (e *env) showsKept(s store.State, weight int64) {
 	e.Helper()
 	if len(s.Holds) != 1 || s.Holds[0].ID != "" || s.Holds[0].Process != "" || s.Holds[0].Weight != weight {
@@ -399,7 +400,7 @@ func (e *env) showsKept(s store.State, weight int64) {
 	}
 }
 
-// waits fails the case unless the waiters of s are those of the claims, in order.
+// waits fails the case unless the waiters of s are the claims in want, in order.
 func (e *env) waits(s store.State, want ...store.Claim) {
 	e.Helper()
 	if len(s.Waiters) != len(want) {
@@ -420,7 +421,7 @@ func (e *env) showsRun(s store.State, attempt int, done bool) {
 	}
 }
 
-// withoutNaming is for a store that does not know the leases of its holds.
+// withoutNaming checks a store that does not know the leases of its holds.
 func withoutNaming(e *env) {
 	in, ok := e.store.(store.Inspector)
 	if !ok {
@@ -437,7 +438,7 @@ func withoutNaming(e *env) {
 	}
 }
 
-// walk has fn see all keys of the store.
+// walk calls fn for the states of all keys of the store.
 func (e *env) walk(most int, fn func(s store.State)) {
 	e.Helper()
 	for after, pages := "", 0; ; pages++ {
@@ -461,8 +462,8 @@ func (e *env) walk(most int, fn func(s store.State)) {
 	}
 }
 
-// ended fails the case unless a call under an ended context fails as one that has
-// changed nothing.
+// ended fails the case unless a call with a done context fails with
+// store.ErrUnavailable.
 func (e *env) ended(call func(ctx context.Context) error) {
 	e.Helper()
 	var err error

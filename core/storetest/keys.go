@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// nasty are the ends of keys that a store has to treat like any others.
+// nasty has the ends of unusual keys, which a store has to treat like any other key.
 var nasty = []struct{ name, end string }{
 	{"slashes", "/a//b/../c/"},
 	{"spaces", " two  words "},
@@ -96,8 +96,8 @@ var keyCases = append(keyTable(), []testCase{
 	}},
 }...)
 
-// hardKeys are the nasty keys that begin with base, and some of 512 bytes that have every
-// byte that a key can have in every store.
+// hardKeys returns the nasty keys that begin with base, and some keys of 512 bytes.
+// These contain every byte that a key can contain in every store.
 func hardKeys(base string) (keys []string) {
 	for _, n := range nasty {
 		if n.end != "" {
@@ -120,7 +120,7 @@ func hardKeys(base string) (keys []string) {
 			put(r)
 		}
 	}
-	for lead := range rune(16) { // of three bytes; no surrogate has this ending
+	for lead := range rune(16) { // runes of three bytes; the low bits 0x42 avoid the surrogates
 		put(max(0x800, lead<<12+0x42))
 	}
 	for _, r := range "\U00010000\U00050000\U00090000\U000d0000\U0010ffff\ufffd\ufeff\u202e\u2028" {
@@ -145,7 +145,7 @@ func keyTable() []testCase {
 	return cases
 }
 
-// lockAndWait does with the key whatever the store can do.
+// lockAndWait tests all operations of the store's features with the key.
 func (e *env) lockAndWait() {
 	e.Helper()
 	c, w := e.exclusive(), e.waiting()

@@ -19,10 +19,12 @@ var allFeatures = []storetest.Feature{
 	storetest.Inspecting, storetest.Naming, storetest.Carding,
 }
 
-// tooMuch is what the sound store is able to, whatever it is said to refuse.
+// tooMuch has the features that the sound store has, although its harness lists them in
+// Without.
 var tooMuch = append(slices.Clone(allFeatures), storetest.Overtaking)
 
-// little is a store with nothing but a mutex for each key, and a name in it.
+// little is a store that has only one exclusive hold for each key, with the name of its
+// owner.
 type little struct{ store *memstore.Store }
 
 func (s little) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -46,7 +48,7 @@ func (s little) Release(ctx context.Context, c store.Claim) error {
 	if c.Keep > 0 || c.Record != nil {
 		return store.ErrUnsupported
 	}
-	c.Lease, c.TTL = c.Owner, 0 // no tombstone
+	c.Lease, c.TTL = c.Owner, 0 // a TTL of 0 leaves no tombstone
 	return s.store.Release(ctx, c)
 }
 
@@ -77,7 +79,7 @@ func TestStoreThatDoesWhatItIsSaidToRefuseIsCaught(t *testing.T) {
 		c := "unsupported/" + string(f) + " is refused"
 		want := "FAIL"
 		if f == storetest.Tombstones {
-			want = "PASS" // they do no harm where no engine relies on them
+			want = "PASS" // extra tombstones do no harm
 		}
 		if got[c] != want {
 			t.Errorf("%q: %q, want %s", c, got[c], want)

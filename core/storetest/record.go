@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// recordCases are about the answer that is kept.
+// recordCases test the answers that a store stores.
 var recordCases = []testCase{
 	{"a finished record answers without claiming", []Feature{Records}, func(e *env) {
 		e.finish("answer")
@@ -126,13 +126,13 @@ func (e *env) run(value string) store.Claim {
 	return c
 }
 
-// done returns c as its holder releases it with an answer.
+// done returns the claim with which the holder of c releases it and saves answer.
 func (e *env) done(c store.Claim, answer string) store.Claim {
 	c.Record = &store.Record{Value: []byte(answer), Attempt: 1, Done: true, Retain: e.long}
 	return c
 }
 
-// finish makes a first and only run of the key.
+// finish makes the first run of the key and saves its answer.
 func (e *env) finish(answer string) {
 	e.Helper()
 	c := e.run("begun")
@@ -140,7 +140,7 @@ func (e *env) finish(answer string) {
 	e.release(e.store, e.done(c, answer))
 }
 
-// begins fails the case unless c is granted, as the given attempt.
+// begins fails the case unless c is granted, as a run with the given attempt and value.
 func (e *env) begins(s store.Store, c store.Claim, value string, attempt int) {
 	e.Helper()
 	r := e.acquire(s, c).Record
@@ -157,7 +157,7 @@ func (e *env) begins(s store.Store, c store.Claim, value string, attempt int) {
 	}
 }
 
-// answered fails the case unless c is answered by a finished record.
+// answered fails the case unless a finished record with answer answers c.
 func (e *env) answered(s store.Store, c store.Claim, answer string) {
 	e.Helper()
 	r := e.acquire(s, c).Record

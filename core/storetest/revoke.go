@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// revokeCases are about store.Inspector.Revoke.
+// revokeCases test store.Inspector.Revoke.
 var revokeCases = []testCase{
 	{"a hold that is revoked for now is free, and its holder has lost it", []Feature{Inspecting}, func(e *env) {
 		c, next := e.exclusive(), e.exclusive()
@@ -37,7 +37,7 @@ var revokeCases = []testCase{
 		e.acquire(e.store, c)
 		e.sleep(e.units(4))
 		passed := e.stopwatch()
-		x := e.extension(e.store, c) // the time that is left changes with this
+		x := e.extension(e.store, c) // changes the time that is left
 		if x.Err != nil {
 			e.Fatal(x.Err)
 		}
@@ -189,7 +189,7 @@ var revokeCases = []testCase{
 	}},
 }
 
-// keeps are how Revoke may be told to keep the key.
+// keeps returns the values of keep that the store serves.
 func (e *env) keeps() []time.Duration {
 	if e.can(Keeping) {
 		return []time.Duration{0, e.long}
@@ -230,16 +230,16 @@ func withoutInspecting(e *env) {
 	e.extend(e.store, c)
 }
 
-// withoutSoleRevoke is for a store of several servers, each of which can hear another
-// of those that revoke first.
+// withoutSoleRevoke checks a store of several servers. The servers can receive
+// concurrent revokes in different orders.
 func withoutSoleRevoke(e *env) {
 	if e.can(Inspecting) && e.revokeAtOnce() == 0 {
 		e.Error("no call has revoked the hold, want one at least")
 	}
 }
 
-// revokeAtOnce tells how many of several that revoke a hold at once are told that they
-// did.
+// revokeAtOnce makes several concurrent revokes of one hold, and returns the number of
+// them that returned nil.
 func (e *env) revokeAtOnce() (done int) {
 	e.Helper()
 	c := e.exclusive()

@@ -2,7 +2,7 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// runCases are about the work that a record counts.
+// runCases test the runs that a record counts.
 var runCases = []testCase{
 	{"a first run begins with the value of its claim", []Feature{Records}, func(e *env) {
 		e.begins(e.store, e.run("begun"), "begun", 1)
@@ -207,7 +207,8 @@ var runCases = []testCase{
 	}},
 }
 
-// failed returns c as its holder releases it for another run.
+// failed returns the claim with which the holder of c releases it and saves an
+// unfinished record.
 func (e *env) failed(c store.Claim, value string, attempt int) store.Claim {
 	c.Record = &store.Record{Value: []byte(value), Attempt: attempt, Retain: e.long}
 	return c

@@ -2,7 +2,7 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// savingCases are about the step that saves a record and gives up the hold.
+// savingCases test the step that saves a record and releases the hold.
 var savingCases = []testCase{
 	{"saving an answer twice is answered as once", []Feature{Records}, func(e *env) {
 		c := e.run("begun")

@@ -22,11 +22,11 @@ type tampered struct {
 	revoke  func(ctx context.Context, key, hold string, keep time.Duration) error
 	put     func(ctx context.Context, c store.Card, ttl time.Duration) error
 	cards   func(ctx context.Context) ([]store.Card, error)
-	over    context.Context // ends with the case
+	over    context.Context // done at the end of the case
 	ledger
 }
 
-// Braces implements store.Braced: memstore takes every key.
+// Braces implements store.Braced. It returns true, because memstore accepts every key.
 func (s *tampered) Braces() bool { return true }
 
 func (s *tampered) CheckClaim(c store.Claim) error {
@@ -99,7 +99,7 @@ func (s *tampered) Cards(ctx context.Context) ([]store.Card, error) {
 	return s.cards(ctx)
 }
 
-// extendEach is an Extend that asks fn about each claim.
+// extendEach returns an Extend that answers each claim with the error of fn.
 func extendEach(fn func(ctx context.Context, c store.Claim) error) func(context.Context, []store.Claim) []store.Extension {
 	return func(ctx context.Context, claims []store.Claim) []store.Extension {
 		answers := make([]store.Extension, len(claims))
@@ -115,10 +115,10 @@ func (s *tampered) extendSound(ctx context.Context, c store.Claim) error {
 	return s.Store.Extend(ctx, []store.Claim{c})[0].Err
 }
 
-// ledger is what a broken store remembers of its own.
+// ledger is the memory of a store with a flaw.
 type ledger struct {
 	mu     sync.Mutex
-	claims map[string]store.Claim // by lease or key, as the flaw likes
+	claims map[string]store.Claim // by a name that the flaw chooses
 	counts map[string]int
 	tokens map[string]uint64
 	line   []store.Claim
@@ -154,7 +154,7 @@ func (l *ledger) forget(name string) {
 	delete(l.tokens, name)
 }
 
-// count adds n to what is counted under name and returns the sum.
+// count adds n to the count under name and returns the sum.
 func (l *ledger) count(name string, n int) int {
 	defer l.lock()()
 	l.counts[name] += n

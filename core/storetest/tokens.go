@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// minute is how far ahead of the last token a MinToken is: that of a store
-// whose clock is a minute ahead.
+// minute is the difference of a MinToken to the last token: a minute in microseconds,
+// as if another server's clock were a minute ahead.
 const minute = 60_000_000
 
 var tokenCases = []testCase{
@@ -130,8 +130,8 @@ var tokenCases = []testCase{
 	}},
 }
 
-// grows takes and gives back the key and returns the token, which has to be
-// above last.
+// grows acquires and releases the key. It returns the token, and fails the case unless
+// the token is above last.
 func (e *env) grows(s store.Store, last uint64) uint64 {
 	e.Helper()
 	c := e.exclusive()
@@ -143,8 +143,8 @@ func (e *env) grows(s store.Store, last uint64) uint64 {
 	return g.Token
 }
 
-// sameToken acquires c, which is of a grant that was told token, and returns the later
-// one of that and of what it is told now.
+// sameToken acquires c again. It fails the case unless the answer's token and token can
+// be of one grant, and returns the greater of the two.
 func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)
@@ -152,7 +152,7 @@ func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	return max(g.Token, token)
 }
 
-// isSame fails the case unless two tokens can be of one grant.
+// isSame fails the case unless the two tokens can be of one grant.
 func (e *env) isSame(got, want uint64) {
 	e.Helper()
 	near := want > 0 && got+minute > want && got < want+minute

@@ -8,11 +8,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stepCases are about the tokens that belong to a grant: the one that it is told,
-// and those of the leases to which a Locker passes its hold on.
+// stepCases test all tokens that belong to a grant: the token in the Grant, and the
+// tokens of the leases to which a Locker passes the hold on.
 //
-// Where a token is a time, the clock has soon passed all that belong to a grant, so
-// many cases begin with one that is ahead of it.
+// If tokens are times, the clock soon passes all tokens of a grant. So many cases begin
+// with a token that is ahead of the clock.
 var stepCases = []testCase{
 	{"a grant right after a release has tokens of its own", []Feature{Fencing}, func(e *env) {
 		last := e.passes(e.store, e.exclusive(), 0)
@@ -117,7 +117,7 @@ var stepCases = []testCase{
 				e.extend(e.store, c)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // which knows what it still has on its way
+			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -154,7 +154,7 @@ var stepCases = []testCase{
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.store, c, g.Token)
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // which knows what it still has on its way
+			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -167,7 +167,7 @@ var stepCases = []testCase{
 				e.release(e.store, inner)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // which knows what it still has on its way
+			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -190,7 +190,7 @@ var stepCases = []testCase{
 		}
 		e.release(e.store, c)
 		next := e.exclusive()
-		next.MinToken = g.Token + 1 // which is taken
+		next.MinToken = g.Token + 1 // a token that the last grant has
 		e.passes(e.other, next, g.Token)
 	}},
 	{"so are those after one to which the grant was raised", []Feature{Fencing}, func(e *env) {
@@ -230,8 +230,8 @@ var stepCases = []testCase{
 	}},
 }
 
-// ahead returns a claim of a new owner whose token is ahead of the store's clock,
-// if that is what its tokens follow.
+// ahead returns a claim of a new owner whose MinToken is ahead of the store's clock, if
+// tokens are times.
 func (e *env) ahead() store.Claim {
 	e.Helper()
 	c := e.exclusive()
@@ -242,8 +242,8 @@ func (e *env) ahead() store.Claim {
 	return c
 }
 
-// passes takes and gives back the key and returns the token, which has to be
-// after all that belong to the grant with token last.
+// passes acquires and releases the key, and returns the token. It fails the case unless
+// the token is greater than all tokens of the grant with token last.
 func (e *env) passes(s store.Store, c store.Claim, last uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)
@@ -254,7 +254,7 @@ func (e *env) passes(s store.Store, c store.Claim, last uint64) uint64 {
 	return g.Token
 }
 
-// isAfter fails the case unless no token from token on belongs to the grant with
+// isAfter fails the case unless token is greater than all tokens of the grant with
 // token last.
 func (e *env) isAfter(token, last uint64) {
 	e.Helper()

@@ -2,7 +2,7 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// undoCases are about runs that are taken back, because their work never began.
+// undoCases test runs that are undone because their work never began.
 var undoCases = []testCase{
 	{"a first run that is undone leaves no record", []Feature{Records}, func(e *env) {
 		c := e.run("never")
@@ -188,7 +188,8 @@ var undoCases = []testCase{
 	}},
 }
 
-// undone returns c as its holder releases it when its work has not begun.
+// undone returns the claim with which the holder of c releases it if the work has not
+// begun.
 func undone(c store.Claim) store.Claim {
 	c.Record, c.Undo = nil, true
 	return c

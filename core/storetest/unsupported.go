@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// unsupportedCases returns the cases in place of those of missing features.
+// unsupportedCases returns the cases that replace the cases of missing features.
 func unsupportedCases(without []Feature) []testCase {
 	how := map[Feature]func(e *env){
 		Shared:     func(e *env) { e.unsupported(e.reader()) },
@@ -25,7 +25,7 @@ func unsupportedCases(without []Feature) []testCase {
 		Naming:     withoutNaming,
 		SoleRevoke: withoutSoleRevoke,
 		Carding:    withoutCarding,
-		SameToken:  func(*env) {}, // nothing shows
+		SameToken:  func(*env) {}, // nothing to check
 		Tombstones: func(e *env) {
 			e.notReleased(e.store, e.exclusive())
 			e.isFree()
@@ -42,8 +42,8 @@ func unsupportedCases(without []Feature) []testCase {
 	return cases
 }
 
-// unsupported fails the case unless c is refused for its kind, on a free key
-// and on a busy one, and nothing is taken.
+// unsupported fails the case unless c is refused with store.ErrUnsupported, on a free
+// key and on a busy key, and takes nothing.
 func (e *env) unsupported(c store.Claim) {
 	e.Helper()
 	if k, ok := e.store.(store.Checker); ok {
@@ -60,14 +60,15 @@ func (e *env) unsupported(c store.Claim) {
 	e.extend(e.store, held)
 }
 
-// plain returns the plain exclusive claim with c's lease.
+// plain returns a plain exclusive claim with the owner and the lease of c.
 func (e *env) plain(c store.Claim) store.Claim {
 	p := e.exclusive()
 	p.Owner, p.Lease = c.Owner, c.Lease
 	return p
 }
 
-// A release that cannot save must not give up the hold either.
+// withoutRecords also checks that a release that cannot save a record does not release
+// the hold.
 func withoutRecords(e *env) {
 	e.unsupported(e.run("begun"))
 	e.key += ":plain"
@@ -105,8 +106,8 @@ func withoutFencing(e *env) {
 	e.sameToken(e.store, e.exclusive(), 0)
 }
 
-// A store that does not know several holds of one owner may take the second
-// claim for the first one, or for a stranger's.
+// withoutReentry checks a store that does not know several holds of one owner. Such a
+// store may treat the second claim as the first one, or as the claim of another owner.
 func withoutReentry(e *env) {
 	c := e.exclusive()
 	e.acquire(e.store, c)
@@ -130,7 +131,8 @@ func withoutWatching(e *env) {
 	}
 }
 
-// A store without places has none to count, and keeps nothing of a claim that waits.
+// withoutPlaces checks that a store without places counts no waiters and remembers no
+// waiting claim.
 func withoutPlaces(e *env) {
 	c, w := e.exclusive(), e.waiting()
 	e.acquire(e.store, c)
@@ -142,8 +144,9 @@ func withoutPlaces(e *env) {
 	e.isFree()
 }
 
-// A store without overtaking treats every claim as a fair one: each waiter has a place,
-// which other claims respect. Only an owner that enters again passes it.
+// withoutOvertaking checks that a store without overtaking treats every claim as fair.
+// Each waiter has a place, and no other claim overtakes it. Only a further claim of the
+// holder does.
 func withoutOvertaking(e *env) {
 	c, first, second, last := e.exclusive(), e.waiting(), e.waiting(), e.waiting()
 	e.acquire(e.store, c)
@@ -172,6 +175,6 @@ func withoutOvertaking(e *env) {
 	woken := e.watch(e.store, last)
 	e.release(e.other, second)
 	e.wakes(woken)
-	e.busy(e.other, e.exclusive()) // which comes too early, not the waiter too late
+	e.busy(e.other, e.exclusive()) // this claim may not overtake the waiter
 	e.acquire(e.store, last)
 }

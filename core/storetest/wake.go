@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// wakeCases are about the waiters that are woken, and that none is forgotten.
+// wakeCases test that the right waiters are woken, and that no waiter is forgotten.
 var wakeCases = []testCase{
 	{"a waiter that leaves when it is woken passes that on", []Feature{Watching}, func(e *env) {
 		e.leaveWhenWoken(e.waiting(), e.waiting())
@@ -17,7 +17,7 @@ var wakeCases = []testCase{
 	}},
 	{"giving up an unknown claim wakes a waiter for a free key", []Feature{Watching, Places}, func(e *env) {
 		crashed, w := e.exclusive(), e.waiting()
-		crashed.TTL = min(e.units(10), store.WaiterLife/2) // the waiter is remembered
+		crashed.TTL = min(e.units(10), store.WaiterLife/2) // so that the waiter is remembered for longer
 		e.acquire(e.store, crashed)
 		e.busy(e.other, w)
 		woken := e.watch(e.other, w)
@@ -39,7 +39,7 @@ var wakeCases = []testCase{
 		e.release(e.store, c)
 		e.wakes(woken)
 		e.acquire(e.store, unfair)
-		for e.wokenBy(woken, e.units(1)) { // hints may come too often
+		for e.wokenBy(woken, e.units(1)) { // there may be too many hints
 		}
 		e.release(e.store, unfair)
 		e.wakes(woken)
@@ -115,7 +115,7 @@ var wakeCases = []testCase{
 		e.release(e.store, keeping(c, e.units(1)))
 		e.wakes(woken)
 		e.becomesFree(e.store, hasty)
-		for e.wokenBy(woken, e.units(1)) { // hints may come too often
+		for e.wokenBy(woken, e.units(1)) { // there may be too many hints
 		}
 		e.release(e.store, hasty)
 		e.wakes(woken)
@@ -123,8 +123,8 @@ var wakeCases = []testCase{
 	}},
 }
 
-// waitForKept has w wait for c, which is released with Keep. It is woken then, to hear
-// when the key is free.
+// waitForKept makes w wait for c, and releases c with Keep. The release wakes w, and
+// the next request of w returns the time until the key is free.
 func (e *env) waitForKept(c, w store.Claim) {
 	e.Helper()
 	e.acquire(e.store, c)
@@ -166,8 +166,9 @@ func (e *env) comeTooLate(w store.Claim) {
 	e.acquire(e.other, w)
 }
 
-// lineUp lets n claims wait behind a writer. Each asks again only when it is
-// woken, and is admitted in the end: they take turns, or are in together.
+// lineUp makes n claims wait behind a writer. Each claim asks again only when it is
+// woken, and is admitted in the end. With turns the claims hold the key one after the
+// other, and otherwise all together.
 func (e *env) lineUp(n int, turns bool, claim func() store.Claim) {
 	e.Helper()
 	c := e.exclusive()

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// patience is how long the suite waits for what should come at once.
+// patience limits the time for which the suite waits for an event that should come at
+// once.
 const patience = 20 * time.Second
 
 var watchCases = []testCase{
@@ -58,7 +59,7 @@ var watchCases = []testCase{
 		w := e.waiting()
 		woken := e.watch(e.other, w)
 		for range 3 {
-			// The store may keep the key for the woken waiter, for a while.
+			// The store may reserve the key for the woken waiter for a while.
 			c := e.exclusive()
 			e.becomesFree(e.store, c)
 			e.busy(e.other, w)
@@ -88,7 +89,7 @@ var watchCases = []testCase{
 			}
 			return len(woke)
 		}
-		// The first wake-up may come late, and others right behind it.
+		// The first wake-up may come late, and others right after it.
 		for stop := time.Now().Add(patience); look() == 0 && time.Now().Before(stop); {
 			time.Sleep(patience / 1000)
 		}
@@ -128,7 +129,7 @@ var watchCases = []testCase{
 		e.wakes(woken)
 	}},
 	{"watches leave nothing running", []Feature{Watching}, func(e *env) {
-		e.watch(e.other, e.waiting()) // whatever the store starts once for all watches
+		e.watch(e.other, e.waiting()) // starts the goroutines that the store starts once for all watches
 		const n = 100
 		ctx, cancel := context.WithCancel(e.Context())
 		pprof.Do(ctx, pprof.Labels(goroutineLabel, e.key), func(ctx context.Context) {
@@ -141,7 +142,7 @@ var watchCases = []testCase{
 		cancel()
 		for stop := time.Now().Add(patience); ; time.Sleep(patience / 100) {
 			left := goroutines(e.key)
-			if left < n/10 { // a connection's, perhaps
+			if left < n/10 { // perhaps goroutines of a connection
 				return
 			}
 			if time.Now().After(stop) {
@@ -153,15 +154,15 @@ var watchCases = []testCase{
 
 const goroutineLabel = "storetest"
 
-// goroutines counts those that were started under the label value, which they
-// have inherited.
+// goroutines returns the number of goroutines that have inherited the label value.
 func goroutines(value string) (n int) {
 	var profile strings.Builder
-	// Writing to memory does not fail.
+	// A write to memory does not fail.
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
 	count := 0
 	for line := range strings.Lines(profile.String()) {
-		// Each group of equal goroutines is a line "3 @ 0x…", and its labels.
+		// Each group of equal goroutines has a line "3 @ 0x…", and a line with its
+		// labels.
 		if number, _, ok := strings.Cut(line, " @ "); ok {
 			count, _ = strconv.Atoi(number)
 		} else if strings.HasPrefix(line, "# labels:") && strings.Contains(line, strconv.Quote(value)) {
@@ -171,7 +172,7 @@ func goroutines(value string) (n int) {
 	return n
 }
 
-// watch opens a watch that lasts as long as the case.
+// watch opens a watch that is open until the end of the case.
 func (e *env) watch(s store.Store, c store.Claim) <-chan struct{} {
 	e.Helper()
 	return e.watchUntil(e.Context(), s, c)
@@ -195,7 +196,7 @@ func watcher(t testing.TB, s store.Store) store.Watcher {
 	return w
 }
 
-// wakes fails the case unless a wake-up comes.
+// wakes fails the case unless a wake-up comes within patience.
 func (e *env) wakes(woken <-chan struct{}) {
 	e.Helper()
 	if !e.wokenBy(woken, patience) {

@@ -15,9 +15,10 @@ import (
 	"time"
 )
 
-// Browser is a headless Chromium of a test's own, driven as WebDriver defines it
-// (https://www.w3.org/TR/webdriver2/). It stops with the test. Its methods fail the
-// test if the browser does not carry them out, and are for one goroutine.
+// Browser is a headless Chromium for one test, driven as WebDriver defines it
+// (https://www.w3.org/TR/webdriver2/). It stops with the test. Its methods fail the test
+// if the browser cannot carry them out. They must be called from one goroutine at a
+// time.
 type Browser struct {
 	*Process        // chromedriver
 	Addr     string // of chromedriver
@@ -36,11 +37,13 @@ func RequireBrowser(t testing.TB) {
 	}
 }
 
-// chromium returns the browser's program, or the one of Google's that is built from it.
+// chromium returns the path of Chromium, or of Google Chrome if Chromium is not
+// installed.
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
-// StartBrowser starts a browser with the given arguments on top of its own, as
-// "--host-resolver-rules=MAP locks.test 127.0.0.1". It skips the test like StartRedis.
+// StartBrowser starts a browser with args in addition to the arguments of the kit, for
+// example "--host-resolver-rules=MAP locks.test 127.0.0.1". It skips the test like
+// StartRedis.
 func StartBrowser(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	RequireBrowser(t)
@@ -59,7 +62,7 @@ func StartBrowser(t testing.TB, args ...string) *Browser {
 	b.begin(func() { b.Addr = local(freePort(t)) })
 	all := append([]string{
 		"--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server", "--disable-background-networking",
-		"--no-sandbox", // which root cannot have, and is for pages that are not the test's own
+		"--no-sandbox", // root cannot have a sandbox, and the test trusts its own pages
 	}, args...)
 	var made struct{ SessionID string }
 	err := b.call(time.Minute, "POST", "/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
@@ -74,7 +77,7 @@ func StartBrowser(t testing.TB, args ...string) *Browser {
 	return b
 }
 
-// Open goes to a page, and returns when it has been loaded.
+// Open loads a page, and returns when the page has been loaded.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	b.must("POST", "/url", map[string]string{"url": url}, nil)
@@ -102,8 +105,8 @@ func (b *Browser) Count(selector string) int {
 	return len(found)
 }
 
-// Click clicks on the first element that a CSS selector finds, which leads to a page,
-// and returns when that has been loaded.
+// Click clicks on the first element that a CSS selector finds. The click must lead to
+// another page, and Click returns when that page has been loaded.
 func (b *Browser) Click(selector string) {
 	b.t.Helper()
 	b.Run("window.before = true")
@@ -113,13 +116,14 @@ func (b *Browser) Click(selector string) {
 	})
 }
 
-// Type writes into the first element that a CSS selector finds.
+// Type types text into the first element that a CSS selector finds.
 func (b *Browser) Type(selector, text string) {
 	b.t.Helper()
 	b.must("POST", "/element/"+b.find(selector)+"/value", map[string]string{"text": text}, nil)
 }
 
-// Run runs JavaScript in the page, beside its policy, and returns the result.
+// Run runs JavaScript in the page and returns the result. The page's content policy does
+// not apply to script.
 func (b *Browser) Run(script string) (value any) {
 	b.t.Helper()
 	b.must("POST", "/execute/sync", map[string]any{"script": script, "args": []any{}}, &value)
@@ -147,8 +151,8 @@ func (b *Browser) Screenshot() []byte {
 	return png
 }
 
-// Complaints returns the messages in the browser's console since the last call: errors
-// of the page, and violations of its policy.
+// Complaints returns the messages in the browser's console since the last call, such as
+// errors of the page and violations of its policy.
 func (b *Browser) Complaints() (all []string) {
 	b.t.Helper()
 	var lines []struct{ Level, Message string }
@@ -167,7 +171,7 @@ func (b *Browser) find(selector string) (id string) {
 	b.t.Helper()
 	var found map[string]string
 	b.must("POST", "/element", finding(selector), &found)
-	for _, id = range found { // its only key is a constant of the standard
+	for _, id = range found { // the map's only key is a constant of WebDriver
 	}
 	return id
 }
@@ -184,7 +188,7 @@ func (b *Browser) must(method, path string, body, value any) {
 	}
 }
 
-// call makes one call of WebDriver.
+// call sends one WebDriver request.
 func (b *Browser) call(limit time.Duration, method, path string, body, value any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

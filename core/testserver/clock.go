@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// Clock is the wall clock of the servers that are started with it. Their monotonic
-// clock runs as fast, but is never set. All clocks of the test stay as they are. It is safe
-// for concurrent use.
+// Clock is the wall clock of the servers that are started with it. Their monotonic clock
+// runs at the same rate, but is never set. The clocks of the test itself are unchanged.
+// It is safe for concurrent use.
 type Clock struct {
 	t    testing.TB
 	file *os.File
@@ -30,10 +30,10 @@ type Clock struct {
 	servers []*Redis
 }
 
-// NewClock returns a clock that is right, or rate times as fast from now on. It skips
-// the test where there is no C compiler to build the library that deceives servers, or
-// on another system than Linux. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it
-// fails the test instead.
+// NewClock returns a clock that begins at the right time and runs at rate times the
+// normal speed. NewClock needs Linux, and a C compiler to build the library that changes
+// the servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment it fails the test instead.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
 	RequireRedis(t)
@@ -67,8 +67,8 @@ func (c *Clock) set(at int64, v uint64) {
 	}
 }
 
-// StartRedis starts a server with this clock, like the function StartRedis. It fails
-// the test if the server goes by another clock.
+// StartRedis starts a server with this clock, like the function StartRedis. It fails the
+// test if the server does not follow the clock.
 func (c *Clock) StartRedis(args ...string) *Redis {
 	c.t.Helper()
 	s := startRedis(c.t, &Redis{args: args, env: c.env})
@@ -85,8 +85,8 @@ func (c *Clock) StartRedis(args ...string) *Redis {
 	return s
 }
 
-// StartMariaDB starts a server with this clock, like the function StartMariaDB. It
-// fails the test if the server goes by another clock.
+// StartMariaDB starts a server with this clock, like the function StartMariaDB. It fails
+// the test if the server does not follow the clock.
 func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	c.t.Helper()
 	s := startMariaDB(c.t, c.env, settings)
@@ -94,8 +94,8 @@ func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	return s
 }
 
-// compare fails the test unless a server that returns its time, in seconds, goes by the clock. A
-// fast clock gains much while the server answers.
+// compare fails the test unless a server follows the clock. seconds returns the server's
+// time in seconds. A fast clock advances far while the server answers.
 func (c *Clock) compare(seconds func() string) {
 	c.t.Helper()
 	before := time.Now().Add(c.Ahead())
@@ -113,8 +113,9 @@ func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	return startCluster(c.t, c.env, replicas, args...)
 }
 
-// Step sets the clock forward, or back if d is negative, in one step. It returns when the
-// servers of StartRedis that answer go by it: Valkey 9.1 reads its clock once in a millisecond.
+// Step sets the clock forward, or back if d is negative, in one step. It returns when
+// the servers of StartRedis that answer follow the new time. Valkey 9.1 reads its clock
+// only once per millisecond.
 func (c *Clock) Step(d time.Duration) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -132,7 +133,7 @@ func (c *Clock) Step(d time.Duration) {
 	}
 }
 
-// offBy is how far the time of a server is from this clock, by whole seconds.
+// offBy returns the difference between a server's time and this clock, in whole seconds.
 func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	v, err := askRedis(s.Addr, 500*time.Millisecond, "TIME")
 	if err != nil {
@@ -156,7 +157,7 @@ func (c *Clock) Ahead() time.Duration {
 //go:embed clock/clock.c
 var clockSource []byte
 
-// clockLibrary compiles clock.c, once in a process.
+// clockLibrary compiles clock.c, once per process.
 var clockLibrary = sync.OnceValues(func() ([]byte, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("this is %s", runtime.GOOS)

@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// ClusterNodeTimeout is the time after which the nodes of a Cluster take a silent one
-// for dead. On a busy machine a living node can be silent for a second or two.
+// ClusterNodeTimeout is the time after which the nodes of a Cluster consider a silent
+// node dead. On a busy machine a living node can be silent for a second or two.
 const ClusterNodeTimeout = 4 * time.Second
 
-// NoFailover are arguments for a cluster whose replicas never take over by themselves,
-// for tests without failovers.
+// NoFailover are arguments for a cluster without failovers: its replicas never promote
+// themselves.
 var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
-// Settled bounds the time for which a cluster or its sentinels may take to agree.
+// Settled is the maximum time in which a cluster or its sentinels must agree.
 const Settled = 60 * time.Second
 
 // slots is the number of slots of a cluster.
 const slots = 16384
 
-// Cluster is three masters that share the slots, and a replica of each if requested.
-// Its methods fail the test if the cluster does not carry them out within a minute.
+// Cluster is a cluster of three masters that share the slots, and optionally one replica
+// of each master. Its methods fail the test if the cluster does not carry them out
+// within a minute.
 type Cluster struct {
-	Nodes []*Redis // the first three are masters at first; node i+3 replicates node i
+	Nodes []*Redis // the first three start as masters; node i+3 replicates node i
 
 	t testing.TB
 }
 
-// StartCluster starts a cluster, each node with the given arguments on top of
-// its own, and waits until all of them agree on it. It skips the test like
-// Start.
+// StartCluster starts a cluster, and waits until all nodes agree on it. Each node has
+// args in addition to the arguments of the kit. It skips the test like StartRedis.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, nil, replicas, args...)
 }
 
-// startCluster starts a cluster like StartCluster, with more for the environment of the
-// nodes.
+// startCluster starts a cluster like StartCluster, and adds env to the environment of
+// the nodes.
 func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	RequireRedis(t)
@@ -52,7 +52,7 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	for range n {
 		c.Nodes = append(c.Nodes, startRedis(t, &Redis{env: env, args: append([]string{"--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.FormatInt(ClusterNodeTimeout.Milliseconds(), 10),
-			// A replica may take over, however long it has received nothing.
+			// A replica may be promoted, however long it has received nothing.
 			"--cluster-replica-validity-factor", "0"}, args...)}))
 	}
 	for i, s := range c.Nodes {
@@ -79,10 +79,11 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	return c
 }
 
-// AddSlots gives the server, a node of a cluster, the slots from the first to the last.
+// AddSlots assigns the slots from first to last to the server, which must be a node of a
+// cluster.
 func (s *Redis) AddSlots(first, last int) {
 	s.t.Helper()
-	add := []any{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with 7.0
+	add := []any{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE exists only since 7.0
 	for slot := first; slot <= last; slot++ {
 		add = append(add, slot)
 	}
@@ -143,8 +144,8 @@ func (s *Redis) view() (string, error) {
 	return sorted(ranges), nil
 }
 
-// Master returns the node that serves slot, as the node sees itself. If an old master
-// does not know of its successor yet, Master returns the successor.
+// Master returns the node that serves slot according to its own state. If an old master
+// does not know its successor yet, Master returns the successor.
 func (c *Cluster) Master(slot int) *Redis {
 	c.t.Helper()
 	var master *Redis
@@ -168,7 +169,8 @@ func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.AwaitOK()
 }
 
-// Serves reports which slots master has at this moment.
+// Serves returns a function that reports whether master has a slot at the time of the
+// call of Serves.
 func (c *Cluster) Serves(master *Redis) func(slot int) bool {
 	c.t.Helper()
 	var me clusterNode
@@ -200,13 +202,12 @@ func (c *Cluster) Replica(master *Redis) *Redis {
 	return replica
 }
 
-// Failover makes replica the master of its master's slots without losing a write: the
-// old master stops, and hands over when the replica has everything. Both must be
-// running.
+// Failover promotes replica without losing a write. The old master stops accepting
+// writes, and hands over when the replica has received them all. Both must be running.
 func (c *Cluster) Failover(replica *Redis) {
 	c.t.Helper()
-	// Masters vote for the same master's successor only once in two node
-	// timeouts, and an attempt that fails ends after five seconds.
+	// Masters vote only once in two node timeouts for a successor of the same master. A
+	// failed attempt ends after five seconds.
 	var next time.Time
 	Eventually(c.t, Settled, "the replica is a master", func() bool {
 		if time.Now().After(next) {
@@ -218,8 +219,8 @@ func (c *Cluster) Failover(replica *Redis) {
 	c.AwaitOK()
 }
 
-// Takeover makes replica the master of its master's slots by its own decision, even if
-// it has missed writes.
+// Takeover promotes replica without a vote of the masters, even if the replica has
+// missed writes.
 func (c *Cluster) Takeover(replica *Redis) {
 	c.t.Helper()
 	replica.Do("CLUSTER", "FAILOVER", "TAKEOVER")

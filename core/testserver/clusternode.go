@@ -10,7 +10,7 @@ import (
 type clusterNode struct {
 	id     string
 	flags  map[string]bool
-	master string // its id; "-" for a master
+	master string // its ID; "-" for a master
 	epoch  int
 	slots  []string // "7" or "7-9"
 }
@@ -23,7 +23,7 @@ func parseNode(line string) clusterNode {
 	}
 	n.epoch, _ = strconv.Atoi(f[6])
 	for _, r := range f[8:] {
-		if r[0] != '[' { // a slot on its way
+		if r[0] != '[' { // otherwise a slot that is migrating
 			n.slots = append(n.slots, r)
 		}
 	}
@@ -61,8 +61,8 @@ func nodeID(s *Redis) string {
 	return s.Do("CLUSTER", "MYID").(string)
 }
 
-// Slot returns the slot of a cluster for key, by the part between braces if the key has
-// one.
+// Slot returns the cluster slot of key. If key has a part in braces, only that part
+// determines the slot.
 func Slot(key string) int {
 	if _, tail, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(tail, "}"); ok && tag != "" {

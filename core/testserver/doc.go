@@ -1,6 +1,6 @@
 // Package testserver starts Redis (a single server, Sentinel or Cluster), ZooKeeper,
-// PostgreSQL, pgbouncer, MariaDB, RabbitMQ and a browser for tests. It puts proxies before
-// most of them that lose, delay and double messages as a test decides.
+// PostgreSQL, pgbouncer, MariaDB, RabbitMQ and a browser for tests. For most of them it
+// has proxies that lose, delay and duplicate messages as the test decides.
 //
 //	server := testserver.StartRedis(t)
 //	proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -10,9 +10,9 @@
 //	server.Pause() // and Resume, Kill, Restart
 //
 // Everything that is started stops with its test, and listens on a free port of
-// 127.0.0.1. Servers that were there before are never used. If the test failed, its log
-// has the end of its servers' output. Where a program is not installed, the test skips
-// and names the installation command; with LOCKKIT_REQUIRE_SERVERS=1 it fails.
-// Functions that start a server return when it answers. The package imports no client
-// library; package testclient has clients.
+// 127.0.0.1. The package never uses servers that were running before. If the test
+// failed, its log has the end of its servers' output. If a program is not installed, the
+// test skips and names the installation command. With LOCKKIT_REQUIRE_SERVERS=1 in the
+// environment it fails instead. A function that starts a server returns when the server
+// answers. The package imports no client library; package testclient has clients.
 package testserver

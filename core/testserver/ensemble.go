@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Ensemble is three ZooKeeper servers that form one store. It stops with the test.
+// Ensemble is three ZooKeeper servers that form one replicated store. It stops with the
+// test.
 type Ensemble struct {
 	Servers []*ZooKeeper
 
 	t     testing.TB
-	links [][]*Proxy // from the follower to the leader
+	links [][]*Proxy // links[i][j]: from follower i to leader j
 }
 
 // StartEnsemble starts three servers and returns when all of them serve. It skips the
@@ -55,8 +56,8 @@ func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
 			// A server connects to itself directly, and to the others through a proxy.
 			var link *Proxy
 			if i != j {
-				// One that has been elected may not listen yet, and a follower that
-				// is accepted and then turned away elects anew.
+				// An elected leader may not listen yet. A follower that is accepted and
+				// then refused starts another election.
 				link = newProxy(t, local(peer), 2*time.Second, func() wire { return bytesWire{} })
 				peer = portOf(link.Addr)
 			}
@@ -105,8 +106,8 @@ func (e *Ensemble) Addrs() []string {
 	return addrs
 }
 
-// Leader waits until there is a leader and returns it. It fails the test after a
-// minute.
+// Leader waits until the ensemble has a leader, and returns the leader. It fails the
+// test after a minute.
 func (e *Ensemble) Leader() *ZooKeeper {
 	e.t.Helper()
 	var leader *ZooKeeper

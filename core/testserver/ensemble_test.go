@@ -29,7 +29,7 @@ func TestEnsemble(t *testing.T) {
 	}
 	first, last := testclient.ZooKeeper(t, session, leader.Addr), testclient.ZooKeeper(t, session, followers[1].Addr)
 
-	// All servers have what one confirms.
+	// A write that one server confirms reaches all servers.
 	t.Run("confirmed write", func(t *testing.T) {
 		create(t, first, "/all")
 		if _, err := last.Sync("/all"); err != nil {
@@ -39,7 +39,7 @@ func TestEnsemble(t *testing.T) {
 			t.Error("got no node at a follower")
 		}
 	})
-	// It answers with its old state, and gets the rest later.
+	// The follower answers with its old state, and receives the rest later.
 	t.Run("cut off follower", func(t *testing.T) {
 		link := e.Link(followers[1], leader)
 		link.Partition()
@@ -55,7 +55,7 @@ func TestEnsemble(t *testing.T) {
 			return err == nil && there
 		})
 	})
-	// There is another one, which has all confirmed writes.
+	// Another server becomes leader, and has all confirmed writes.
 	t.Run("killed leader", func(t *testing.T) {
 		leader.Kill()
 		if next := e.Leader(); next == leader {
@@ -74,13 +74,13 @@ func TestEnsemble(t *testing.T) {
 	})
 }
 
-// TestStartTicking: servers with a longer tick grant no shorter sessions than two of
-// them.
+// TestStartTicking checks that servers with a longer tick grant no session shorter than
+// two ticks.
 func TestStartTicking(t *testing.T) {
 	t.Parallel()
 	const tick = time.Second
 	e := testserver.StartEnsemble(t, tick)
-	// Another server than the writer's may not have the node yet.
+	// A server other than the writer's may not have the node yet.
 	watcher := testclient.ZooKeeper(t, session, e.Servers[0].Addr)
 	proxy := testserver.NewZooKeeperProxy(t, e.Servers[0].Addr)
 	conn := testclient.ZooKeeper(t, tick, proxy.Addr)

@@ -13,8 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The reply to a request is lost: the lock is taken, and its caller has to find
-// that out.
+// The reply to a request is lost. The lock is held, and its caller must find that out.
 func Example() {
 	_ = func(t *testing.T) { // a test
 		server := testserver.StartRedis(t)
@@ -35,7 +34,7 @@ func Example() {
 	}
 }
 
-// A server that hangs.
+// Pause makes a server hang.
 func ExampleProcess_Pause() {
 	_ = func(t *testing.T) { // a test
 		server := testserver.StartPostgres(t, "max_connections = 20")

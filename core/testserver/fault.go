@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// patience bounds the waits of a fault and its test.
+// patience limits the waits of a fault and its test.
 const patience = 20 * time.Second
 
-// Action is the effect on a request. Actions can be compared.
+// Action is the treatment of a request by the proxy. Actions can be compared.
 type Action struct {
 	kind kind
-	text string // an answer in place of the server's
+	text string // the reply instead of the server's
 }
 
 type kind int
@@ -40,41 +40,42 @@ func (k kind) String() string {
 	}[k]
 }
 
-// The actions. A request that is lost takes its connection along, as in a network:
-// after it nothing passes there.
+// The actions. As in a network, a lost request takes its connection with it: later
+// messages on the connection are lost too.
 var (
-	Pass          = Action{}                    // nothing
-	DropRequest   = Action{kind: dropRequest}   // the server does not get it, and the connection falls silent
-	CloseRequest  = Action{kind: closeRequest}  // the server does not get it, and the connection is closed
-	DropReply     = Action{kind: dropReply}     // the server does it, and the connection falls silent
-	CloseReply    = Action{kind: closeReply}    // the server does it, and the connection is closed instead of a reply
-	HoldRequest   = Action{kind: holdRequest}   // the server gets it after Fault.Deliver, and what follows on the connection too
-	HoldReply     = Action{kind: holdReply}     // the client gets its reply after Fault.Deliver
-	DoubleRequest = Action{kind: doubleRequest} // the server gets it twice, the client the first reply
-	CutReply      = Action{kind: cutReply}      // the server does it, and the client gets half of the reply before a close
+	Pass          = Action{}                    // no effect
+	DropRequest   = Action{kind: dropRequest}   // request lost, and the connection silent from then on
+	CloseRequest  = Action{kind: closeRequest}  // request lost, and the connection closed
+	DropReply     = Action{kind: dropReply}     // executed; the connection is silent from then on
+	CloseReply    = Action{kind: closeReply}    // executed; the connection is closed without a reply
+	HoldRequest   = Action{kind: holdRequest}   // sent, with later requests, after Fault.Deliver
+	HoldReply     = Action{kind: holdReply}     // executed; the reply is sent after Fault.Deliver
+	DoubleRequest = Action{kind: doubleRequest} // executed twice; the client receives the first reply
+	CutReply      = Action{kind: cutReply}      // executed; half of the reply arrives before a close
 
 	// GarbageReply and UnrelatedReply are for Redis.
-	GarbageReply   = Action{replaceReply, "?what\r\n"}          // the server does it, and the client gets what is not RESP
-	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // the server does it, and the client gets a reply of another shape
+	GarbageReply   = Action{replaceReply, "?what\r\n"}          // executed; the reply is not RESP
+	UnrelatedReply = Action{replaceReply, "*1\r\n*1\r\n:1\r\n"} // executed; the reply is unrelated
 )
 
-// ErrorReply returns an action by which a client of Redis gets an error instead of the
-// server the command.
+// ErrorReply returns an action for Redis. The client receives the error text, and the
+// server does not receive the command.
 func ErrorReply(text string) Action {
 	return Action{replaceRequest, "-" + strings.ReplaceAll(text, "\r\n", " ") + "\r\n"}
 }
 
-// Fault is an action that awaits its request. It is safe for concurrent use.
+// Fault is an injected action. It acts on the requests that its Match selects. It is
+// safe for concurrent use.
 type Fault struct {
 	match  Match
 	action Action
-	fired  chan struct{} // closed at the first time
+	fired  chan struct{} // closed at the first hit
 	free   chan struct{} // closed by Deliver
-	done   chan struct{} // closed when the server has answered the request
+	done   chan struct{} // closed when the server has answered the first request that was hit
 	once   sync.Once
 	ended  sync.Once
 
-	// Under the proxy's mutex.
+	// The proxy's mutex guards these fields.
 	seen  int
 	times int
 }
@@ -83,7 +84,7 @@ func newFault(m Match, a Action) *Fault {
 	return &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{}), done: make(chan struct{})}
 }
 
-// take reports whether the fault hits this request, which matches.
+// take reports whether the fault hits a request that its Match selects.
 func (f *Fault) take() bool {
 	f.seen++
 	most := f.match.Times
@@ -103,22 +104,22 @@ func (f *Fault) take() bool {
 // Fired returns a channel that is closed when the fault has hit its first request.
 func (f *Fault) Fired() <-chan struct{} { return f.fired }
 
-// Answered returns a channel that is closed when the server has done the first request
-// that the fault has hit, whether the client gets the reply or not. For a doubled
-// request that is the second time. The channel is never closed for an action that keeps
-// the request from the server.
+// Answered returns a channel that is closed when the server has executed the first
+// request that the fault has hit, even if the client does not receive the reply. For a
+// doubled request, the server must have executed it twice. The channel is never closed
+// for an action that keeps the request from the server.
 func (f *Fault) Answered() <-chan struct{} { return f.done }
 
 func (f *Fault) answered() { f.ended.Do(func() { close(f.done) }) }
 
-// Await waits until the fault has hit a request, and fails the test if it has not
-// within 20 seconds.
+// Await waits until the fault has hit a request. It fails the test after 20 seconds.
 func (f *Fault) Await(t testing.TB) {
 	t.Helper()
 	f.await(t, f.fired, "no request came for it")
 }
 
-// AwaitAnswer waits until Answered, and fails the test after 20 seconds.
+// AwaitAnswer waits until the channel of Answered is closed. It fails the test after 20
+// seconds.
 func (f *Fault) AwaitAnswer(t testing.TB) {
 	t.Helper()
 	f.await(t, f.done, "the server did not answer")
@@ -133,6 +134,6 @@ func (f *Fault) await(t testing.TB, c <-chan struct{}, what string) {
 	}
 }
 
-// Deliver releases the messages that the fault holds, now and from now on. It does not
-// wait for an answer.
+// Deliver releases all messages that the fault holds. It holds no messages after that.
+// It does not wait for an answer.
 func (f *Fault) Deliver() { f.once.Do(func() { close(f.free) }) }

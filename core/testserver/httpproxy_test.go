@@ -16,7 +16,8 @@ import (
 func TestHTTPProxy(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 10
-	// stage has a server that counts its requests, and a client behind a proxy.
+	// stage returns a proxy, the number of requests that the server behind it has
+	// handled, and a client of the proxy.
 	stage := func(t *testing.T) (*testserver.Proxy, *atomic.Int64, func(path, body string) (string, error)) {
 		t.Parallel()
 		var runs atomic.Int64
@@ -69,7 +70,7 @@ func TestHTTPProxy(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault testserver.Action
 		runs  int64
-		part  bool // of the reply arrives
+		part  bool // a part of the reply arrives
 	}{
 		"a lost request does not run":          {testserver.CloseRequest, 0, false},
 		"a request whose reply is lost runs":   {testserver.CloseReply, 1, false},
@@ -88,7 +89,7 @@ func TestHTTPProxy(t *testing.T) {
 		})
 	}
 
-	// It runs twice, and has one reply.
+	// The server handles the request twice, and the client has one reply.
 	t.Run("doubled request", func(t *testing.T) {
 		p, runs, post := stage(t)
 		f := p.Inject(testserver.Match{Command: "post"}, testserver.DoubleRequest)

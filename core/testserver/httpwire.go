@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// maxHTTPMessage bounds the length of a message that the proxy holds, in bytes.
+// maxHTTPMessage is the maximum length of a message that the proxy holds, in bytes.
 const maxHTTPMessage = 1 << 28
 
-// httpWire has the messages of HTTP/1.1. Replies come in the order of the requests.
+// httpWire splits HTTP/1.1 into messages. Replies arrive in the order of the requests.
 type httpWire struct{}
 
 func (httpWire) request(r *bufio.Reader) (message, error) {
@@ -58,8 +58,8 @@ func readHTTPHeader(r *bufio.Reader) (raw []byte, err error) {
 	}
 }
 
-// readHTTPBody reads a body of that length as it is sent. Without a length it ends with
-// the connection.
+// readHTTPBody reads a body of the given length, or a chunked body, as it was sent. A
+// body without a length ends with the connection.
 func readHTTPBody(r *bufio.Reader, length int64, chunked bool) (raw []byte, err error) {
 	switch {
 	case length > maxHTTPMessage:
@@ -86,7 +86,7 @@ func readHTTPBody(r *bufio.Reader, length int64, chunked bool) (raw []byte, err 
 			trailer, err := readHTTPHeader(r)
 			return append(raw, trailer...), err
 		}
-		chunk := make([]byte, n+2) // with its line end
+		chunk := make([]byte, n+2) // including the line end
 		if _, err := io.ReadFull(r, chunk); err != nil {
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func TestProxy_Impair(t *testing.T) {
 			t.Errorf("afterwards: got %v and %+v, want no more delays", err, p.Toll())
 		}
 	})
-	// Twenty messages would take 20 s one after the other.
+	// If the messages waited for each other, twenty of them would take 20 s.
 	t.Run("messages side by side", func(t *testing.T) {
 		t.Parallel()
 		p := testserver.NewProxy(t, echoes(t))
@@ -116,7 +116,7 @@ func TestProxy_Impair(t *testing.T) {
 			if _, err := io.WriteString(conn, "a\n"); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond) // for a message of its own
+			time.Sleep(10 * time.Millisecond) // separates the message from the next one
 		}
 		for range 20 {
 			if _, err := r.ReadString('\n'); err != nil {

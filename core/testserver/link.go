@@ -19,20 +19,20 @@ type link struct {
 	hush   sync.Once
 	end    sync.Once
 
-	mu      sync.Mutex // also for writes to the client
+	mu      sync.Mutex // also serializes writes to the client
 	server  net.Conn
-	pending []*pending // requests whose replies have not come
+	pending []*pending // requests whose replies have not arrived
 }
 
-// pending is a request that waits for its reply. If known is set the reply is known
-// already and the server does not get the request.
+// pending is a request that waits for its reply. If known is set, the proxy already has
+// the reply and the server does not receive the request.
 type pending struct {
 	id    int32
-	fault *Fault // the effect on the reply
-	done  *Fault // the effect on the request
+	fault *Fault // the fault that affects the reply
+	done  *Fault // the fault that affects the request
 	known []byte
-	skip  bool   // its reply is swallowed
-	reply []byte // the part that has come of a reply that a fault hits
+	skip  bool   // the reply is discarded
+	reply []byte // the bytes received so far of a reply that a fault hits
 }
 
 func newLink(p *Proxy, number int, client net.Conn) *link {
@@ -45,8 +45,8 @@ func newLink(p *Proxy, number int, client net.Conn) *link {
 // run passes messages on until both sides are closed.
 func (l *link) run() {
 	defer l.sever()
-	// During a partition not even a connection is made, although the client's side of
-	// it is.
+	// During a partition the proxy does not connect to the server, although it has
+	// accepted the client's connection.
 	if !l.passes(time.Now()) {
 		return
 	}
@@ -60,17 +60,17 @@ func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.replies)
 	l.requests()
-	// The server still has to read late requests, which a plain close could prevent.
+	// The server must still read late requests, which a plain close could prevent.
 	_ = server.(*net.TCPConn).CloseWrite()
 	wg.Wait()
 }
 
-// maxInFlight is how many messages of one direction are on their way at a time. What follows
-// stays in the sender's buffers.
+// maxInFlight is the maximum number of messages in flight per direction. Further
+// messages stay in the sender's buffers.
 const maxInFlight = 256
 
-// arrivals reads the messages of one direction as they come, so that those on a long way do
-// not wait for each other. The channel is closed behind the last one.
+// arrivals reads the messages of one direction as they arrive, so that delayed messages
+// do not wait for each other. The channel is closed after the last message.
 func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)) <-chan message {
 	c := make(chan message, maxInFlight)
 	l.proxy.wg.Go(func() {
@@ -94,7 +94,7 @@ func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)
 	return c
 }
 
-// dial returns a connection to the server, or nil.
+// dial returns a connection to the server, or nil if it fails.
 func (l *link) dial() net.Conn {
 	l.proxy.mu.Lock()
 	target := l.proxy.target
@@ -138,8 +138,8 @@ func (l *link) wait(c <-chan struct{}) bool {
 	}
 }
 
-// passes waits until a message that came at that time may pass, and returns false if the
-// link ended first.
+// passes waits until a message that arrived at the given time may pass. It returns false
+// if the link ends first.
 func (l *link) passes(came time.Time) bool {
 	lag, drop := l.proxy.fate()
 	if drop {
@@ -158,7 +158,7 @@ func (l *link) passes(came time.Time) bool {
 	return l.wait(open)
 }
 
-// fall makes the link silent: both sides stay open until the client goes.
+// fall makes the link silent. Both sides stay open until the client closes.
 func (l *link) fall() { l.hush.Do(func() { close(l.silent) }) }
 
 func (l *link) fallen() bool {
@@ -170,7 +170,7 @@ func (l *link) fallen() bool {
 	}
 }
 
-// requests passes on the client's messages until it closes.
+// requests passes the client's messages on until the client closes.
 func (l *link) requests() {
 	for m := range l.arrivals(l.client, l.wire.request) {
 		if l.fallen() {
@@ -187,8 +187,8 @@ func (l *link) requests() {
 	}
 }
 
-// request passes one request on with the effect of its fault. It returns false if the
-// link must be closed.
+// request passes a request on and applies its fault. It returns false if the link must
+// be closed.
 func (l *link) request(m message, fault *Fault) bool {
 	if fault == nil {
 		l.pass(m, pending{})
@@ -227,8 +227,8 @@ func (l *link) pass(m message, p pending) {
 	_, _ = l.server.Write(m.raw)
 }
 
-// answer sends the client a reply in the server's place, after the replies that it
-// still waits for.
+// answer sends the client a reply instead of the server, after the replies for which the
+// client still waits.
 func (l *link) answer(raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,10 +239,10 @@ func (l *link) answer(raw []byte) {
 	_, _ = l.client.Write(raw)
 }
 
-// replies passes on the server's messages until it closes.
+// replies passes the server's messages on until the server closes.
 func (l *link) replies() {
-	// When the server has closed, the client sees a close. Its own close lets the data
-	// that it sent reach the server.
+	// When the server closes, the client's connection is closed too. The reverse is
+	// different: after the client closes, its earlier requests still reach the server.
 	defer l.client.Close()
 	for m := range l.arrivals(l.server, l.wire.reply) {
 		if m.event {
@@ -262,8 +262,8 @@ func (l *link) replies() {
 	}
 }
 
-// reply passes one message on, and those in the server's place after it. It returns
-// false if the link must be closed.
+// reply passes one message of the server on, and then the proxy's own replies that
+// follow it. It returns false if the link must be closed.
 func (l *link) reply(m message) bool {
 	p := l.waiting(m)
 	if p == nil {
@@ -273,7 +273,7 @@ func (l *link) reply(m message) bool {
 		return true
 	}
 	raw := m.raw
-	if p.fault != nil { // it hits the reply as a whole
+	if p.fault != nil { // the fault hits the whole reply
 		p.reply = append(p.reply, raw...)
 		if raw = p.reply; !m.last {
 			return true

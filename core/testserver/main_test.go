@@ -12,19 +12,19 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // clients log every server that a test has stopped
+	logging.Disable() // clients log each server that a test has stopped
 	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 
 const (
-	// session is long enough for a busy machine.
+	// session is a session timeout that is long enough for a busy machine.
 	session = 60 * time.Second
-	// patience bounds events that should come at once.
+	// patience limits the wait for events that should happen at once.
 	patience = 2 * time.Minute
 )
 
-// eventually fails the test unless the condition is met soon.
+// eventually waits until is returns true. It fails the test after patience.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	testserver.Eventually(t, patience, what, is)

@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// MariaDB is a MariaDB server of a test's own, on a free port of 127.0.0.1, where the
-// user root needs no password, or MySQL if ServersDir has that. It stops with the test. Its
-// methods fail the test if the server does not carry them out, and are safe for concurrent use.
+// MariaDB is a MariaDB server for one test, or a MySQL server if ServersDir has one. It
+// listens on a free port of 127.0.0.1, and the user root needs no password. It stops
+// with the test. Its methods fail the test if the server does not carry them out, and
+// are safe for concurrent use.
 type MariaDB struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 	Dir  string // its data, removed after the test
 
-	t        testing.TB // of this database
+	t        testing.TB // the test of this database
 	database string
-	env      []string // of the process, on top of the test's own
+	env      []string // the process's variables, in addition to the test's
 }
 
 // mariaData is the data of a new MariaDB server.
@@ -36,7 +37,7 @@ var mariaData = template{as: asSelf, initialize: func(dir string) error {
 	return runAs(asSelf, nil, program("mariadb-install-db"), args...)
 }}
 
-// initMySQL makes dir/data for MySQL.
+// initMySQL creates dir/data for MySQL.
 func initMySQL(mysqld, dir string) error {
 	users := filepath.Join(dir, "users.sql")
 	const root = "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
@@ -56,7 +57,7 @@ func IsMySQL() bool { return fromServersDir("mysqld") != "" }
 // asSelf makes a command run as the test's own user.
 func asSelf(*exec.Cmd) error { return nil }
 
-// rootArgs returns the arguments by which MariaDB runs as root.
+// rootArgs returns the arguments with which MariaDB agrees to run as root.
 func rootArgs() []string {
 	if os.Getuid() != 0 {
 		return nil
@@ -64,16 +65,16 @@ func rootArgs() []string {
 	return []string{"--user=root"}
 }
 
-// StartMariaDB starts a server with the given settings, as in its group of my.cnf:
-// "max_connections = 20". Its commits are durable, as on a server in production. It
-// returns when the server answers. It skips the test if MariaDB is not installed, and
-// fails it instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+// StartMariaDB starts a server with the given settings, in the form of my.cnf:
+// "max_connections = 20". As on a production server, its commits are durable. It returns
+// when the server answers. If MariaDB is not installed, it skips the test, or fails it
+// with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartMariaDB(t testing.TB, settings ...string) *MariaDB {
 	t.Helper()
 	return startMariaDB(t, nil, settings)
 }
 
-// startMariaDB starts a server like StartMariaDB, with more for its environment.
+// startMariaDB starts a server like StartMariaDB, and adds env to its environment.
 func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	t.Helper()
 	RequireMariaDB(t)
@@ -87,7 +88,7 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 		name, group, logSize = "mysqld", "[mysqld]", "innodb_redo_log_capacity = 16M\nmysqlx = 0\nsecure_file_priv = NULL"
 	}
 	s.Process = newProcess(t, name, s.Dir)
-	// Another server may have the same port.
+	// A server of another process may have the same port.
 	s.ready = func(int) bool {
 		dir, err := askMySQL(s.Addr, s.database, 2*time.Second, "SELECT @@datadir")
 		return err == nil && len(dir) == 1 && dir[0] == data+"/"
@@ -107,9 +108,9 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 	return s
 }
 
-// NewDatabase makes a database for one test on a server that several share. The
-// MariaDB that it returns is that server, except for DSN and Exec, which are about the
-// database. The database lasts as long as the server.
+// NewDatabase creates a database for one test on a server that several tests share. It
+// returns a MariaDB for the same server, whose DSN and Exec use the new database. The
+// database lasts as long as the server.
 func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 	t.Helper()
 	d := &MariaDB{Process: s.Process, Addr: s.Addr, Dir: s.Dir, t: t, database: "test_" + strings.ToLower(rand.Text())}
@@ -119,12 +120,12 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 	return d
 }
 
-// DSN returns the data source name by which go-sql-driver/mysql connects to the server. On
-// MySQL sessions wait for a second for the lock of a row, as package sqlstore asks for.
-// Parameters are added unchanged: "autocommit=0".
+// DSN returns the data source name by which go-sql-driver/mysql connects to the server.
+// On MySQL, sessions wait at most one second for a row lock, as package sqlstore
+// requires. Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
-// DSNAt returns the name of DSN through a proxy of the server at addr.
+// DSNAt returns the data source name for a proxy at addr of the server.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	if IsMySQL() {
 		parameters = append([]string{"innodb_lock_wait_timeout=1"}, parameters...)
@@ -132,9 +133,9 @@ func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	return fmt.Sprintf("root@tcp(%s)/%s?%s", addr, s.database, strings.Join(parameters, "&"))
 }
 
-// Exec runs statements, separated by semicolons, on a connection of its own. It returns
-// the first column of the last one's rows; a NULL is "". An error fails the test, as
-// does a server that does not answer within 20 seconds.
+// Exec runs statements, separated by semicolons, on a new connection. It returns the
+// first column of the last statement's rows; a NULL is "". Exec fails the test on an
+// error, and if the server does not answer within 20 seconds.
 func (s *MariaDB) Exec(sql string) []string {
 	s.t.Helper()
 	column, err := askMySQL(s.Addr, s.database, patience, sql)

@@ -74,7 +74,7 @@ func TestMySQLProxy(t *testing.T) {
 			t.Errorf("statements: got %q, want one", got)
 		}
 		p.Forget()
-		got, err = testserver.AskMySQL(p.Addr, "SELECT REPEAT('x', 20000000)") // more than a packet
+		got, err = testserver.AskMySQL(p.Addr, "SELECT REPEAT('x', 20000000)") // more than one packet
 		if err != nil || len(got) != 1 || len(got[0]) != 20000000 {
 			t.Errorf("a long row: got %d rows, %v, want one", len(got), err)
 		}
@@ -136,8 +136,8 @@ func TestMySQLProxy(t *testing.T) {
 	})
 }
 
-// TestMySQLProxyEnds: a test that fails midway leaves its line stalled, or a statement
-// held. That must not keep the proxy from stopping, and the test from reporting its
+// TestMySQLProxyEnds checks that a proxy stops while its line is stalled or a statement
+// is held, as after a test that failed midway. Otherwise the test could not report its
 // failure.
 func TestMySQLProxyEnds(t *testing.T) {
 	t.Parallel()

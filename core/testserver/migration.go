@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Migration is the move of a slot of a Cluster from one master to another. During the
-// move the source serves the keys that it still has, and sends clients to the target
-// for all others.
+// Migration moves a slot of a Cluster from one master to another. During the migration
+// the source serves the keys that it still has, and redirects clients to the target for
+// all other keys.
 type Migration struct {
 	t        testing.TB
 	cluster  *Cluster
@@ -15,14 +15,14 @@ type Migration struct {
 	from, to *Redis
 }
 
-// Migrate moves slot and all its keys to another master.
+// Migrate moves slot and all its keys to the master to.
 func (c *Cluster) Migrate(slot int, to *Redis) {
 	c.t.Helper()
 	c.BeginMigration(slot, to).Finish()
 }
 
-// BeginMigration starts the move of slot to another master. Keys move by MoveKeys and
-// Finish.
+// BeginMigration starts the migration of slot to the master to. MoveKeys and Finish move
+// the keys.
 func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	c.t.Helper()
 	m := &Migration{t: c.t, cluster: c, slot: slot, from: c.Master(slot), to: to}
@@ -34,8 +34,8 @@ func (c *Cluster) BeginMigration(slot int, to *Redis) *Migration {
 	return m
 }
 
-// MoveKeys moves n of the keys that have not moved yet, or all of them if they are
-// fewer, and returns the number that it found.
+// MoveKeys moves up to n of the keys that have not been moved yet, and returns the
+// number of moved keys.
 func (m *Migration) MoveKeys(n int) int {
 	m.t.Helper()
 	keys := m.from.Do("CLUSTER", "GETKEYSINSLOT", m.slot, n).([]any)
@@ -45,8 +45,8 @@ func (m *Migration) MoveKeys(n int) int {
 	return len(keys)
 }
 
-// Finish moves the rest of the keys and informs the whole cluster, the new master
-// first, in the order in which slots are to be handed over.
+// Finish moves the remaining keys and informs all masters that the slot has moved, the
+// new master first and the old one second.
 func (m *Migration) Finish() {
 	m.t.Helper()
 	for m.MoveKeys(10) > 0 {
@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes the master of an empty slot claim that another one has it, which does
-// not know of that: the two name each other until the returned function informs the
-// other one.
+// Disown makes the master of an empty slot claim that the node to has the slot, while
+// that node still names the old master. The returned function informs the node to, which
+// ends this state.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Commands of MySQL's protocol. The proxy counts the last three.
+// These are commands of MySQL's protocol. The proxy counts the last three.
 const (
 	comQuit    = 0x01
 	comQuery   = 0x03
@@ -19,7 +19,7 @@ const (
 	comExecute = 0x17
 )
 
-// The capabilities of a client of MySQL's protocol.
+// These are capabilities of a client of MySQL's protocol.
 const (
 	canDatabase        = 1 << 3
 	canProtocol41      = 1 << 9
@@ -27,17 +27,18 @@ const (
 	canMultiStatements = 1 << 16
 	canMultiResults    = 1 << 17
 	canPlugin          = 1 << 19
-	canDeprecateEOF    = 1 << 24 // a result has one end, none after its columns
+	canDeprecateEOF    = 1 << 24 // a result has one end packet, and none after its columns
 )
 
-// moreResults is the status of a server that continues with the next result.
+// moreResults is the status flag of a server that continues with another result.
 const moreResults = 8
 
-// mysqlWire has packets of three bytes of length, a number, and their content. A client
-// sends a command, whose packet has number 0, after it has the whole reply to the last one.
+// mysqlWire splits MySQL's protocol into messages. A packet consists of three bytes of
+// length, a sequence number and its content. A client sends a command, whose packet has
+// number 0, after it has received the whole reply to the previous command.
 type mysqlWire struct {
 	command atomic.Int32 // the last command; 0 until the session is open
-	short   atomic.Bool  // results have one end
+	short   atomic.Bool  // results have one end packet
 }
 
 func (w *mysqlWire) request(r *bufio.Reader) (message, error) {
@@ -45,7 +46,7 @@ func (w *mysqlWire) request(r *bufio.Reader) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	if number := raw[3]; number != 0 || len(raw) < 5 { // part of the greeting, or of an upload
+	if number := raw[3]; number != 0 || len(raw) < 5 { // part of the handshake, or of an upload
 		if number == 1 && w.command.Load() == 0 && len(raw) >= 8 {
 			w.short.Store(binary.LittleEndian.Uint32(raw[4:])&canDeprecateEOF != 0)
 		}
@@ -64,7 +65,8 @@ func (w *mysqlWire) request(r *bufio.Reader) (message, error) {
 	return m, nil
 }
 
-// reply reads the whole reply to a command, and single packets before the first one.
+// reply reads the whole reply to a command. Before the first command it reads single
+// packets.
 func (w *mysqlWire) reply(r *bufio.Reader) (message, error) {
 	raw, err := readReply(r)
 	if err != nil {
@@ -84,8 +86,8 @@ func (w *mysqlWire) reply(r *bufio.Reader) (message, error) {
 	return m, err
 }
 
-// prepared reads the rest of the reply to a prepare, after the first packet: the
-// statement's parameters and columns.
+// prepared reads the packets after the first one of the reply to a prepare, which are
+// the statement's parameters and columns.
 func (w *mysqlWire) prepared(m *message, r *bufio.Reader) error {
 	body := m.raw[4:]
 	if body[0] != 0 || len(body) < 9 {
@@ -113,7 +115,7 @@ func (w *mysqlWire) results(m *message, r *bufio.Reader) error {
 		switch body[0] {
 		case 0: // OK
 			status = okStatus(body)
-		case 0xff, 0xfb: // an error, or a wish for a file
+		case 0xff, 0xfb: // an error, or a request for a file
 			return nil
 		default:
 			if status, err = w.rows(m, r); err != nil {
@@ -129,7 +131,7 @@ func (w *mysqlWire) results(m *message, r *bufio.Reader) error {
 	}
 }
 
-// rows reads columns and rows, and returns the status at their end.
+// rows reads columns and rows, and returns the status after them.
 func (w *mysqlWire) rows(m *message, r *bufio.Reader) (status uint16, err error) {
 	ends := 2
 	if w.short.Load() {
@@ -143,7 +145,7 @@ func (w *mysqlWire) rows(m *message, r *bufio.Reader) (status uint16, err error)
 		switch {
 		case body[0] == 0xff:
 			return 0, nil
-		case body[0] != 0xfe || len(body) >= maxPacket: // a row of that size may begin so
+		case body[0] != 0xfe || len(body) >= maxPacket: // a row of that size may begin with 0xfe
 		case w.short.Load():
 			ends, status = 0, okStatus(body)
 		case len(body) >= 5:
@@ -153,7 +155,7 @@ func (w *mysqlWire) rows(m *message, r *bufio.Reader) (status uint16, err error)
 	return status, nil
 }
 
-// more reads one more packet of a reply, and returns its content.
+// more reads the next packet of a reply, and returns its content.
 func more(m *message, r *bufio.Reader) ([]byte, error) {
 	raw, err := readReply(r)
 	if err != nil {
@@ -163,7 +165,7 @@ func more(m *message, r *bufio.Reader) ([]byte, error) {
 	return raw[4:], nil
 }
 
-// okStatus returns the status in a packet of success: it follows two numbers.
+// okStatus returns the status in an OK packet, where it follows two numbers.
 func okStatus(body []byte) uint16 {
 	rest := body[1:]
 	for range 2 {
@@ -175,10 +177,10 @@ func okStatus(body []byte) uint16 {
 	return binary.LittleEndian.Uint16(rest)
 }
 
-// maxPacket is the length of a packet that continues in the next one.
+// maxPacket is the length of a packet that continues in the next packet.
 const maxPacket = 1<<24 - 1
 
-// readPacket reads a packet, or one that continues in others, with all heads.
+// readPacket reads a packet including its continuations, with all headers.
 func readPacket(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for {
@@ -198,7 +200,7 @@ func readPacket(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// readReply reads like readPacket, for a server, whose packets are not empty.
+// readReply reads like readPacket from a server, whose packets are never empty.
 func readReply(r *bufio.Reader) ([]byte, error) {
 	raw, err := readPacket(r)
 	if err == nil && len(raw) == 4 {
@@ -207,7 +209,7 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// sizedNumber reads a number that starts with its own size, and returns the rest.
+// sizedNumber reads a number that begins with its own size, and returns the rest.
 func sizedNumber(b []byte) (uint64, []byte) {
 	if len(b) == 0 {
 		return 0, nil
@@ -224,8 +226,8 @@ func sizedNumber(b []byte) (uint64, []byte) {
 	return binary.LittleEndian.Uint64(all[:]), b[1+size:]
 }
 
-// askMySQL runs statements on a connection of its own as the user root, and returns the
-// first column of the last one's rows.
+// askMySQL runs statements on a new connection as the user root. It returns the first
+// column of the last statement's rows.
 func askMySQL(addr, database string, limit time.Duration, sql string) ([]string, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
@@ -256,9 +258,9 @@ func askMySQL(addr, database string, limit time.Duration, sql string) ([]string,
 		}
 		switch raw[4] {
 		case 0:
-			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // or the server logs a complaint
+			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // else the server logs an error
 			return mysqlQuery(conn, r, sql)
-		case 0xfe: // another way to prove that the password is empty
+		case 0xfe: // another method to prove that the password is empty
 			if err := writePacket(conn, raw[3]+1, nil); err != nil {
 				return nil, err
 			}
@@ -312,8 +314,8 @@ func writePacket(w io.Writer, number byte, body []byte) error {
 	return err
 }
 
-// mysqlError returns the text of an error: its number, a mark and five letters, then
-// the text.
+// mysqlError returns the text of an error packet, which has a number, a mark with five
+// letters, and the text.
 func mysqlError(body []byte) string {
 	if len(body) < 9 || body[0] != 0xff {
 		return fmt.Sprintf("an unknown reply %q", body)

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Net is a network of hosts on this machine, each of which can be cut off. The test
-// itself reaches all of them. The network is removed with the test, and if the test's
-// process is killed: namespaces last as long as a process in them, and so do the links
-// between them.
+// Net is a network of hosts on this machine. Each host can be cut off. The test itself
+// reaches all of them. The network is removed with the test, even if the test's process
+// is killed: a namespace exists as long as a process in it, and so do the namespace's
+// links.
 type Net struct {
 	t      testing.TB
 	hub    *Host
-	prefix string // of all addresses: "198.18.7."
+	prefix string // prefix of all addresses: "198.18.7."
 	hosts  int
 }
 
@@ -29,12 +29,12 @@ type Host struct {
 
 	net    *Net
 	number int
-	pid    string // of a process that only keeps the namespace alive
-	link   string // the hub's end
+	pid    string // the process that keeps the namespace alive
+	link   string // the hub's end of the link
 }
 
-// NewNet returns a network without hosts. It skips the test where no namespaces can be
-// made. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
+// NewNet returns a network without hosts. It skips the test if namespaces cannot be
+// created. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	RequireRedis(t)
@@ -55,10 +55,10 @@ func NewNet(t testing.TB) *Net {
 	}
 }
 
-// build makes the hub, a bridge that the test's own namespace is linked to.
+// build creates the hub, a bridge that is linked to the test's own namespace.
 func (n *Net) build() error {
-	// The addresses are among those for trials of network devices. Another program may
-	// have taken them.
+	// The addresses belong to the range for tests of network devices. Another program
+	// may have taken them.
 	n.prefix = fmt.Sprintf("198.%d.%d.", 18+rand.N(2), rand.N(256))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -83,7 +83,7 @@ func (n *Net) build() error {
 	)
 }
 
-// newHost makes a namespace without links.
+// newHost creates a namespace without links.
 func (n *Net) newHost() (*Host, error) {
 	cmd := exec.Command("sleep", "infinity")
 	if err := InNamespace(cmd); err != nil {
@@ -99,7 +99,8 @@ func (n *Net) newHost() (*Host, error) {
 	return &Host{net: n, pid: strconv.Itoa(cmd.Process.Pid)}, nil
 }
 
-// Host returns a new host. It fails the test if none can be made.
+// Host adds a host to the network and returns it. It fails the test if the host cannot
+// be created.
 func (n *Net) Host() *Host {
 	n.t.Helper()
 	h, err := n.newHost()
@@ -121,22 +122,23 @@ func (n *Net) Host() *Host {
 	return h
 }
 
-// addr returns the address of a server on the host, with a port that no other host
-// uses: servers are distinguished by their ports.
+// addr returns the address of a server on the host. Its port is not used on any other
+// host, because the tests distinguish servers by their ports.
 func (h *Host) addr(port int) string {
 	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
 }
 
-// Command returns a command that runs on the host; on this machine if h is nil.
+// Command returns a command that runs on the host, or on this machine if h is nil.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	if h == nil {
 		return exec.Command(name, args...)
 	}
-	// nsenter becomes the program, with its own process id.
+	// nsenter executes the program without a fork, so the program has nsenter's process
+	// ID.
 	return exec.Command("nsenter", append([]string{"--target", h.pid, "--net", name}, args...)...)
 }
 
-// Cut takes the host off the network: nothing passes, and no connection is closed.
+// Cut cuts the host off the network. Nothing passes, and no connection is closed.
 func (h *Host) Cut() {
 	h.net.t.Helper()
 	if err := h.net.hub.run("ip", "link", "set", h.link, "down"); err != nil {
@@ -152,8 +154,8 @@ func (h *Host) Join() {
 	}
 }
 
-// StartSentinel starts the servers like the function StartSentinel, on three hosts:
-// node i and sentinel i are on host i.
+// StartSentinel starts the servers like the function StartSentinel, on three hosts. Node
+// i and sentinel i run on host i.
 func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 	n.t.Helper()
 	s := &Sentinel{t: n.t}
@@ -177,7 +179,8 @@ func (n *Net) StartSentinel(args ...string) (*Sentinel, []*Host) {
 	return s, hosts
 }
 
-// Without returns the view of the others when node i and sentinel i are cut off.
+// Without returns s without node i and sentinel i, for the time in which they are cut
+// off.
 func (s *Sentinel) Without(i int) *Sentinel {
 	return &Sentinel{
 		t:         s.t,

@@ -55,7 +55,7 @@ func TestClock(t *testing.T) {
 	if got := ahead(t, right); got != 0 {
 		t.Errorf("another server is ahead by %v", got)
 	}
-	// A thousand times as fast: a minute passes in no time.
+	// At a thousand times the normal speed, a minute passes quickly.
 	fast := testserver.NewClock(t, 1000).StartRedis()
 	testserver.Eventually(t, 10*time.Second, "the clock gains a minute", func() bool { return ahead(t, fast) >= time.Minute })
 }

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer that assigns a connection of the server to another client
-// after each transaction. It stops with the test.
+// Pgbouncer is a pgbouncer that assigns a server connection to another client after each
+// transaction. It stops with the test.
 type Pgbouncer struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 }
 
-// StartPgbouncer starts a pgbouncer before server, with the database name postgres, and
-// returns when it has connected. Settings are those of its configuration: "pool_mode =
-// session". It skips the test like StartPostgres.
+// StartPgbouncer starts a pgbouncer for server, with the database name postgres, and
+// returns when it has connected. Settings have the form of pgbouncer's configuration:
+// "pool_mode = session". It skips the test like StartPostgres.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)

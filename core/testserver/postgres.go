@@ -11,24 +11,23 @@ import (
 	"time"
 )
 
-// Postgres is a PostgreSQL server of a test's own, on a free port of 127.0.0.1, where
-// the user postgres needs no password. It stops with the test. Its methods fail the
-// test if the server does not carry them out, and are safe for concurrent use. They act
-// on all processes of the server.
+// Postgres is a PostgreSQL server for one test. It listens on a free port of 127.0.0.1,
+// and the user postgres needs no password. It stops with the test. Its methods fail the
+// test if the server does not carry them out, and are safe for concurrent use. They
+// apply to all processes of the server.
 type Postgres struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 	Dir  string // its data, removed after the test
 
-	t        testing.TB // of this database
+	t        testing.TB // the test of this database
 	database string
 }
 
-// StartPostgres starts a server with the given settings, as in postgresql.conf:
-// "max_connections = 20". It writes to disk without waiting for it, which only a
-// crash of the machine would show. It returns when the server answers. It skips the
-// test if PostgreSQL is not installed, and fails it instead if the environment says
-// LOCKKIT_REQUIRE_SERVERS=1.
+// StartPostgres starts a server with the given settings, in the form of postgresql.conf:
+// "max_connections = 20". Commits do not wait for the disk, so a crash of the machine
+// would lose them. It returns when the server answers. If PostgreSQL is not installed,
+// it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	RequirePostgres(t)
@@ -39,7 +38,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	data := filepath.Join(s.Dir, "data")
 	s.Process = newProcess(t, "postgres", s.Dir)
 	s.tree = true
-	// Another server may have the same port.
+	// A server of another process may have the same port.
 	s.ready = func(int) bool {
 		dir, err := askPostgres(s.Addr, s.database, 2*time.Second, "SHOW data_directory")
 		return err == nil && len(dir) == 1 && dir[0] == data
@@ -63,10 +62,10 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	return s
 }
 
-// NewDatabase makes a database for one test on a server that several share. The
-// Postgres that it returns is that server, except for URL, Exec and StartPgbouncer,
-// which are about the database. Settings are those with which sessions in it begin:
-// "TimeZone = 'UTC'". The database lasts as long as the server.
+// NewDatabase creates a database for one test on a server that several tests share. It
+// returns a Postgres for the same server, whose URL, Exec and StartPgbouncer use the new
+// database. Settings apply to the sessions of the database: "TimeZone = 'UTC'". The
+// database lasts as long as the server.
 func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	d := &Postgres{Process: s.Process, Addr: s.Addr, Dir: s.Dir, t: t, database: "test_" + strings.ToLower(rand.Text())}
@@ -86,7 +85,7 @@ func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 // "pool_max_conns=4".
 func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// URLAt returns the address of URL through a proxy of the server at addr.
+// URLAt returns the URL for a proxy at addr of the server.
 func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }
@@ -97,9 +96,9 @@ func postgresURL(addr, database string, parameters []string) string {
 		addr, database, strings.Join(append([]string{"sslmode=disable"}, parameters...), "&"))
 }
 
-// Exec runs statements on a connection of its own and returns the first column of
-// the last one's rows. An error fails the test, as does a server that does not
-// answer within 20 seconds.
+// Exec runs statements on a new connection and returns the first column of the last
+// statement's rows. Exec fails the test on an error, and if the server does not answer
+// within 20 seconds.
 func (s *Postgres) Exec(sql string) []string {
 	s.t.Helper()
 	column, err := askPostgres(s.Addr, s.database, patience, sql)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// postgresDir makes a tempDir of that user.
+// postgresDir creates a directory like tempDir, owned by the user of PostgreSQL.
 func postgresDir(t testing.TB) string {
 	t.Helper()
 	dir := tempDir(t)

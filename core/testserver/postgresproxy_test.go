@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPostgresProxyEnds: a test that fails midway leaves its line stalled, or a
-// statement held. That must not keep the proxy from stopping, and the test from
-// reporting its failure.
+// TestPostgresProxyEnds checks that a proxy stops while its line is stalled or a
+// statement is held, as after a test that failed midway. Otherwise the test could not
+// report its failure.
 func TestPostgresProxyEnds(t *testing.T) {
 	server := testserver.StartPostgres(t)
 	for name, trouble := range map[string]func(t *testing.T, p *testserver.Proxy, send func()){

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// postgresWire has messages that begin with their type and size. The first one of a
-// client is an exception: it has no type.
+// postgresWire splits PostgreSQL's protocol into messages, which begin with their type
+// and size. The first message of a client has no type.
 type postgresWire struct{ begun bool }
 
 func (w *postgresWire) request(r *bufio.Reader) (message, error) {
@@ -40,12 +40,12 @@ func (w *postgresWire) reply(r *bufio.Reader) (message, error) {
 		return message{}, err
 	}
 	event := raw[0] == 'A'
-	// 'Z' says that the server is ready for the next one.
+	// 'Z' means that the server is ready for the next statement.
 	return message{raw: raw, answers: !event, last: raw[0] == 'Z', event: event}, nil
 }
 
-// askPostgres runs statements on a connection of its own, and returns the first
-// column of the last one's rows. Without a statement it only connects.
+// askPostgres runs statements on a new connection, and returns the first column of the
+// last statement's rows. Without a statement it only connects.
 func askPostgres(addr, database string, limit time.Duration, sql string) ([]string, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
@@ -71,8 +71,8 @@ func askPostgres(addr, database string, limit time.Duration, sql string) ([]stri
 	return untilReady(r)
 }
 
-// untilReady reads until the server is ready for the next statement, and returns
-// the first column of the rows of the last one.
+// untilReady reads until the server is ready for the next statement. It returns the
+// first column of the last statement's rows.
 func untilReady(r *bufio.Reader) (last []string, refused error) {
 	var rows []string
 	for {
@@ -81,7 +81,7 @@ func untilReady(r *bufio.Reader) (last []string, refused error) {
 			return nil, errors.Join(refused, err)
 		}
 		switch body := raw[5:]; raw[0] {
-		case 'D': // how many columns there are, then the size of each and its text
+		case 'D': // the number of columns, then the size and text of each
 			text, _ := sizedText(body[2:])
 			rows = append(rows, text)
 		case 'C':
@@ -98,7 +98,8 @@ func untilReady(r *bufio.Reader) (last []string, refused error) {
 	}
 }
 
-// postgresError returns the text of an error: fields that begin with a letter each.
+// postgresError returns the text of an error, which consists of fields that each begin
+// with a letter.
 func postgresError(body []byte) string {
 	for field := range bytes.SplitSeq(body, []byte{0}) {
 		if text, ok := bytes.CutPrefix(field, []byte("M")); ok {

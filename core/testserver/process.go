@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// startLimit limits the time until a server serves. On a busy machine three servers of
-// ZooKeeper that start together need most of it.
+// startLimit is the maximum time until a server serves. On a busy machine, three
+// ZooKeeper servers that start together need most of it.
 const startLimit = 2 * time.Minute
 
-// Process is a process that a test started. It is killed with the test, and on Linux
-// even if the test's process is killed. If the test failed, the end of its output is in
-// the test's log. Its methods fail the test if they have no effect on the process, and
-// are safe for concurrent use.
+// Process is a process that a test started. It is killed at the end of the test. On
+// Linux it is also killed if the test's process is killed. If the test failed, its log
+// has the end of the process's output. Its methods fail the test if they have no effect
+// on the process, and are safe for concurrent use.
 type Process struct {
 	t       testing.TB
 	name    string
-	output  string // a file
+	output  string // the file with the output
 	command func() (*exec.Cmd, error)
-	ready   func(pid int) bool // nil if it is ready at once
-	tree    bool               // signals are for its children too
+	ready   func(pid int) bool // nil if the process is ready at once
+	tree    bool               // signals are sent to its children too
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd // nil while it is not running
+	cmd    *exec.Cmd // nil while the process is not running
 	ended  chan struct{}
 	paused bool
-	guard  *guard // while a tree is paused
+	guard  *guard // set while a paused tree is guarded
 }
 
-// StartProcess starts cmd, which is not started yet, and returns at once. Where cmd has
-// no Stdout or Stderr, Output has what the process writes there. The process cannot be
-// restarted.
+// StartProcess starts cmd, which must not be started yet, and returns at once. If cmd
+// has no Stdout or Stderr, Output returns what the process writes there. The process
+// cannot be restarted.
 func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := newProcess(t, filepath.Base(cmd.Path), tempDir(t))
@@ -58,7 +58,8 @@ func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// newProcess returns a process that is not running, and writes into dir.
+// newProcess returns a process that is not running. The process's output is stored in
+// dir.
 func newProcess(t testing.TB, name, dir string) *Process {
 	p := &Process{t: t, name: name, output: filepath.Join(dir, "output")}
 	t.Cleanup(func() {
@@ -70,9 +71,8 @@ func newProcess(t testing.TB, name, dir string) *Process {
 	return p
 }
 
-// begin starts the process for the first time. choose picks a port, which another
-// process may take between the check and the start, so it is called again for each
-// attempt.
+// begin starts the process for the first time. choose picks a port. Another process may
+// take the port before the start, so begin calls choose again for each attempt.
 func (p *Process) begin(choose func()) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -147,7 +147,7 @@ func (p *Process) await() error {
 	return errors.New("it does not answer")
 }
 
-// Output returns the standard output and error of the process.
+// Output returns the standard output and standard error of the process.
 func (p *Process) Output() string {
 	text, _ := os.ReadFile(p.output)
 	return string(text)
@@ -162,7 +162,7 @@ func (p *Process) Pid() int {
 	return p.cmd.Process.Pid
 }
 
-// Running reports whether the process is there and not paused.
+// Running reports whether the process is running and not paused.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,15 +185,15 @@ func (p *Process) mustRun() {
 	}
 }
 
-// Pause stops the process (SIGSTOP), and returns when it has stopped, where the system
-// reports that. Its connections stay open, the kernel accepts new ones, and nothing is
-// answered until Resume.
+// Pause stops the process (SIGSTOP). If the system reports the state of processes, Pause
+// returns when the process has stopped. Its connections stay open and the kernel accepts
+// new ones, but nothing is answered until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mustRun()
-	// The parent first: it starts no further children then.
+	// The parent is stopped first, so that it starts no further children.
 	p.signal(p.cmd.Process.Pid, sigStop)
 	p.paused = true
 	if !p.tree {
@@ -234,7 +234,7 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		p.t.Fatalf("testserver: %s: %v", p.name, err)
 	}
-	// Where there is no such file, the state of the process is unknown.
+	// On systems without this file, the state of the process is unknown.
 	for deadline := time.Now().Add(10 * time.Second); sig == sigStop && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
@@ -243,8 +243,8 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	}
 }
 
-// Kill ends the process like a crash (SIGKILL), and returns when it has exited. Its
-// files stay. Kill does nothing if the process was killed before.
+// Kill kills the process (SIGKILL), as in a crash, and returns when the process has
+// exited. Its files are kept. Kill does nothing if the process was killed before.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *Process) kill() {
 	first := p.cmd.Process.Pid
 	all := []int{first}
 	if p.tree {
-		all = family(first) // after the end of the parent alone the children would have to notice it
+		all = family(first) // if only the parent were killed, its children would exit later
 	}
 	_ = p.cmd.Process.Kill()
 	for _, pid := range all[1:] {
@@ -274,8 +274,7 @@ func (p *Process) kill() {
 	}
 }
 
-// Wait returns when the process has exited, or was killed, and fails the test if that
-// takes longer than limit.
+// Wait waits until the process has exited or was killed, and fails the test after limit.
 func (p *Process) Wait(limit time.Duration) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -288,8 +287,8 @@ func (p *Process) Wait(limit time.Duration) {
 	}
 }
 
-// Restart kills the process if it runs, starts it again at the same address with
-// its files, and returns when it is ready.
+// Restart kills the process if it is running, and starts it again at the same address
+// with its files. It returns when the process is ready.
 func (p *Process) Restart() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -297,7 +296,7 @@ func (p *Process) Restart() {
 	p.kill()
 	var err error
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		// The port can be taken for a moment by another process.
+		// Another process can use the port for a moment.
 		if err = p.run(); err == nil {
 			return
 		}

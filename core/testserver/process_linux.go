@@ -5,14 +5,14 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the kernel kill the process of cmd, which is not started yet,
-// when the thread that starts it exits. In a Go program that is when the program exits,
-// however it does. A process that is stopped would not notice the end of its standard
-// input.
+// EndWithParent makes the kernel kill the process of cmd when the thread that starts it
+// exits. cmd must not be started yet. In a Go program, this happens when the program
+// exits for any reason. Closing standard input would not suffice, because a stopped
+// process does not notice it.
 func EndWithParent(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
 
-// InNamespace makes the process of cmd run in a network namespace of its own, which
-// takes the rights of root, and be killed with its parent.
+// InNamespace makes the process of cmd run in a new network namespace, and be killed
+// with its parent. It needs the rights of root.
 func InNamespace(cmd *exec.Cmd) error {
 	EndWithParent(cmd)
 	attributes(cmd).Cloneflags |= syscall.CLONE_NEWNET

@@ -7,9 +7,9 @@ import (
 	"os/exec"
 )
 
-// EndWithParent does nothing here: processes end with their test, but outlive a
-// test process that is killed.
+// EndWithParent does nothing on this system. Processes are killed at the end of their
+// test, but outlive a test process that is killed.
 func EndWithParent(*exec.Cmd) {}
 
-// InNamespace fails here.
+// InNamespace returns errors.ErrUnsupported on this system.
 func InNamespace(*exec.Cmd) error { return errors.ErrUnsupported }

@@ -12,7 +12,7 @@ import (
 
 func TestProcess(t *testing.T) {
 	t.Parallel()
-	// Its output is recorded, and its exit is awaited.
+	// The process's output is recorded, and Wait waits for its exit.
 	t.Run("output and exit", func(t *testing.T) {
 		t.Parallel()
 		p := testserver.StartProcess(t, exec.Command("sh", "-c", "echo out; echo err >&2"))
@@ -24,7 +24,8 @@ func TestProcess(t *testing.T) {
 			t.Error("it runs after its end")
 		}
 	})
-	// It stands while it is paused, and is killed with the test.
+	// The process writes nothing while it is paused, and is killed at the end of its
+	// test.
 	t.Run("paused process", func(t *testing.T) {
 		var p *testserver.Process
 		t.Run("in a test", func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// RequireRedis skips the test if Redis is not installed, or fails it if the
-// environment says LOCKKIT_REQUIRE_SERVERS=1. Each Start function does so itself;
-// a test calls it to skip before it does other work.
+// RequireRedis skips the test if Redis is not installed. With LOCKKIT_REQUIRE_SERVERS=1
+// in the environment it fails the test instead. Each Start function calls its Require
+// function. A test calls it earlier to skip before other work.
 func RequireRedis(t testing.TB) {
 	t.Helper()
 	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
@@ -57,7 +57,8 @@ func RequireSpin(t testing.TB) {
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
-// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB, or the MySQL in its place.
+// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB or a MySQL in
+// ServersDir.
 func RequireMariaDB(t testing.TB) {
 	t.Helper()
 	if fromServersDir("mysqld") != "" {
@@ -67,7 +68,7 @@ func RequireMariaDB(t testing.TB) {
 	require(t, hint, "mariadbd", "mariadb-install-db")
 }
 
-// RequireRabbitMQ is RequireRedis for RabbitMQ.
+// RequireRabbitMQ skips or fails the test like RequireRedis, for RabbitMQ.
 func RequireRabbitMQ(t testing.TB) {
 	t.Helper()
 	require(t, "RabbitMQ is not installed (apt-get install rabbitmq-server, or brew install rabbitmq)", "epmd", "rabbitmq-server")
@@ -82,9 +83,9 @@ func require(t testing.TB, hint string, programs ...string) {
 	}
 }
 
-// Missing skips the test because of a program that this machine does not have. With
-// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead. what says how
-// to install it.
+// Missing skips the test because this machine lacks a program. With
+// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead. what names the
+// program and its installation command.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
@@ -93,14 +94,15 @@ func Missing(t testing.TB, what string) {
 	t.Skip(what)
 }
 
-// ServersDir is the environment variable that names a directory whose programs are taken before
-// those of the machine, as for tests on another version: redis-server, postgres and initdb, mariadbd
-// and mariadb-install-db, or mysqld instead of these, and in the file zookeeper.classpath what Java
-// needs for ZooKeeper. The directory may have some of them.
+// ServersDir is the environment variable with a directory of server programs for tests
+// on other versions. The programs in the directory take precedence over the machine's
+// programs. Their names are redis-server, postgres and initdb, and mariadbd and
+// mariadb-install-db, or mysqld instead of these two. The file zookeeper.classpath has
+// Java's class path for ZooKeeper. The directory need not have all of them.
 const ServersDir = "LOCKKIT_SERVERS"
 
-// fromServersDir returns the path of a file in the directory that ServersDir names, "" if there
-// is none.
+// fromServersDir returns the path of a file in the directory that ServersDir names, or
+// "" if the file does not exist.
 func fromServersDir(name string) string {
 	dir := os.Getenv(ServersDir)
 	if dir == "" {
@@ -113,8 +115,8 @@ func fromServersDir(name string) string {
 	return path
 }
 
-// program returns the path of a program, or "". Debian puts PostgreSQL's programs in a
-// place of their own; the newest version wins.
+// program returns the path of a program, or "". Debian installs PostgreSQL's programs in
+// a separate directory for each version; program returns the newest version.
 func program(name string) string {
 	if path := fromServersDir(name); path != "" {
 		return path
@@ -137,16 +139,16 @@ func program(name string) string {
 	return ""
 }
 
-// given are the ports that freePort has returned: a server that is not ready yet does
-// not listen.
+// given has the ports that freePort has returned. It is needed because a server that is
+// not ready yet does not listen.
 var given struct {
 	sync.Mutex
 	ports map[int]bool
 }
 
-// freePort returns a port of 127.0.0.1 that is free, as is the one 10000 above it,
-// which the nodes of a Redis Cluster use too. Both are below the ports that the kernel
-// assigns to outgoing connections, so that a server can come back at its own port.
+// freePort returns a free port of 127.0.0.1 whose port 10000 above is free too. Nodes of
+// a Redis Cluster use both. Both are below the kernel's range for outgoing connections,
+// so that a server can be restarted on its port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	given.Lock()
@@ -179,8 +181,8 @@ func portOf(addr string) int {
 	return n
 }
 
-// tempDir returns a directory that is removed after the test, even if a process that is
-// just exiting still writes to it for a moment.
+// tempDir returns a directory that is removed after the test. The removal is repeated
+// for a moment, because a process that is exiting may still write to the directory.
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "testserver")
@@ -200,8 +202,8 @@ func removeDir(dir string) {
 	}
 }
 
-// Eventually calls ok every two milliseconds until it is true, and fails the test
-// if it is not within limit. what completes "not within a minute: …".
+// Eventually calls ok every two milliseconds until ok returns true, and fails the test
+// after limit. what completes the text "not within a minute: …".
 func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(2 * time.Millisecond) {

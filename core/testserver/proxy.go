@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and a server. It passes everything on unchanged, except
-// for the faults of a test. It stops with the test, and is safe for concurrent use;
-// none of its methods blocks.
+// Proxy is a proxy between clients and a server. It passes all messages on unchanged,
+// except for a test's faults. It stops with the test and is safe for concurrent use.
+// None of its methods blocks.
 type Proxy struct {
-	Addr string // host:port that clients connect to
+	Addr string // host:port for clients
 
-	wire   func() wire   // for each connection
-	dials  time.Duration // the time for which it dials a server that does not listen
+	wire   func() wire   // called for each connection
+	dials  time.Duration // the time for which it retries a server that does not listen
 	listen net.Listener
 	wg     sync.WaitGroup
 	quit   chan struct{}
@@ -37,48 +37,47 @@ type Proxy struct {
 	events int
 }
 
-// NewProxy returns a proxy before the server at addr that passes bytes on as they
-// come, for any protocol. It knows nothing of requests: faults of single
+// NewProxy returns a proxy for the server at addr. It works with any protocol, and
+// passes bytes on as they arrive. It does not recognize requests: faults of single
 // requests never fire, and nothing is counted.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
 }
 
-// NewRedisProxy returns a proxy before the Redis server at addr. It speaks RESP2
-// and RESP3.
+// NewRedisProxy returns a proxy for the Redis server at addr. It speaks RESP2 and RESP3.
 func NewRedisProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(redisWire) })
 }
 
-// NewZooKeeperProxy returns a proxy before the ZooKeeper server at addr. Pings and
-// credentials pass without being counted.
+// NewZooKeeperProxy returns a proxy for the ZooKeeper server at addr. Pings and
+// credentials are passed on and not counted.
 func NewZooKeeperProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(zooKeeperWire) })
 }
 
-// NewPostgresProxy returns a proxy before the PostgreSQL server, or the pgbouncer,
-// at addr. It counts the requests that a client waits for: statements of the simple protocol as
-// "query", and the end of a batch of the extended one as "sync". Connections must
+// NewPostgresProxy returns a proxy for the PostgreSQL server or the pgbouncer at addr.
+// It counts the requests for which a client waits: a statement of the simple protocol as
+// "query", and the end of a batch of the extended protocol as "sync". Connections must
 // not be encrypted.
 func NewPostgresProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(postgresWire) })
 }
 
-// NewHTTPProxy returns a proxy before the HTTP/1.1 server at addr. A Request has the method
-// as its Name, the request target in Args and its path in Path. A message passes when it
-// is complete, so bodies are not streamed. HEAD, upgrades and encrypted connections are
-// not supported.
+// NewHTTPProxy returns a proxy for the HTTP/1.1 server at addr. A Request has the method
+// as its Name, the request target in Args and its path in Path. The proxy passes a
+// message on when the message is complete, so bodies are not streamed. HEAD, upgrades
+// and encrypted connections are not supported.
 func NewHTTPProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return httpWire{} })
 }
 
-// NewMySQLProxy returns a proxy before the MariaDB or MySQL server at addr. It counts
-// statements as text as "query", and prepared ones as "prepare" and "execute". Connections
+// NewMySQLProxy returns a proxy for the MariaDB or MySQL server at addr. It counts text
+// statements as "query", and prepared statements as "prepare" and "execute". Connections
 // must be neither encrypted nor compressed.
 func NewMySQLProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
@@ -137,8 +136,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// Inject does the action to the requests that m selects, from now on. Of
-// several faults for one request the earliest acts.
+// Inject applies the action to the requests that m selects, from now on. If several
+// faults select one request, the earliest one acts.
 func (p *Proxy) Inject(m Match, a Action) *Fault {
 	f := newFault(m, a)
 	p.mu.Lock()
@@ -148,15 +147,15 @@ func (p *Proxy) Inject(m Match, a Action) *Fault {
 }
 
 // OnRequest makes decide choose the action for each request that no injected fault
-// takes; nil lets all of them pass. decide can be called by several connections at
-// once, and delays the one that calls.
+// takes. By default, and with nil, these requests pass. Several connections can call
+// decide at once, and each call delays its connection.
 func (p *Proxy) OnRequest(decide func(Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.decide = decide
 }
 
-// Remove removes a fault. The messages that it holds stay held until Deliver.
+// Remove removes a fault. The messages that the fault holds stay held until Deliver.
 func (p *Proxy) Remove(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,8 +195,8 @@ func (p *Proxy) note(r Request, size int) *Fault {
 	return f
 }
 
-// Partition cuts the network: nothing passes in either direction, and connections
-// stay open. Messages of that time are delivered after Heal, as by TCP.
+// Partition cuts the network. Nothing passes in either direction, and connections stay
+// open. Messages sent during the partition are delivered after Heal, as with TCP.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +218,7 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// passage returns a channel that is closed while the network is whole, and the delay of
+// passage returns a channel that is closed while there is no partition, and the delay of
 // a message.
 func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()
@@ -227,30 +226,31 @@ func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
 	return p.open, p.delay
 }
 
-// Delay makes each message arrive d later, in both directions; those that follow wait
-// for it. 0 ends that.
+// Delay makes each message arrive later by d, in both directions. Later messages wait
+// for it. 0 ends the delay.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Impair sets what happens to messages and connections from now on, in addition to Delay.
-// The zero Impairment ends that.
+// Impair sets the impairment of messages and connections from now on, in addition to
+// Delay. The zero Impairment ends it.
 func (p *Proxy) Impair(i Impairment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.weak = i
 }
 
-// Toll returns what Impair has done since the proxy began.
+// Toll returns the effects of Impair since the proxy was created.
 func (p *Proxy) Toll() Toll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.toll
 }
 
-// fate draws by how much later the next message arrives, or that it breaks its connection.
+// fate returns the random delay of the next message, or reports that the message breaks
+// its connection.
 func (p *Proxy) fate() (lag time.Duration, drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,8 +269,8 @@ func (p *Proxy) Sever() {
 	}
 }
 
-// Down cuts the server off: connections are closed, and new ones too as soon as
-// they are made.
+// Down cuts the server off. It closes all connections, and new ones as soon as they are
+// made.
 func (p *Proxy) Down() {
 	p.mu.Lock()
 	p.down = true
@@ -285,22 +285,22 @@ func (p *Proxy) Up() {
 	p.down = false
 }
 
-// Retarget leads new connections to another server.
+// Retarget directs new connections to another server.
 func (p *Proxy) Retarget(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = addr
 }
 
-// Requests returns the requests that clients have sent since the proxy began, or since
-// the last Forget.
+// Requests returns the requests that clients have sent since the proxy was created, or
+// since the last Forget.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.seen)
 }
 
-// Count returns the number of Requests that m selects; Skip and Times do not matter.
+// Count returns the number of Requests that m selects. It ignores m's Skip and Times.
 func (p *Proxy) Count(m Match) int {
 	n := 0
 	for _, r := range p.Requests() {
@@ -311,8 +311,7 @@ func (p *Proxy) Count(m Match) int {
 	return n
 }
 
-// Statements returns the SQL of those Requests that are queries and contain all
-// parts.
+// Statements returns the SQL of those Requests that are queries and contain all parts.
 func (p *Proxy) Statements(parts ...string) []string {
 	var all []string
 	for _, r := range p.Requests() {
@@ -323,16 +322,16 @@ func (p *Proxy) Statements(parts ...string) []string {
 	return all
 }
 
-// Bytes returns the size of Requests.
+// Bytes returns the total size of Requests.
 func (p *Proxy) Bytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bytes
 }
 
-// Events returns the number of messages that servers have sent and that answer no
-// request, since the proxy began or since the last Forget. These are watches of
-// ZooKeeper that fire, RESP3 pushes of Redis, and notifications of PostgreSQL.
+// Events returns the number of server messages that answer no request, since the proxy
+// was created or since the last Forget. These are watches of ZooKeeper that fire, RESP3
+// pushes of Redis, and notifications of PostgreSQL.
 func (p *Proxy) Events() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

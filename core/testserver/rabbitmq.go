@@ -11,22 +11,24 @@ import (
 	"time"
 )
 
-// RabbitMQ is a RabbitMQ server of a test's own, on a free port of 127.0.0.1, without plugins. It
-// ends with the test. Its methods fail the test if the server does not carry them out, and are
-// safe for concurrent use.
+// RabbitMQ is a RabbitMQ server for one test, on a free port of 127.0.0.1, without
+// plugins. It stops with the test. Its methods fail the test if the server does not
+// carry them out, and are safe for concurrent use.
 type RabbitMQ struct {
 	*Process
 	Addr string // host:port for AMQP, the same after a Restart
 }
 
-// StartRabbitMQ starts a server with the given settings, as in rabbitmq.conf:
-// "consumer_timeout = 10000". It returns when the server answers. It skips the test if RabbitMQ is
-// not installed, and fails it instead if the environment says LOCKKIT_REQUIRE_SERVERS=1.
+// StartRabbitMQ starts a server with the given settings, in the form of rabbitmq.conf:
+// "consumer_timeout = 10000". It returns when the server answers. If RabbitMQ is not
+// installed, it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the
+// environment.
 func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	RequireRabbitMQ(t)
 	dir := tempDir(t)
-	// A server of Erlang starts the mapper of its ports where none runs, and leaves it behind.
+	// If no port mapper of Erlang is running, the server starts one and leaves it
+	// running. So the test starts its own.
 	mapper := newProcess(t, "epmd", tempDir(t))
 	port := 0
 	mapper.ready = func(int) bool { return !free(port) }
@@ -49,7 +51,7 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 			"RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"),
 			fmt.Sprint("RABBITMQ_DIST_PORT=", portOf(s.Addr)+10000), fmt.Sprint("ERL_EPMD_PORT=", port), "ERL_EPMD_ADDRESS=127.0.0.1",
 			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // so that the script becomes the server, and does not start it as a child
+			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // the script execs the server
 		if err := os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600); err != nil {
 			return nil, err
 		}
@@ -59,8 +61,8 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	return s
 }
 
-// rabbitMQScript is the script that starts the server. The one in the PATH of Debian becomes another
-// user first.
+// rabbitMQScript returns the script that starts the server. Debian's script in PATH
+// would switch to another user first.
 func rabbitMQScript() string {
 	const debian = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 	if _, err := os.Stat(debian); err == nil {
@@ -69,10 +71,11 @@ func rabbitMQScript() string {
 	return program("rabbitmq-server")
 }
 
-// URL is how AMQP clients connect to the server.
+// URL returns the URL for AMQP clients.
 func (s *RabbitMQ) URL() string { return "amqp://guest:guest@" + s.Addr + "/" }
 
-// greetingAMQP is the first that the server at addr sends, with the name of its node.
+// greetingAMQP returns the first message of the server at addr, which contains the name
+// of its node.
 func greetingAMQP(addr string) []byte {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Redis is a redis-server of a test's own, on a free port of 127.0.0.1. It stops with
-// the test. Its methods fail the test if the server does not carry them out, and are
-// safe for concurrent use.
+// Redis is a redis-server for one test, on a free port of 127.0.0.1. It stops with the
+// test. Its methods fail the test if the server does not carry them out, and are safe
+// for concurrent use.
 type Redis struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 	Dir  string // its working directory, removed after the test
 
 	args []string
-	env  []string // of the process, on top of the test's own
+	env  []string // the process's variables, in addition to the test's
 	host *Host    // the host on which it runs; nil: this machine
 }
 
-// StartRedis starts a server with the given arguments, as on the command line of
-// redis-server: "--maxmemory", "2mb". By default it stores nothing on disk. It returns
+// StartRedis starts a server with the given arguments, in the form of redis-server's
+// command line: "--maxmemory", "2mb". By default it stores nothing on disk. It returns
 // when the server answers. It skips the test if Redis is not installed. With
 // LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
 func StartRedis(t testing.TB, args ...string) *Redis {
@@ -35,7 +35,7 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 	return startRedis(t, &Redis{args: args})
 }
 
-// startRedis starts a server whose arguments, environment and host are set.
+// startRedis starts s, whose arguments, environment and host are set.
 func startRedis(t testing.TB, s *Redis) *Redis {
 	t.Helper()
 	RequireRedis(t)
@@ -59,9 +59,9 @@ func startRedis(t testing.TB, s *Redis) *Redis {
 	return s
 }
 
-// answers reports whether the server serves, and is ours: a server of another process
-// may have the same port. It answers INFO, but hardly anything else, before it has
-// loaded its data. A refusal is an answer too.
+// answers reports whether this server serves. A server of another process may have the
+// same port. Before the server has loaded its data, it answers INFO, but hardly any
+// other command. An error reply is an answer too.
 func (s *Redis) answers(pid int) bool {
 	info, err := askRedis(s.Addr, time.Second, "INFO")
 	if errors.As(err, new(redisError)) {
@@ -73,8 +73,8 @@ func (s *Redis) answers(pid int) bool {
 // Port returns the port of Addr.
 func (s *Redis) Port() int { return portOf(s.Addr) }
 
-// Restart restarts the server like Process.Restart. Additional arguments follow those
-// with which the server was started.
+// Restart restarts the server like Process.Restart. args are added to the arguments with
+// which the server was started.
 func (s *Redis) Restart(args ...string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Redis) Restart(args ...string) {
 	s.Process.Restart()
 }
 
-// RestartEmpty restarts the server without its files.
+// RestartEmpty restarts the server after deleting its files.
 func (s *Redis) RestartEmpty(args ...string) {
 	s.t.Helper()
 	s.Kill()
@@ -97,9 +97,9 @@ func (s *Redis) RestartEmpty(args ...string) {
 	s.Restart(args...)
 }
 
-// Do sends one command on a connection of its own and returns the answer: nil,
-// string, int64, float64, bool, []any or map[any]any, as RESP3 has them. An error
-// fails the test, as does a server that does not answer within ten seconds.
+// Do sends one command on a new connection and returns the reply: nil, string, int64,
+// float64, bool, []any or map[any]any, according to RESP3. It fails the test on an
+// error, and if the server does not answer within ten seconds.
 func (s *Redis) Do(args ...any) any {
 	s.t.Helper()
 	v, err := askRedis(s.Addr, 10*time.Second, args...)
@@ -109,17 +109,17 @@ func (s *Redis) Do(args ...any) any {
 	return v
 }
 
-// ask sends one command to a server that may be dead or paused, and returns its
-// answer as text.
+// ask sends one command to a server that may be killed or paused, and returns the reply
+// as text.
 func (s *Redis) ask(args ...any) (string, error) {
 	v, err := askRedis(s.Addr, 500*time.Millisecond, args...)
 	text, _ := v.(string)
 	return text, err
 }
 
-// Field returns one line of the server's INFO: Field("replication", "role") is
-// "master" or "slave". It is empty if there is no such line, or if the server does
-// not answer within half a second.
+// Field returns the value of one line of the server's INFO: Field("replication", "role")
+// is "master" or "slave". It returns "" if the line does not exist, or if the server
+// does not answer within half a second.
 func (s *Redis) Field(section, name string) string {
 	info, err := s.ask("INFO", section)
 	if err != nil {
@@ -138,7 +138,7 @@ func infoField(info any, name string) string {
 	return ""
 }
 
-// awaitLink waits until a replica is in step with its master.
+// awaitLink waits until a replica is connected to its master and in sync.
 func awaitLink(t testing.TB, replica *Redis) {
 	t.Helper()
 	Eventually(t, Settled, "the replica has caught up", func() bool {
@@ -146,7 +146,7 @@ func awaitLink(t testing.TB, replica *Redis) {
 	})
 }
 
-// offset returns how far the server is in the stream of its master.
+// offset returns the server's position in the replication stream, or -1.
 func (s *Redis) offset(field string) int {
 	n, err := strconv.Atoi(s.Field("replication", field))
 	if err != nil {
@@ -155,9 +155,9 @@ func (s *Redis) offset(field string) int {
 	return n
 }
 
-// CutReplicas makes sure that no write that master receives from now on reaches its
-// replicas. It pauses them and closes their connections to the master, so that nothing
-// waits in those either. Resume sets them free.
+// CutReplicas ensures that the replicas receive no write that master receives from now
+// on. It pauses the replicas and closes their connections to the master, so that no
+// write is buffered in the connections. Resume continues the replicas.
 func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.t.Helper()
 	for _, r := range replicas {

@@ -14,7 +14,7 @@ import (
 
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	// A paused server is silent, and goes on where it was.
+	// A paused server does not answer, and continues after Resume with its state.
 	t.Run("paused", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t)
@@ -41,7 +41,8 @@ func TestRedis(t *testing.T) {
 			t.Errorf("got %v, want a refused connection", err)
 		}
 	})
-	// A restarted server has its data on disk, an empty one has not.
+	// A server with a file has its data after a restart. A server that is restarted
+	// empty has none.
 	t.Run("restarted", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")

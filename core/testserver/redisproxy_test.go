@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// brief is a context that is done long before the client's own time-outs.
+// brief returns a context that is done long before the client's own timeouts.
 func brief(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
@@ -90,7 +90,7 @@ func TestRedisProxy(t *testing.T) {
 			}
 		})
 	}
-	// It does not reach the server, and the connection hangs.
+	// The request does not reach the server, and the connection hangs.
 	t.Run("dropped request", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.DropRequest)
@@ -105,7 +105,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("value %q, fault fired %d times; want 2, once", v, p.Times(f))
 		}
 	})
-	// It does not reach the server.
+	// The request does not reach the server.
 	t.Run("closed request", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "set"}, testserver.CloseRequest)
@@ -116,7 +116,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("the server has %q", v)
 		}
 	})
-	// The command is done.
+	// The server executes the command.
 	t.Run("lost reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.DropReply)
@@ -129,7 +129,7 @@ func TestRedisProxy(t *testing.T) {
 		}
 		becomes(t, "dropreply", "2")
 	})
-	// It arrives when it is delivered, even if the client has gone.
+	// The request arrives when it is delivered, even if the client has gone.
 	t.Run("held request", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set", Arg: "late"}, testserver.HoldRequest)
@@ -146,7 +146,7 @@ func TestRedisProxy(t *testing.T) {
 		f.Deliver()
 		becomes(t, "heldrequest", "late")
 	})
-	// It arrives when it is delivered.
+	// The reply arrives when it is delivered.
 	t.Run("held reply", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "incr"}, testserver.HoldReply)
@@ -164,7 +164,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// It is done twice and answered once.
+	// The server executes the request twice, and the client receives one reply.
 	t.Run("doubled request", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.DoubleRequest)
@@ -175,7 +175,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("the server has %q (%v), want 2", v, err)
 		}
 	})
-	// A fault reports when the server has done its command.
+	// A fault reports when the server has executed its command.
 	t.Run("answered command", func(t *testing.T) {
 		p, c := through(t)
 		for action, want := range map[testserver.Action]bool{
@@ -207,7 +207,7 @@ func TestRedisProxy(t *testing.T) {
 			}
 		}
 	})
-	// It takes the place of the command, in its turn.
+	// The reply replaces the server's reply, in the order of the commands.
 	t.Run("error reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr", Skip: 2}, testserver.ErrorReply("OOM no"))
@@ -262,7 +262,7 @@ func TestRedisProxy(t *testing.T) {
 		}
 		p.Delay(0)
 	})
-	// They are lost, and new ones work.
+	// Messages on these connections are lost, and new connections work.
 	t.Run("severed connections", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.HoldRequest)

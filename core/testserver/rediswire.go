@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// redisWire is RESP2 or RESP3.
+// redisWire splits RESP2 or RESP3 into messages.
 type redisWire struct {
-	free atomic.Bool // it is subscribed: replies do not follow commands
+	free atomic.Bool // the client has subscribed: replies do not follow commands
 }
 
 func (w *redisWire) request(r *bufio.Reader) (message, error) {
@@ -39,8 +39,8 @@ func (w *redisWire) reply(r *bufio.Reader) (message, error) {
 }
 
 // scriptName returns the name of the script of package redisstore that a command calls,
-// or "". It is the first word of the first argument after the key. A SET NX stands for
-// an acquire of a plain key.
+// or "". The name is the first word of the first argument after the key. A SET NX counts
+// as the acquire of a plain key.
 func scriptName(words []string) string {
 	name := lower(words)
 	if len(words) == 6 && name == "set" && words[3] == "nx" {
@@ -59,7 +59,7 @@ func scriptName(words []string) string {
 // respValue is one value of RESP2 or RESP3.
 type respValue struct {
 	raw   []byte
-	words []string // the strings in it, of a command its words
+	words []string // the strings in it; for a command, its words
 	value any      // nil, string, int64, float64, bool, redisError, []any or map[any]any
 }
 
@@ -161,8 +161,8 @@ type redisError string
 
 func (e redisError) Error() string { return string(e) }
 
-// askRedis sends one command on a connection of its own and returns the answer,
-// which may be an error.
+// askRedis sends one command on a new connection and returns the reply, which may be an
+// error.
 func askRedis(addr string, limit time.Duration, args ...any) (any, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {
@@ -179,7 +179,7 @@ func askRedis(addr string, limit time.Duration, args ...any) (any, error) {
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	if _, err := readRESP(r); err != nil { // of HELLO; a server that refuses it may answer the command
+	if _, err := readRESP(r); err != nil { // HELLO; its refusal is no error
 		return nil, err
 	}
 	f, err := readRESP(r)

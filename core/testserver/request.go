@@ -7,17 +7,17 @@ import (
 
 // Request is one request that a client sent through a proxy.
 type Request struct {
-	// Name is the name of the request: of Redis the command in lower case; of ZooKeeper
-	// "create", "getData"; of PostgreSQL "query", "sync"; of MySQL "query", "prepare",
-	// "execute"; of HTTP the method.
+	// Name is the name of the request. For Redis it is the command in lower case, for
+	// ZooKeeper "create" or "getData", for PostgreSQL "query" or "sync", for MySQL
+	// "query", "prepare" or "execute", and for HTTP the method.
 	Name string
-	// Args are the words of the request: of Redis all words of the command; of a query
-	// the statement; of a prepare "prepare" and the statement; of HTTP the method and
-	// the target.
+	// Args are the words of the request. For Redis they are all words of the command.
+	// For a query they are the statement, for a prepare "prepare" and the statement. For
+	// HTTP they are the method and the target.
 	Args []string
 
 	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
-	Path   string   // ZooKeeper: the node; of a "multi" the first one; HTTP: the path of the URL
+	Path   string   // ZooKeeper: the node, of a "multi" the first one; HTTP: the URL's path
 	Inner  []string // ZooKeeper: the names of the operations in a "multi"
 
 	Link int // the number of its connection, from 1
@@ -34,13 +34,13 @@ func lower(words []string) string {
 	return strings.ToLower(words[0])
 }
 
-// Match selects requests. A field that is empty selects all of them.
+// Match selects requests. An empty field selects all requests.
 type Match struct {
 	Command string             // the request's Name, in any case
 	Script  string             // the request's Script
-	Arg     string             // a part of any of Args, except the name of a Redis command
+	Arg     string             // a part of one of Args; the name of a Redis command does not count
 	If      func(Request) bool // a further condition
-	Skip    int                // the number of these requests to let pass first
+	Skip    int                // the number of selected requests that pass first
 	Times   int                // the number of requests that the fault hits; 0 means 1, -1 all
 }
 

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// SentinelName is the master's name at the sentinels.
+// SentinelName is the name that the sentinels use for the master.
 const SentinelName = "locks"
 
-// SentinelDownAfter is the time after which a sentinel takes a silent server for dead.
+// SentinelDownAfter is the time after which a sentinel considers a silent server dead.
 const SentinelDownAfter = 2 * time.Second
 
 // Sentinel is a master, two replicas and three sentinels. Its methods fail the test if
-// it does not carry them out within a minute. The sentinels cannot be restarted.
+// the servers do not carry them out within a minute. The sentinels cannot be restarted.
 type Sentinel struct {
-	Nodes     []*Redis // the first is the master at first
+	Nodes     []*Redis // the first is the initial master
 	Sentinels []*Redis
 
 	t testing.TB
 }
 
-// StartSentinel starts them all, the servers with the given arguments on top of
-// their own, and waits until they know each other. It skips the test like Start.
+// StartSentinel starts all of them, and waits until they know each other. The servers
+// have args in addition to the arguments of the kit. It skips the test like StartRedis.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	RequireRedis(t)
@@ -51,7 +51,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// startSentinel runs one sentinel for master, on host if that is not nil.
+// startSentinel starts one sentinel for master, on host unless that is nil.
 func startSentinel(t testing.TB, host *Host, master *Redis) *Redis {
 	t.Helper()
 	s := &Redis{Dir: tempDir(t), host: host}
@@ -119,8 +119,8 @@ func (s *Redis) watched() map[string]string {
 	return fields
 }
 
-// Master returns the server that all sentinels call the master, once they do, and once
-// the server takes itself for the master.
+// Master waits until all sentinels name the same master and that server considers itself
+// the master, and returns the server.
 func (s *Sentinel) Master() *Redis {
 	s.t.Helper()
 	var master *Redis
@@ -154,7 +154,8 @@ func (s *Sentinel) Replicas() []*Redis {
 	return all
 }
 
-// AwaitFailover waits until the sentinels have another master than old.
+// AwaitFailover waits until the sentinels name a master other than old, and returns the
+// new master.
 func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 	s.t.Helper()
 	Eventually(s.t, Settled, "there is another master", func() bool {
@@ -169,7 +170,7 @@ func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 	return s.Master()
 }
 
-// DownAfter sets the time after which the sentinels take a silent server for dead.
+// DownAfter sets the time after which the sentinels consider a silent server dead.
 func (s *Sentinel) DownAfter(d time.Duration) {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {
@@ -178,22 +179,23 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 }
 
 // Failover makes the sentinels promote a replica (SENTINEL FAILOVER), and returns the
-// new master. The old one takes writes until the sentinels demote it, some seconds
-// after the new one was announced, and those writes are lost.
+// new master. The old master accepts writes until the sentinels demote it, some seconds
+// after they announced the new one. Those writes are lost.
 func (s *Sentinel) Failover() *Redis {
 	s.t.Helper()
 	old := s.Master()
-	// A sentinel refuses while it does not see a suitable replica.
+	// A sentinel refuses while it sees no suitable replica.
 	Eventually(s.t, Settled, "a sentinel begins a failover", func() bool {
 		_, err := s.Sentinels[0].ask("SENTINEL", "FAILOVER", SentinelName)
-		// An answer that was lost may have been a yes.
+		// If the reply to the first attempt was lost, the failover may already be in
+		// progress.
 		return err == nil || strings.HasPrefix(err.Error(), "INPROG")
 	})
 	return s.AwaitFailover(old)
 }
 
-// HandOver makes a Failover that loses no write: the old master refuses writes from
-// before its replicas have everything until it is a replica itself.
+// HandOver makes a Failover that loses no write. The old master refuses writes from
+// before its replicas are checked for completeness until it is a replica itself.
 func (s *Sentinel) HandOver() *Redis {
 	s.t.Helper()
 	old := s.Master()

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Shared is a server for all tests of a package that only need one, and do nothing
-// to it but through proxies and with names of their own. It runs as long as one of
-// its users does. The zero value is not ready: use NewShared, in a variable of the
-// package.
+// Shared is a server that all tests of a package share. These tests use their own names
+// on it, and disturb it only through proxies. The server runs while at least one test
+// uses it. The zero value is not usable: create a Shared with NewShared, in a variable
+// of the package.
 type Shared[S any] struct {
 	start func(testing.TB) S
 
@@ -18,8 +18,9 @@ type Shared[S any] struct {
 	keeper *keeper
 }
 
-// NewShared returns a server that start starts when the first test wants it. The server
-// and the Cleanup of start last until the last test has finished.
+// NewShared returns a Shared. When the first test calls Get, the function start starts
+// the server. The server stops, and the Cleanup functions of start run, when the last
+// test has finished.
 func NewShared[S any](start func(testing.TB) S) *Shared[S] { return &Shared[S]{start: start} }
 
 // Get returns the server, and starts it if no other test uses it.
@@ -50,15 +51,15 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	return s.server
 }
 
-// keeper stands in for the test of a server that belongs to several: it runs the
-// cleanup when the last of them has finished. A test that has finished must not be used
-// any more, so keeper uses the one that finishes now.
+// keeper is the testing.TB of a server that several tests share. It runs the cleanups
+// when the last test has finished. A finished test must not be used any more, so keeper
+// uses the test that is finishing.
 type keeper struct {
-	testing.TB // of the test that started the server
+	testing.TB // the test that started the server
 	mu         sync.Mutex
 	cleanups   []func()
-	ending     testing.TB // the test that finishes now
-	failed     bool       // a test that has finished has failed
+	ending     testing.TB // the test that is finishing
+	failed     bool       // a finished test has failed
 }
 
 func (k *keeper) last(t testing.TB) {
@@ -82,14 +83,14 @@ func (k *keeper) Failed() bool {
 	return failed || t.Failed()
 }
 
-// Logf logs in the test that finishes now.
+// Logf logs in the test that is finishing.
 func (k *keeper) Logf(format string, args ...any) {
 	t, _ := k.now()
 	t.Helper()
 	t.Logf(format, args...)
 }
 
-// Errorf fails the test that finishes now.
+// Errorf fails the test that is finishing.
 func (k *keeper) Errorf(format string, args ...any) {
 	t, _ := k.now()
 	t.Helper()
@@ -115,8 +116,8 @@ func (k *keeper) end() {
 // sharedZooKeeper is the server of SharedZooKeeper.
 var sharedZooKeeper = NewShared(StartZooKeeper)
 
-// SharedZooKeeper returns the address of a server for all tests of the package, see
-// Shared: each takes a second or two to start.
+// SharedZooKeeper returns the address of a server that all tests of the package share;
+// see Shared. A ZooKeeper takes a second or two to start.
 func SharedZooKeeper(t testing.TB) string {
 	t.Helper()
 	return sharedZooKeeper.Get(t).Addr

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Signals that this system does not have: Pause and Resume fail the test.
+// This system does not have these signals, so Pause and Resume fail the test.
 const (
 	sigStop = syscall.Signal(19)
 	sigCont = syscall.Signal(18)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// The signals that stop a process, and continue it.
+// These signals stop a process, and continue it.
 const (
 	sigStop = syscall.SIGSTOP
 	sigCont = syscall.SIGCONT
@@ -23,8 +23,8 @@ func send(pid int, s syscall.Signal) error { return syscall.Kill(pid, s) }
 // ownGroup makes the process of cmd lead a process group.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// asPostgres makes cmd run as a user that PostgreSQL accepts: it refuses to run as
-// root.
+// asPostgres makes cmd run as a user that PostgreSQL accepts, because PostgreSQL refuses
+// to run as root.
 func asPostgres(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if os.Getuid() != 0 {
@@ -43,7 +43,7 @@ func asPostgres(cmd *exec.Cmd) error {
 	return nil
 }
 
-// give makes that user the owner of a directory.
+// give makes the user of asPostgres the owner of a directory.
 func give(dir string) error {
 	cmd := exec.Command("true")
 	if err := asPostgres(cmd); err != nil || os.Getuid() != 0 {

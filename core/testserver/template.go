@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// template is the data directory of a new server, made once.
+// template is the data directory of a new server. It is created once, and then copied.
 type template struct {
-	initialize func(dir string) error // makes dir/data
+	initialize func(dir string) error // creates dir/data
 	as         func(*exec.Cmd) error  // makes a command run as the server's user
 
 	mu   sync.Mutex
 	done bool
-	tar  *os.File // without a name, so that nothing is left behind
+	tar  *os.File // an unlinked file, so that nothing is left behind
 	err  error
 }
 
-// copyTo makes dir/data. All directories of a test binary except the first are copies,
-// which are made ten times as fast.
+// copyTo creates dir/data. A test binary initializes only the first directory. The
+// others are copies, which takes a tenth of the time.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *template) make() (*os.File, error) {
 	return os.Open(name)
 }
 
-// runAs runs a command to its end, as the user that as chooses.
+// runAs runs a command as the user that as selects, and waits until it exits.
 func runAs(as func(*exec.Cmd) error, in *os.File, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	if err := as(cmd); err != nil {

@@ -76,7 +76,7 @@ func TestCluster(t *testing.T) {
 	replica.Kill()
 	old.Resume()
 	cluster.Takeover(old)
-	client.ReloadState(ctx) // go-redis looks for another master once a minute
+	client.ReloadState(ctx) // go-redis looks for another master only once a minute
 	testserver.Eventually(t, testserver.Settled, "the client knows the new master", func() bool {
 		return client.Get(ctx, tag+"0").Err() == nil
 	})

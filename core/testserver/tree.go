@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// family returns a process and its children, where the system reports them.
+// family returns a process and, on systems with /proc, its children.
 func family(first int) []int {
 	all := []int{first}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -30,8 +30,8 @@ func family(first int) []int {
 	return all
 }
 
-// guard kills stopped processes if the test's process is killed: children that
-// are stopped would not notice the end of their parent.
+// guard is a process that kills stopped processes if the test's process is killed.
+// Without it, stopped children would not notice the end of their parent.
 type guard struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -51,7 +51,7 @@ func newGuard(pids []int) (*guard, error) {
 	return &guard{cmd, in}, nil
 }
 
-// end removes the guard, if there is one.
+// end stops the guard, unless g is nil.
 func (g *guard) end() {
 	if g == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// wire cuts the data of one connection of a protocol into messages. Its two methods are
-// called by a goroutine each.
+// wire cuts the data of one connection of a protocol into messages. Each of its two
+// methods is called by one goroutine.
 type wire interface {
 	request(r *bufio.Reader) (message, error)
 	reply(r *bufio.Reader) (message, error)
@@ -19,16 +19,16 @@ type wire interface {
 type message struct {
 	raw     []byte
 	request *Request // nil for a message that is neither counted nor answered
-	id      int32    // a reply has that of its request
+	id      int32    // the ID of a request, or of the request that a reply answers
 	came    time.Time
 
-	// Of replies.
-	answers bool // it belongs to a request
-	last    bool // it is the end of the answer to the request
-	event   bool // it answers nothing
+	// Only replies have these fields.
+	answers bool // the message is part of the answer to a request
+	last    bool // the message ends that answer
+	event   bool // the message answers no request
 }
 
-// bytesWire is the wire of any protocol.
+// bytesWire passes on the bytes of any protocol, without recognizing requests.
 type bytesWire struct{}
 
 func (bytesWire) request(r *bufio.Reader) (message, error) {
@@ -42,8 +42,9 @@ func (bytesWire) request(r *bufio.Reader) (message, error) {
 
 func (w bytesWire) reply(r *bufio.Reader) (message, error) { return w.request(r) }
 
-// readSized reads a message that begins with head bytes and then its size. counted
-// bytes of the size are those of the size itself.
+// readSized reads a message that begins with head bytes and then its size. counted is
+// the number of bytes by which the size exceeds the rest of the message, because it
+// includes its own bytes.
 func readSized(r *bufio.Reader, head, counted int) ([]byte, error) {
 	raw := make([]byte, head+4)
 	if _, err := io.ReadFull(r, raw); err != nil {

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// The places of the files of Debian's package zookeeper.
+// The paths of the files in Debian's package zookeeper.
 const (
 	zooKeeperScript = "/usr/share/zookeeper/bin/zkServer.sh"
 	zooKeeperJars   = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 )
 
-// zooKeeperClassPath is a file of the directory that ServersDir names.
+// zooKeeperClassPath is the file with Java's class path, in the directory that ServersDir
+// names.
 const zooKeeperClassPath = "zookeeper.classpath"
 
 // ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last at least 2 ticks and
@@ -28,9 +29,9 @@ const ZooKeeperTick = 200 * time.Millisecond
 // ContainerCheck is the interval at which ZooKeeper's servers remove empty containers.
 const ContainerCheck = 500 * time.Millisecond
 
-// ZooKeeper is a ZooKeeper server of a test's own, on a free port of 127.0.0.1. It
-// stops with the test. Its methods fail the test if the server does not carry them out,
-// and are safe for concurrent use.
+// ZooKeeper is a ZooKeeper server for one test, on a free port of 127.0.0.1. It stops
+// with the test. Its methods fail the test if the server does not carry them out, and
+// are safe for concurrent use.
 type ZooKeeper struct {
 	*Process
 	Addr string // host:port for clients, the same after a Restart
@@ -51,7 +52,7 @@ func StartZooKeeper(t testing.TB) *ZooKeeper {
 	return s
 }
 
-// newZooKeeper returns a server that does not run yet.
+// newZooKeeper returns a server that is not running yet.
 func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
 	t.Helper()
 	dir := tempDir(t)
@@ -62,7 +63,7 @@ func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
 	return s
 }
 
-// java writes the configuration and returns the command.
+// java writes the configuration and returns the command that starts the server.
 func (s *ZooKeeper) java() (*exec.Cmd, error) {
 	config := fmt.Sprintf(`tickTime=%d
 dataDir=%s
@@ -85,7 +86,7 @@ syncLimit=25
 	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
-		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks once a minute only
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks only once a minute
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)

@@ -43,7 +43,7 @@ func listens(addr string) bool {
 
 func TestZooKeeper(t *testing.T) {
 	t.Parallel()
-	// A paused server is silent, and goes on where it was.
+	// A paused server does not answer, and continues after Resume with its state.
 	t.Run("paused", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
@@ -52,7 +52,7 @@ func TestZooKeeper(t *testing.T) {
 		}
 		conn := testclient.ZooKeeper(t, session, s.Addr)
 		s.Pause()
-		// The last of its threads stops a moment after the signal was sent.
+		// The last of the server's threads stops a moment after the signal was sent.
 		eventually(t, "it is silent", func() bool { return s.Ask("ruok") == "" })
 		done := make(chan error, 1)
 		go func() {
@@ -72,14 +72,14 @@ func TestZooKeeper(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A killed server is gone, and has its confirmed writes when it is back at its
-	// address.
+	// A killed server does not listen. After a restart it has its confirmed writes at
+	// the same address.
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
-		// The client comes by a proxy, which is down until the server serves. A server of
-		// version 3.8 can forget a connection that is made before that, without an answer,
-		// and the client waits for it for minutes.
+		// The client connects through a proxy, which is down until the server serves. A
+		// server of version 3.8 can lose a connection that is made earlier without
+		// answering, and the client then waits for minutes.
 		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
 		conn := testclient.ZooKeeper(t, session, proxy.Addr)
 		create(t, conn, "/kept")
@@ -91,8 +91,8 @@ func TestZooKeeper(t *testing.T) {
 		}
 		s.Restart()
 		proxy.Up()
-		// The client's state can be that of its old connection. An answer shows that it
-		// is back.
+		// The client's state can be that of its old connection. Only an answer shows
+		// that the client is connected again.
 		there := false
 		eventually(t, "the client is answered", func() bool {
 			var err error
@@ -103,14 +103,14 @@ func TestZooKeeper(t *testing.T) {
 			t.Error("what it had confirmed is gone")
 		}
 	})
-	// Sessions are as short as two ticks.
+	// Sessions can be as short as two ticks.
 	t.Run("short sessions", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		watcher := testclient.ZooKeeper(t, session, s.Addr)
 		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
 		conn := testclient.ZooKeeper(t, testserver.ZooKeeperTick, proxy.Addr)
-		eventually(t, "there is a node of a session that lives", func() bool { // a short one may have expired meanwhile
+		eventually(t, "there is a node of a session that lives", func() bool { // it may have expired
 			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 			return err == nil
 		})
@@ -121,7 +121,7 @@ func TestZooKeeper(t *testing.T) {
 			t.Errorf("that took %v", took)
 		}
 	})
-	// They are removed.
+	// The server removes empty containers.
 	t.Run("empty containers", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
@@ -137,12 +137,13 @@ func TestZooKeeper(t *testing.T) {
 	})
 }
 
-// TestShared: it has the shared server to itself, so it is not parallel.
+// TestShared checks the shared server. It is not parallel, because it must be the
+// server's only user.
 func TestShared(t *testing.T) {
 	var addr string
 	t.Run("one server", func(t *testing.T) {
 		addr = testserver.SharedZooKeeper(t)
-		// It outlives those that are not the last.
+		// The server outlives its users, except for the last one.
 		t.Run("outlives its users", func(t *testing.T) {
 			if again := testserver.SharedZooKeeper(t); again != addr {
 				t.Errorf("they have %s and %s", addr, again)
@@ -153,7 +154,7 @@ func TestShared(t *testing.T) {
 	if listens(addr) {
 		t.Error("it outlives the last one")
 	}
-	// They have another server.
+	// Later tests have another server.
 	t.Run("later tests", func(t *testing.T) {
 		if exists(t, testclient.ZooKeeper(t, session, testserver.SharedZooKeeper(t)), "/shared") {
 			t.Error("it has the nodes of the first")
@@ -164,7 +165,8 @@ func TestShared(t *testing.T) {
 // diesWith makes a copy of this test start a server, print its address, and wait.
 const diesWith = "TESTSERVER_DIES_WITH"
 
-// TestZooKeeperDiesWithTheTestProcess: no server runs on when a test process is killed.
+// TestZooKeeperDiesWithTheTestProcess checks that no server keeps running after a test
+// process was killed.
 func TestZooKeeperDiesWithTheTestProcess(t *testing.T) {
 	if os.Getenv(diesWith) != "" {
 		os.Stdout.WriteString("\nserver " + testserver.StartZooKeeper(t).Addr + "\n")

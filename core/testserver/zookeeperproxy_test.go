@@ -26,7 +26,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		t.Helper()
 		eventually(t, "the client is back", func() bool { return conn.State() == zk.StateHasSession })
 	}
-	// once lets one request of a kind suffer a fault.
+	// once applies a fault to one request of a kind.
 	once := func(p *testserver.Proxy, op string, fault testserver.Action) {
 		done := false
 		p.OnRequest(func(r testserver.Request) testserver.Action {
@@ -38,7 +38,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		})
 	}
 
-	// It is counted by operation and path.
+	// A request is counted by operation and path.
 	t.Run("everything passes", func(t *testing.T) {
 		p, conn := through(t)
 		p.Forget()
@@ -52,7 +52,8 @@ func TestZooKeeperProxy(t *testing.T) {
 		if !exists(t, conn, "/pass") {
 			t.Error("got no node")
 		}
-		// Of each kind one, the first with rights of two entries, the last with data.
+		// This multi has one operation of each kind, the first with two access rights,
+		// the last with data.
 		_, err := conn.Multi(
 			&zk.CreateRequest{Path: "/pass/a", Data: []byte("a"), Acl: append(everybody, zk.DigestACL(zk.PermRead, "u", "p")...), Flags: zk.FlagEphemeral},
 			&zk.CheckVersionRequest{Path: "/pass/a", Version: -1},
@@ -91,7 +92,7 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Error("it does not forget")
 		}
 	})
-	// They are counted when they fire.
+	// Watches are counted when they fire.
 	t.Run("watches", func(t *testing.T) {
 		p, conn := through(t)
 		_, _, events, err := conn.ExistsW("/watched")
@@ -107,7 +108,7 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Errorf("counted %d", n)
 		}
 	})
-	// It does not reach the server.
+	// The request does not reach the server.
 	t.Run("lost request", func(t *testing.T) {
 		p, conn := through(t)
 		once(p, "create", testserver.CloseRequest)
@@ -120,7 +121,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		create(t, conn, "/request")
 	})
-	// The request is done if only the reply is lost.
+	// If only the reply is lost, the server executes the request.
 	t.Run("lost reply", func(t *testing.T) {
 		p, conn := through(t)
 		once(p, "create", testserver.CloseReply)
@@ -135,7 +136,7 @@ func TestZooKeeperProxy(t *testing.T) {
 			t.Error("the client does not see it")
 		}
 	})
-	// It delays, and loses nothing.
+	// A partition delays messages, and loses none.
 	t.Run("partition", func(t *testing.T) {
 		p, conn := through(t)
 		p.Partition()
@@ -144,7 +145,7 @@ func TestZooKeeperProxy(t *testing.T) {
 			_, err := conn.Create("/late", nil, zk.FlagPersistent, everybody)
 			done <- err
 		}()
-		for range 20 { // the others are served meanwhile
+		for range 20 { // the other links are served meanwhile
 			if exists(t, direct, "/late") {
 				t.Fatal("it passed")
 			}
@@ -161,7 +162,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		p.Heal()
 	})
-	// It comes back to its session.
+	// The client returns to its session.
 	t.Run("client that was cut off", func(t *testing.T) {
 		p, conn := through(t)
 		id := conn.SessionID()
@@ -183,8 +184,8 @@ func TestZooKeeperProxy(t *testing.T) {
 	})
 }
 
-// TestZooKeeperProxyEnds: a test that fails midway leaves its network parted. That must
-// not keep the proxy from stopping, and the test from reporting its failure.
+// TestZooKeeperProxyEnds checks that a proxy stops during a partition, as after a test
+// that failed midway. Otherwise the test could not report its failure.
 func TestZooKeeperProxyEnds(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

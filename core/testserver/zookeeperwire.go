@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// zooKeeperWire has messages that begin with their size, and replies with the number of
-// their request. The first message of each side opens the session.
+// zooKeeperWire splits ZooKeeper's protocol into messages, which begin with their size.
+// A reply has the number of its request. The first message of each side opens the
+// session.
 type zooKeeperWire struct{ asked, answered bool }
 
 func (w *zooKeeperWire) request(r *bufio.Reader) (message, error) {
@@ -65,8 +66,8 @@ func parseZooKeeper(b []byte) Request {
 		r.Path, _ = sizedText(b)
 		return r
 	}
-	// Each operation is a header (type, done, error) and its request, of which
-	// the sizes differ.
+	// Each operation is a header (type, done, error) and a request, whose size depends
+	// on the type.
 	for len(b) >= 9 {
 		name, done := operation(int32(binary.BigEndian.Uint32(b))), b[4] != 0
 		if done {

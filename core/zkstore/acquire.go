@@ -14,11 +14,12 @@ import (
 // errAgain is returned when the queue has changed since it was read.
 var errAgain = errors.New("the queue changes faster than it can be read")
 
-// attempts bounds how often an operation reads a queue that changes.
+// attempts limits how often an operation reads a queue that changes.
 const attempts = 20
 
-// Acquire tries once to admit c. A free key takes one request: it creates the claim's
-// node, and its answer shows whether that was the only node at that moment.
+// Acquire tries once to admit c. For a free key it sends one request, which creates the
+// claim's node. The response shows whether the key's node had no other child at that
+// moment.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", c); err != nil {
 		return store.Grant{}, err
@@ -30,7 +31,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return run(ctx, s, "acquire", c, func(o *operation) (store.Grant, error) {
 		g, err := s.acquire(o, c, sent)
 		if err != nil && o.made && !errors.Is(err, store.ErrBusy) {
-			// Nothing of a failed acquire may be left.
+			// A failed acquire must leave nothing.
 			if h := s.live(o.entry); h != nil {
 				s.forget(h)
 				s.remove(h.path, h.session)
@@ -61,7 +62,7 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 			err = s.ask(o, c, h)
 		}
 		if err == nil {
-			if h = s.live(o.entry); h == nil || !h.admitted { // it may have got another node's place
+			if h = s.live(o.entry); h == nil || !h.admitted { // join may have replaced the node
 				continue
 			}
 			if err = s.raise(o.ctx, h, c); err == nil {
@@ -83,7 +84,7 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 	return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
-// grant returns the answer for a hold.
+// grant returns the grant for a hold.
 func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (store.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
 	if !o.proved.IsZero() {
@@ -104,9 +105,9 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 
 // token returns the first token of the grant of a node, or 0 if its tokens would not be
 // below 2^53. The upper half of a zxid counts the elections of a leader, and the lower
-// half the transactions since. So the 32768th election is the first without tokens.
-// Neither half can be left out: nodes of one key may be created by each of several
-// transactions in a row.
+// half the transactions since the last election. So the 32768th election is the first
+// without tokens. Neither half can be left out: several transactions in a row may each
+// create a node of one key.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -114,15 +115,16 @@ func token(zxid, plus int64) uint64 {
 	return uint64(zxid*store.TokenStep + plus)
 }
 
-// enter creates a node for a claim that has none. It returns nil if the claim is held.
+// enter creates a node for a claim that has none. It returns nil if the claim is
+// admitted.
 func (s *Store) enter(o *operation, c store.Claim) error {
 	owner := digest("owner", c.Owner)
 	if c.Via != "" {
 		owner = digest("owner", c.Via)
 	}
-	// A further hold of an owner that has the whole key to itself, by our session, does
-	// not need the queue. If the owner's hold is still there when this one is created,
-	// it is granted.
+	// An owner may hold the whole key in our session. A further hold of that owner does
+	// not need the queue: it is granted if the first hold still exists when the new
+	// node is created.
 	if m := s.holdOf(c.Key, owner, c.Lease); m != nil && m.node.weight >= c.Weight {
 		if err := s.join(o, c, m.node, m.zxid, nil); !errors.Is(err, errAgain) {
 			return err
@@ -159,7 +161,8 @@ func tooHeavy() error {
 	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 }
 
-// holdOf returns a hold of the whole key that an owner has in our session, or nil.
+// holdOf returns a hold of the whole key by an owner in our session, except that of the
+// given lease, or nil.
 func (s *Store) holdOf(key, owner, lease string) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +175,7 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life returns how long a claim's node is to stay.
+// life returns the time for which a claim's node stays.
 func life(c store.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, store.WaiterLife)
@@ -180,9 +183,9 @@ func life(c store.Claim) time.Duration {
 	return c.TTL
 }
 
-// create creates n, after the given requests and in one step with them. The write to
-// the key's node at the end of the step is there for its answer: the number of
-// children, and the time of n's creation.
+// create creates n, after the requests in first and in one transaction with them. The
+// transaction ends with a write to the key's node, whose response contains the number
+// of children and the time of n's creation.
 func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
@@ -237,8 +240,8 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 	return newLine(children), nil
 }
 
-// ask checks whether the claim of a node that exists is held by now. It returns nil if
-// so.
+// ask reads the queue and checks whether the claim of an existing node is admitted. It
+// returns nil if so.
 func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	o.proved = time.Time{}
 	proof := s.sess.confirmed(h.session)
@@ -278,13 +281,13 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	if !l.admits(own) && !l.holds(own.lease) {
 		return s.wait(o, c, h, l)
 	}
-	// The node was there when the queue was read. The server that was read may be
-	// behind the leader, but not behind the last write that it confirmed to us before.
-	// Since then the node can have gone for two reasons only. One is the end of the
-	// session, which cannot have come if that write was a short time ago. The other is
-	// a revoke, which keeps the key for the claim's TTL. So from that write on the
-	// grant is good for its TTL. A waiter beside which others may have room notifies
-	// those behind it as well, by writing to its node.
+	// The node existed when the queue was read. The server that was read may be behind
+	// the leader, but not behind the last write that it confirmed to us before. Since
+	// that write the node can have been deleted for two reasons only. One is the end of
+	// the session, which is impossible if the write was a short time ago. The other is
+	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
+	// for its TTL, counted from that write. If the claim leaves room for others, it
+	// writes to its node, which notifies the waiters behind it.
 	switch {
 	case o.made:
 	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):
@@ -314,10 +317,10 @@ func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 	s.mu.Unlock()
 }
 
-// withdraw deletes a node that is not to stay, if the given nodes are still there.
-// Otherwise it returns errAgain: the node may have become the first of the queue. So
-// the first always gets the key. If nodes could go at any time, each of many that ask
-// at once could find others ahead, which are about to go, and give up as well.
+// withdraw deletes a node, if the nodes in blockers still exist. Otherwise it returns
+// errAgain, because the node may now be the first of the queue. So the first claim
+// always gets the key. If nodes could be withdrawn at any time, each of many concurrent
+// claims could find others ahead that are about to be withdrawn, and fail as well.
 func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
 	var ops []any
 	for _, m := range blockers {

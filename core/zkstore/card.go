@@ -17,15 +17,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// aside is the first letter of names below the root that are no keys.
+// aside is the first letter of names below the root that are not keys.
 const aside = "."
 
 // cardDir returns the node above the cards.
 func (s *Store) cardDir() string { return s.root + "/" + aside + "cards" }
 
 // Put implements store.Cards. A card is an ephemeral node of this Store's session, so
-// it is kept for at most as long as the session. Put needs the rights READ, WRITE,
-// CREATE and DELETE.
+// it lasts for at most as long as the session. Put needs the rights READ, WRITE, CREATE
+// and DELETE.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	text, err := inspection.EncodeCard("zkstore: "+op, c, ttl)
@@ -54,19 +54,20 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	return outcome(op, err, false)
 }
 
-// writeCard tries once, and returns errAgain if the node has changed meanwhile.
+// writeCard tries once, and returns errAgain if another request has changed the node in
+// the meantime.
 func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl time.Duration) error {
 	var stat *zk.Stat
 	id, _, err := s.sess.do(ctx, func() (err error) {
 		stat, err = s.conn.Set(path, text, -1)
 		return err
 	})
-	version := int32(0) // of a new node
+	version := int32(0) // the version of a new node
 	create := &zk.CreateRequest{Path: path, Data: text, Acl: s.acl, Flags: zk.FlagEphemeral}
 	switch {
 	case err == nil && stat.EphemeralOwner == id:
 		version = stat.Version
-	case err == nil: // otherwise it would end with another session
+	case err == nil: // otherwise the node would end with another session
 		_, _, _, err = s.sess.write(ctx, &zk.DeleteRequest{Path: path, Version: stat.Version}, create)
 	case errors.Is(err, zk.ErrNoNode):
 		if _, _, _, err = s.sess.write(ctx, create); errors.Is(err, zk.ErrNoNode) {
@@ -81,7 +82,7 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	case err != nil:
 		return err
 	}
-	// The session would keep it, so this Store ends it.
+	// The session would keep the node, so this Store deletes it.
 	time.AfterFunc(ttl, func() {
 		s.background(func() {
 			_, _, _ = s.sess.do(s.ctx, func() error { return s.conn.Delete(path, version) })
@@ -90,9 +91,9 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	return nil
 }
 
-// Cards implements store.Cards. It asks for the names of all cards, and then for each
-// card, 16 at a time. It needs the right READ. It needs the rights of Look to know at
-// once which cards have expired.
+// Cards implements store.Cards. It reads the names of all cards, and then each card, 16
+// at a time. It needs the right READ. Only with the rights of Look does it leave out
+// expired cards at once.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	cards, err := inspect(ctx, s, op, func(*stage) ([]store.Card, error) {
@@ -141,8 +142,8 @@ func (s *Store) readCards(ctx context.Context, names []string, now moment) ([]st
 	return cards, nil
 }
 
-// parseCard reads the card of a process that was written that long ago, unless it has
-// expired.
+// parseCard decodes the card of a process. since is the time since the card was
+// written. It returns false if the card is invalid or has expired.
 func parseCard(process string, text []byte, since time.Duration) (c store.Card, ok bool) {
 	head, body, _ := bytes.Cut(text, []byte("\n"))
 	if ttl, ok := millis(string(head)); !ok || since >= ttl {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestUnusableClaims: claims that make no sense are refused before anything is sent.
+// TestUnusableClaims checks that invalid claims are refused before anything is sent.
 func TestUnusableClaims(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -19,7 +19,7 @@ func TestUnusableClaims(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(c *store.Claim)
 		want   error
-		always bool // in every call
+		always bool // refused by every call, not only by Acquire
 	}{
 		"no key":                      {func(c *store.Claim) { c.Key = "" }, store.ErrInvalid, true},
 		"a key that is too long":      {func(c *store.Claim) { c.Key = strings.Repeat("k", 513) }, store.ErrInvalid, true},
@@ -62,9 +62,9 @@ func TestUnusableClaims(t *testing.T) {
 	}
 }
 
-// TestWaiters_ShareAWatch: while a key is held for long, many callers come to wait
-// for it and leave. The client cannot cancel a watch, so they share one, or the watches
-// would pile up until the holder leaves.
+// TestWaiters_ShareAWatch lets many callers wait for a held key and leave. The client
+// cannot cancel a watch. So the waiters share one watch. Otherwise watches would
+// accumulate until the holder releases.
 func TestWaiters_ShareAWatch(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -91,7 +91,7 @@ func TestWaiters_ShareAWatch(t *testing.T) {
 	if watched != 1 {
 		t.Errorf("%d waiters set %d watches on the holder's node, want one", n, watched)
 	}
-	// And the next waiter is still woken.
+	// The next waiter is still woken.
 	w := waiting("long")
 	busy(t, s, w)
 	woken, err := s.Watch(t.Context(), w)

@@ -8,8 +8,9 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// remove deletes a node in the background until that is confirmed or the node's session
-// is gone. 0 is no session, and is never gone.
+// remove deletes a node in the background. It retries until the deletion is confirmed
+// or the node's session is gone. Session 0 is for nodes without a session; their
+// deletion is retried until it is confirmed.
 func (s *Store) remove(path string, session int64) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -30,10 +31,10 @@ func (s *Store) remove(path string, session int64) {
 	})
 }
 
-// sweep removes the node that an attempt may have created, by the name that only that
-// node can have, until the removal is certain. The client's own way of creating such
-// nodes is not enough: it reads once, from a server that may not have seen the node
-// yet.
+// sweep removes the node that an attempt may have created, and retries until the
+// removal is certain. It finds the node by its nonce, which only that node has. The
+// client's protected creation of such nodes is not enough: it reads once, from a server
+// that may not have seen the node yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -51,9 +52,9 @@ func (s *Store) sweep(dir, nonce string) {
 }
 
 func (s *Store) swept(dir, nonce string) bool {
-	// The connection on which the attempt was sent is gone. The leader now refuses
-	// requests that arrive from there, because the session has moved. This server may
-	// not have seen earlier requests yet.
+	// The connection on which the attempt was sent is closed. The leader now refuses
+	// requests that arrive on it, because the session has moved. But this server may
+	// not have seen earlier requests yet, so it first catches up with the leader.
 	if _, err := s.conn.Sync(dir); err != nil {
 		return errors.Is(err, zk.ErrNoNode)
 	}
@@ -70,8 +71,8 @@ func (s *Store) swept(dir, nonce string) bool {
 	return true
 }
 
-// ensure creates the node of a key, as a container that the servers remove when it is
-// empty, and the missing nodes of the root.
+// ensure creates the node of a key as a container, which the servers remove when it is
+// empty. It also creates the missing nodes of the root.
 func (s *Store) ensure(ctx context.Context, dir string) error {
 	for {
 		_, _, err := s.sess.do(ctx, func() error {
@@ -92,7 +93,7 @@ func (s *Store) ensure(ctx context.Context, dir string) error {
 				_, err := s.conn.Create(s.root[:i], nil, zk.FlagPersistent, s.acl)
 				return err
 			})
-			// Without the right to create in a parent, the node may still be there.
+			// Without the right to create in a parent, the node may still exist.
 			if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoAuth) {
 				return err
 			}

@@ -1,4 +1,4 @@
-// Package zkstore has the locks of package core in ZooKeeper 3.5 or later, which has
+// Package zkstore stores the locks of package core in ZooKeeper 3.5 or later, which has
 // container nodes. It works on one server or an ensemble, through a connection of
 // go-zookeeper/zk.
 //
@@ -17,94 +17,99 @@
 // # Nodes
 //
 // A key is a container node below the root, "/lk1/order:42" for the key "order:42". The
-// servers remove it some time after its last child has gone. A claim is an ephemeral
-// sequential child of it:
+// servers remove a key's node some time after its last child was deleted. A claim is an
+// ephemeral sequential child of the key's node:
 //
 //	h.…  a claim, at its place in the queue
-//	r.…  a further hold of an owner, at the place of its first
-//	p.…  the same hold again, for another session that extends it too
+//	r.…  a further hold of an owner, at the place of the owner's first hold
+//	p.…  a copy of a hold, for another session that extends the hold too
 //	k.…  a hold that stays for a while after a release with KeepFor; this one is not
 //	     ephemeral
-//	t.…  a lease that was released before it came
-//	m.…  an addition to tokens, because a higher one was required
+//	t.…  the tombstone of a lease that was released before its acquire arrived
+//	m.…  an addition to the key's tokens, because a claim required a higher one
 //
-// The names have the weight, the limit, and digests of owner and lease, so that one
-// listing decides. They also show the process (store.ProcessOf), for operators. The
-// first claims hold, as far as there is room. A waiter watches one node, and is woken
-// once.
+// A child's name contains the weight, the limit, and digests of owner and lease. So one
+// listing of the children decides who holds. The name also shows the process
+// (store.ProcessOf) to operators. The first claims in the queue hold the key, as far as
+// their limits admit them. A waiter watches the one node that keeps it out. If only
+// several holders together keep out the first waiter, it watches each of them.
 //
-// The token is 64 times the zxid of the transaction that created the node: the 63
-// tokens after it belong to the same grant. Half of a zxid counts the elections of a
-// leader, so tokens are below 2^53 for the first 32,767 of them, or fewer where m.…
-// adds to them. From then on exclusive claims get no token, and claims that require
-// one, such as Fenced, are refused with store.ErrUnsupported. An ensemble that elects a
-// leader every day gets there in ninety years.
+// The first token of a grant is 64 times the zxid of the transaction that created its
+// node. The 63 tokens after it belong to the same grant. The upper half of a zxid
+// counts the elections of a leader, so tokens are below 2^53 for the first 32,767
+// elections, or fewer if m.… adds to the tokens. After them exclusive claims get no
+// token, and claims that require one, such as Fenced, are refused with
+// store.ErrUnsupported. An ensemble that elects a leader every day reaches that limit
+// after ninety years.
 //
-// So every claim has a place: no claim overtakes a waiter, whether the claims are fair
-// or not.
+// Every claim has a place in the queue, whether it is fair or not. So no claim
+// overtakes a waiter, except a further hold of an owner that already holds.
 //
 // # Nodes that stay
 //
-// Nodes of a session are deleted with it, and a key's node when it is empty. ZooKeeper
-// has no expiry for other nodes, so these stay:
+// The servers delete the nodes of a session with the session, and a key's node when it
+// is empty. By default ZooKeeper does not expire other nodes, so these stay:
 //
-//   - m.…, one for a key, and the key's node with it, for good: without it the next
-//     token would be lower than the last. Only Claim.MinToken makes it. Fenced requires
-//     no more than any token. A redlock.Store WithFencing that has this store among its
-//     nodes requires more with most grants, and so leaves a node for each key. With
-//     ever new keys, delete old nodes when their tokens are not compared any more.
-//   - k.…, if the process that released exited before the kept time had passed, until the
-//     next claim that it keeps out.
-//   - A key's node whose maker died before it created its claim, until the key is next
-//     used: the servers remove only nodes that have had a child.
+//   - m.…, one node for each key, for good. The key's node stays with it. Without the
+//     m.… node the next token would be lower than the last. Only Claim.MinToken creates
+//     it. Fenced requires no more than any token. A redlock.Store WithFencing that has
+//     this store among its nodes requires a higher token with most grants, and so
+//     leaves a node for each key. If the application always locks new keys, delete the
+//     nodes of old keys once nothing compares their tokens.
+//   - k.…, if the process that released exited before the kept time had passed. The
+//     next claim that finds the node in its way deletes it.
+//   - A key's node whose creator died before it created its claim, until the key is
+//     next used. The servers remove only nodes that have had a child.
 //
 // # Length of a lease
 //
-// A lease lasts until its TTL: the session would keep the node alive, so a timer of
-// this process deletes it. If the process dies, the lease lasts until the end of the
-// session. The key of a crashed holder is not free before the session's time-out has
-// passed, however short the TTL.
+// A lease lasts until its TTL has expired. The session would keep the node alive, so a
+// timer of this process deletes it. If the process dies, the lease lasts until the
+// session expires. So the key of a crashed holder is free only after the session's
+// time-out, however short the TTL.
 //
 // A lease is trusted for at most half of the session's time-out after the last
-// confirmed write, and extended three times in that. A server that was cut off from the
-// others goes on answering reads, so they prove nothing; a write is confirmed by a
-// majority. So a lease of core.NoRenew expires by then, even if its TTL is longer. The
-// clocks of the servers do not matter. The exception is KeepFor, whose time is counted
-// by the leader's clock.
+// confirmed write, and the Locker extends it three times in that period. Only writes
+// extend the trust, because a majority confirms them. Reads prove nothing: a server
+// that was cut off from the others still answers them. A lease with core.NoRenew is not
+// extended, so it expires after half of the time-out even if its TTL is longer. The
+// clocks of the servers do not matter, except for KeepFor, whose time is counted by the
+// leader's clock.
 //
-// The time-out is the one that the servers grant, which is between 2 and 20 of their
-// ticks if nothing else is configured. All servers should have the same limits; see
-// WithSessionTimeout.
+// The time-out is the one that the servers grant. By default it is between 2 and 20 of
+// their ticks. All servers should have the same limits; see WithSessionTimeout.
 //
 // # While the servers are down
 //
-// When the client has had no session, or the servers have answered nothing, for two
-// seconds, acquires fail within 50 ms, with store.ErrUnavailable. One acquire at a time
+// After two seconds in which the client had no session, or the servers answered
+// nothing, acquires fail within 50 ms with store.ErrUnavailable. One acquire at a time
 // is an exception: it waits for up to 180 ms. Extend and Release are always tried.
 //
-// The client's next connection ends that, and the client sets the pace: it pauses for a
-// second when it has tried all servers. So the first acquire is granted within about a
-// second of their return. After silence it is granted when the client has given up its
-// old connection, which takes up to two thirds of the session's time-out. The client
-// logs the error of a connection ("connection refused") to its logger only; errors say
-// that it is not connected.
+// The client's next connection ends this state, and the client sets the pace: it pauses
+// for a second when it has tried all servers. So the first acquire is granted within
+// about a second of the servers' return. If the servers were silent, it is granted when
+// the client has abandoned its old connection, which takes up to two thirds of the
+// session's time-out. The client logs the cause of a failed connection ("connection
+// refused") to its own logger only. The errors of this store say that the client is not
+// connected.
 //
-// Pings of the client keep load balancers and firewalls from forgetting an idle
-// connection, if they remember it for a third of the session's time-out. If a
-// connection falls silent all the same, the client replaces it, with the same session,
-// within two thirds of the time-out. Calls that were sent on it then fail with an
-// unknown outcome. A lease that was not confirmed meanwhile is lost after half of the
-// time-out.
+// Load balancers and firewalls can forget an idle connection. The client's pings
+// prevent that if they remember it for a third of the session's time-out. If a
+// connection falls silent nevertheless, the client replaces it within two thirds of the
+// time-out and keeps its session. Calls that were sent on the silent connection then
+// fail with an unknown outcome. A lease that was not confirmed in the meantime is lost
+// after half of the time-out.
 //
-// A request that a server refuses because it is read-only or throttled, or because a
-// quota is used up, fails with store.ErrUnavailable and that reason.
+// A server can refuse a request because the server is read-only or throttled, or
+// because a quota is exhausted. Such a call fails with store.ErrUnavailable and that
+// reason.
 //
 // # Requirements of the servers
 //
-// One server is as good as its disk. With its setting forceSync=no, a restart may
-// forget grants. An ensemble grants while a majority lives. When a leader dies,
-// sessions outlive the election.
+// A single server is only as durable as its disk. With forceSync=no, a restart may
+// forget grants. An ensemble grants while a majority of its servers is alive. Sessions
+// outlive the death of a leader and the election after it.
 //
-// Records are refused with store.ErrUnsupported: an answer has to outlive its session,
-// and nodes that outlive sessions do not expire.
+// Records are refused with store.ErrUnsupported: a record has to outlive the session of
+// its claim, and nodes that outlive sessions do not expire.
 package zkstore

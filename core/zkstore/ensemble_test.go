@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLeaderDies kills the leader of three servers while processes take turns and
-// others hold. Holds last, or their holders learn of the loss. No two processes hold
-// the key at once, and tokens grow.
+// TestLeaderDies kills the leader of three servers while some processes pass a key
+// among themselves and others hold keys. Each hold lasts, or its holder learns of the
+// loss. No two processes hold the key at once, and tokens grow.
 func TestLeaderDies(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestLeaderDies(t *testing.T) {
 					lost.Add(1)
 				}
 				inside.Add(-1)
-				_ = lease.Release(context.Background()) // a release that is not confirmed is cleaned up
+				_ = lease.Release(context.Background()) // an unconfirmed release is cleaned up
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func TestLeaderDies(t *testing.T) {
 	more(20)
 	leader := ensemble.Leader()
 	leader.Kill()
-	more(20) // the two servers that are left go on
+	more(20) // the remaining two servers still grant
 	leader.Restart()
 	more(20)
 	close(stop)
@@ -115,8 +115,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// TestMajorityIsGone stops two of three servers. The third can grant nothing, no
-// process can rely on its answers, and holders learn of the loss in time.
+// TestMajorityIsGone stops two of three servers. The third cannot grant, no process may
+// rely on its responses, and holders learn of the loss in time.
 func TestMajorityIsGone(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestMajorityIsGone(t *testing.T) {
 			follower = s
 		}
 	}
-	// On this server alone, which goes on answering reads by itself.
+	// The store uses only the third server, which still answers reads on its own.
 	s, conn := storeOn(t, short, []string{follower.Addr})
 	l := lockerOn(t, s)
 	lease := acquire(t, l, "minority")

@@ -12,7 +12,7 @@ import (
 )
 
 func Example() {
-	// The key of a crashed holder is free when its session has expired.
+	// The key of a crashed holder is free when the holder's session has expired.
 	servers := []string{"zk1:2181", "zk2:2181", "zk3:2181"}
 	conn, _, err := zk.Connect(servers, 15*time.Second)
 	if err != nil {
@@ -39,5 +39,5 @@ func Example() {
 	}
 }
 
-// ship writes to a system that refuses a token lower than the last.
+// ship writes to a system that refuses a token lower than the last one.
 func ship(_ context.Context, _ uint64) error { return nil }

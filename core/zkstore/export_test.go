@@ -6,27 +6,29 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The names, the queue that they make, and the tokens, for tests.
+// These names give tests access to node names, the queue and the tokens.
 var (
 	Escape = escape
 	Token  = token
 	Parse  = func(name string) bool { _, ok := parse(name); return ok }
 )
 
-// NoteOf reads the data of a node. It returns the time left of its hold so long after
-// it was written, and the same data written again.
+// NoteOf parses the data of a node. since is the time since the node was written.
+// NoteOf returns the remaining time of the node's hold, and the same data encoded
+// again.
 func NoteOf(text []byte, since time.Duration) (left time.Duration, again []byte) {
 	n := parseNote(text)
 	return n.left(since), n.text()
 }
 
-// CardOf reads the data of a card's node.
+// CardOf parses the data of a card's node.
 func CardOf(text []byte, since time.Duration) (store.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 
-// Replies returns the codes of the errors in the table, also of those with a variable:
-// whether nothing was changed, and a word of the error.
+// Replies returns all error codes of the table, including those for which the client
+// has a variable. For each code it returns whether nothing was changed, and the advice
+// for the user.
 func Replies() map[int32]struct {
 	Refused bool
 	Advice  string
@@ -44,7 +46,7 @@ func Replies() map[int32]struct {
 	return all
 }
 
-// Admitted returns which of the children are held, and which child waits for which.
+// Admitted reports for each of the children whether it is held.
 func Admitted(children []string) map[string]bool {
 	l := newLine(children)
 	held := make(map[string]bool)

@@ -12,13 +12,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// batch is the number of holds in one request: well within the megabyte that servers
-// take.
+// batch is the maximum number of holds in one request. 256 holds are well below the
+// megabyte that servers accept.
 const batch = 256
 
 // Extend makes each claim last for its TTL from now. It writes to all nodes in one
-// request, which proves, at the leader, that they are there and the session is alive.
-// Only if that fails are the nodes asked one by one.
+// request. The leader's confirmation proves that the nodes exist and the session is
+// alive. Only if that request fails, each hold is extended by a request of its own.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
 	answers := make([]store.Extension, len(claims))
@@ -78,7 +78,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	return answers
 }
 
-// extension returns the answer for a hold that was confirmed.
+// extension returns the result for a hold that was confirmed.
 func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) store.Extension {
 	valid := s.sess.valid(session, sent)
 	if valid <= 0 {
@@ -87,8 +87,8 @@ func (s *Store) extension(session int64, sent time.Time, ttl time.Duration) stor
 	return store.Extension{Valid: min(valid, ttl)}
 }
 
-// extendAll writes to some nodes at once. Its answers are nil, an error for the caller,
-// or errAgain.
+// extendAll writes to the nodes of the holds in some in one request. The error for each
+// hold is nil, an error for the caller, or errAgain.
 func (s *Store) extendAll(ctx context.Context, claims []store.Claim, some []*hold, holds map[*hold][]int) []error {
 	ttls := make([]time.Duration, len(some))
 	ops := make([]any, len(some))
@@ -125,7 +125,7 @@ func (s *Store) extendAll(ctx context.Context, claims []store.Claim, some []*hol
 	return errs
 }
 
-// extended records that a node of ours was written to.
+// extended records a write to a node of ours. It returns errAgain if the hold is gone.
 func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
 	s.mu.Lock()
 	gone := h.entry.hold != h
@@ -138,8 +138,8 @@ func (s *Store) extended(h *hold, version int32, ttl time.Duration) error {
 	return nil
 }
 
-// extend extends one hold, which may be of another session: our session then gets a
-// node for the same lease, and keeps it too.
+// extend extends one hold. If another session created the hold, our session creates a
+// copy of its node and keeps the lease too.
 func (s *Store) extend(o *operation, c store.Claim, sent time.Time) (store.Extension, error) {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
 	for range attempts {
@@ -156,7 +156,7 @@ func (s *Store) extend(o *operation, c store.Claim, sent time.Time) (store.Exten
 			l, err = s.list(o.ctx, dir)
 			nodes := l.of(lease)
 			if h != nil {
-				// A place is no hold, even if it is the first by now.
+				// A waiter's place is not a hold, even if it is the first by now.
 				nodes = slices.DeleteFunc(nodes, func(n node) bool { return n.name == h.node.name })
 			}
 			if errors.Is(err, zk.ErrNoNode) || err == nil && (len(nodes) == 0 || !l.holds(lease)) {

@@ -20,9 +20,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLostReplies: TestLostReplies: the server creates the node and the reply is lost.
-// A claim that asks again has that one place and no other, and nothing is left of a
-// claim that does not ask again. hazard 56
+// TestLostReplies makes the server create the node and loses the reply. A claim that is
+// sent again has that one place and no other. Nothing is left of a claim that is not
+// sent again. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -47,7 +47,7 @@ func TestLostReplies(t *testing.T) {
 						eventually(t, "nothing is left", func() bool { return len(places(t, admin, key)) == 0 })
 					}()
 				} else {
-					c := exclusive(key) // whose node exists
+					c := exclusive(key) // creates the key's node
 					grant(t, s, c)
 					if err := s.Release(t.Context(), c); err != nil {
 						t.Fatal(err)
@@ -69,7 +69,7 @@ func TestLostReplies(t *testing.T) {
 					t.Fatalf("got %v, want an error that leaves the outcome open", err)
 				}
 				switch i % 4 {
-				case 0: // asks again
+				case 0: // sends the claim again
 					for err != nil && ctx.Err() == nil {
 						_, err = s.Acquire(ctx, c)
 					}
@@ -80,11 +80,11 @@ func TestLostReplies(t *testing.T) {
 					if err := s.Release(ctx, c); err != nil {
 						t.Error(err)
 					}
-				case 1, 2: // gives up
+				case 1, 2: // releases
 					for err != nil && !errors.Is(err, store.ErrLost) && ctx.Err() == nil {
 						err = s.Release(ctx, c)
 					}
-				default: // does nothing at all
+				default: // does nothing
 				}
 				eventually(t, "nothing is left of it", func() bool { return len(places(t, admin, key)) == i%2 })
 			})
@@ -105,8 +105,8 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestBrokenConnections breaks connections at any request while several processes take
-// turns. No two hold the key at once, and in the end no node is left.
+// TestBrokenConnections breaks connections at any request while several processes pass
+// a key among themselves. No two hold the key at once, and in the end no node is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -157,7 +157,7 @@ func TestBrokenConnections(t *testing.T) {
 				grants.Add(1)
 				time.Sleep(2 * time.Millisecond)
 				inside.Add(-1)
-				_ = lease.Release(context.Background()) // lost replies are cleaned up in the background
+				_ = lease.Release(context.Background()) // lost replies are cleaned up later
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func TestBrokenConnections(t *testing.T) {
 	t.Logf("%d grants, %d broken connections", grants.Load(), broken.Load())
 }
 
-// TestCancelled: a canceled acquire leaves no node, whenever it is canceled.
+// TestCancelled checks that a canceled acquire leaves no node, whenever it is canceled.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -186,7 +186,7 @@ func TestCancelled(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
 			defer cancel()
-			if i%2 == 0 { // the store alone
+			if i%2 == 0 { // the store without a Locker
 				if _, err := s.Acquire(ctx, waiting("cancelled")); err == nil {
 					t.Error("granted a key that is held")
 				} else if ctx.Err() == nil && !errors.Is(err, store.ErrBusy) {
@@ -200,7 +200,7 @@ func TestCancelled(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A store's own waiters keep their places for ten seconds.
+	// Waiters of a Store without a Locker keep their places for ten seconds.
 	eventually(t, "only the holder is left", func() bool { return len(places(t, admin, "cancelled")) == 1 })
 	if err := s.Release(t.Context(), holder); err != nil {
 		t.Fatal(err)
@@ -208,8 +208,8 @@ func TestCancelled(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "cancelled")) == 0 })
 }
 
-// TestTokens: TestTokens: the key's node goes, by the server or an operator, and
-// numbers its children from 0 again. Tokens grow all the same. hazard 57
+// TestTokens checks that tokens grow when the key's node is deleted, by the server or
+// an operator. The new node numbers its children from 0 again. hazard 57
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -263,8 +263,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestStore_EveryCallTwice: every extension and release arrives twice, and a
-// claim describes the desired state.
+// TestStore_EveryCallTwice sends every extension and release twice. A claim describes
+// the desired state, so the second call changes nothing.
 func TestStore_EveryCallTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -272,8 +272,9 @@ func TestStore_EveryCallTwice(t *testing.T) {
 	conformance(t, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, _ []store.Claim) storetest.Fault {
-			// A claim that is refused at first and then granted would stay
-			// unknown to the suite, which sends claims again by itself.
+			// An acquire is not doubled: if its first call were refused and its second
+			// granted, the suite would not know of the hold. The suite itself sends
+			// claims again.
 			return storetest.Fault{Twice: op != storetest.OpAcquire}
 		})
 		t.Cleanup(faults.Wait)

@@ -12,11 +12,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestCutOffFollower: TestCutOffFollower cuts a follower off from the leader right
-// after it has confirmed a grant, while it goes on answering its clients. The time for
-// which its clients trust the grant ends before another holder is admitted, wherever in
-// the ticks of the leader and between two pings of the client the grant came. Ticks are
-// long, because the follower reports to the leader every half of one. hazard 55
+// TestCutOffFollower cuts a follower off from the leader right after the follower has
+// confirmed a grant. The follower still answers its clients. The time for which its
+// clients trust the grant ends before another holder is admitted. That has to be true
+// wherever the grant falls in the leader's ticks and between two pings of the client.
+// Ticks are long, because the follower reports to the leader every half tick. hazard 55
 func TestCutOffFollower(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestCutOffFollower(t *testing.T) {
 			for range clients {
 				s, _ := storeOn(t, short, []string{follower.Addr})
 				stores = append(stores, s)
-				time.Sleep(short / 3 / clients) // so that their pings are spread over the time
+				time.Sleep(short / 3 / clients) // so that their pings are spread evenly
 			}
 			time.Sleep(short/3 + time.Duration(round)*tick/7)
 			ctx, cancel := context.WithTimeout(t.Context(), short/2)
@@ -56,7 +56,7 @@ func TestCutOffFollower(t *testing.T) {
 					c := exclusive("far" + strconv.Itoa(round) + "." + strconv.Itoa(i))
 					sent := time.Now()
 					g, err := s.Acquire(ctx, c)
-					link.Partition() // at the first answer, with others in flight
+					link.Partition() // at the first response, with other requests in flight
 					if err == nil {
 						mu.Lock()
 						defer mu.Unlock()
@@ -96,7 +96,7 @@ func TestCutOffFollower(t *testing.T) {
 	})
 }
 
-// await makes a claim wait until it is granted, as a Locker does.
+// await sends a waiting claim until it is granted, as a Locker does.
 func await(ctx context.Context, t testing.TB, s store.Store, c store.Claim) {
 	t.Helper()
 	woken, err := s.(store.Watcher).Watch(ctx, c)

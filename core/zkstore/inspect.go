@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	width   = 16  // requests of an inspection in flight at once
-	step    = 128 // keys that List reads between two pauses
+	width   = 16  // the maximum number of requests of an inspection in flight
+	step    = 128 // the number of keys that List reads between two pauses
 	rest    = 5 * time.Millisecond
-	listing = time.Minute // the time for which the names of all keys serve the pages of a walk
+	listing = time.Minute // the time for which the names of all keys serve later pages of a walk
 )
 
-// Look implements store.Inspector. It asks for the queue and for each node of it, 16 at
-// a time, after a write that leaves nothing. That write shows the servers' time, and
-// makes sure that the client's server knows of everything done before. Without the
-// right to CREATE and DELETE below the root, ages are unknown.
+// Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
+// a time. Before that it sends a write that leaves nothing. The write returns the
+// servers' time and brings the client's server up to date with everything done before.
+// Without the right to CREATE and DELETE below the root, ages are unknown.
 //
-// Left of a hold is the time that its holder has written. It is at most the TTL where
-// the holder has waited and was not extended yet. The session of a process that died
-// can keep its holds for longer; Left is 0 then. Left of waiters is unknown.
+// Left of a hold follows from the time that its holder has written. For a holder that
+// waited and has not extended since, Left is the TTL, which is an upper bound. The
+// session of a process that died can keep its holds for longer; Left is 0 then. Left of
+// waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -47,9 +48,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, readable("look", err)
 }
 
-// List implements store.Inspector, in the order of the keys' nodes. The first page asks
-// for the names of all keys in one request; the others use that answer for a minute.
-// Every page is Look for each of its keys.
+// List implements store.Inspector, in the order of the keys' nodes. The first page
+// reads the names of all keys in one request. Later pages reuse these names for a
+// minute. For each key of a page, List does the same as Look.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	if err := inspection.CheckPage("zkstore: list", most); err != nil {
 		return nil, "", err
@@ -58,7 +59,7 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	if _, ok := unescape(string(last)); err != nil || after != "" && !ok {
 		return nil, "", fmt.Errorf("zkstore: list: there is no such page: %w", store.ErrInvalid)
 	}
-	var more string // not next: the work may go on when List has returned
+	var more string // not next: the goroutine may outlive List
 	page, err = inspect(ctx, s, "list", func(*stage) ([]store.State, error) {
 		now, err := s.moment(ctx)
 		if err != nil {
@@ -82,13 +83,14 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 	return page, more, nil
 }
 
-// Revoke implements store.Inspector. It deletes the nodes of a hold, and leaves one of
-// its weight, in one step that fails if the holder has written meanwhile. The time that
-// is left is counted by the leader's clock, as with KeepFor.
+// Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold
+// and creates a node of the same weight. The transaction fails if the holder has
+// written in the meantime. The leader's clock counts the remaining time, as with
+// KeepFor.
 //
-// Revoke needs the rights READ, CREATE and DELETE. The node that it leaves gets the ACL
-// of the hold's node, so that it has the same readers. Where the servers show digests
-// to administrators only, that takes the right ADMIN, or the same WithACL as the
+// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
+// ACL of the hold's node, so that it has the same readers. If the servers show digests
+// to administrators only, Revoke also needs the right ADMIN, or the same WithACL as the
 // holder's.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
@@ -116,8 +118,8 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return outcome(op, err, false)
 }
 
-// revoke tries once, and returns errAgain if the queue or the hold has changed
-// meanwhile.
+// revoke tries once, and returns errAgain if the queue or the hold has changed in the
+// meantime.
 func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep time.Duration) error {
 	unchanged := func(err error) error {
 		if err == nil || errors.Is(err, errAgain) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, zk.ErrNoAuth) {
@@ -149,8 +151,8 @@ func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep tim
 			return errAgain
 		}
 		if keep > 0 {
-			// If the hold was extended since then, its node was written, and the step
-			// fails.
+			// If the hold was extended after this read, its node has a new version, and
+			// the transaction fails.
 			keep = max(keep, f.note.left(now.since(f.written)))
 		}
 		ops = append(ops, &zk.DeleteRequest{Path: dir + "/" + n.name, Version: f.version})
@@ -185,8 +187,8 @@ func (s *Store) revoke(ctx context.Context, a *stage, key, hold string, keep tim
 	return err
 }
 
-// revocable returns the nodes of the lease whose hold has this ID, or none if it only
-// waits.
+// revocable returns the nodes of the lease whose hold has the given ID, or none if the
+// lease only waits.
 func (l line) revocable(hold string) []node {
 	for _, n := range l.nodes {
 		if n.kind != kept && holdID(n.lease) == hold && l.holds(n.lease) {
@@ -196,7 +198,7 @@ func (l line) revocable(hold string) []node {
 	return nil
 }
 
-// aclOf returns the ACL of a node, for one that takes its place.
+// aclOf returns the ACL of a node, for the node that replaces it.
 func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	var acl []zk.ACL
 	_, _, err := s.sess.do(ctx, func() (err error) {
@@ -220,16 +222,18 @@ func (s *Store) aclOf(ctx context.Context, path string) ([]zk.ACL, error) {
 	return nil, fmt.Errorf("the right ADMIN is missing, by which the ACL of the hold's node can be read: %w: %w", store.ErrUnavailable, zk.ErrNoAuth)
 }
 
-// moment is the servers' time at some time of this process.
+// moment is the servers' time together with the time of this process at which it was
+// read.
 type moment struct {
-	clock int64 // in milliseconds; 0: unknown
+	clock int64 // in milliseconds; 0 if unknown
 	at    time.Time
 }
 
-// now returns the servers' time, or a little less.
+// now returns the servers' time, or slightly less.
 func (m moment) now() int64 { return m.clock + time.Since(m.at).Milliseconds() }
 
-// since returns the time since a write, or a little less; 0 if unknown.
+// since returns the time since a write, or slightly less. It returns 0 if the servers'
+// time is unknown.
 func (m moment) since(written int64) time.Duration {
 	if m.clock == 0 {
 		return 0
@@ -237,8 +241,8 @@ func (m moment) since(written int64) time.Duration {
 	return time.Duration(max(m.now()-written, 0)) * time.Millisecond
 }
 
-// moment asks for the servers' time, by a node that is gone in the step that creates
-// it. From then on the client's server knows everything that was done before.
+// moment reads the servers' time from a node that it creates and deletes in one
+// transaction. From then on the client's server knows everything that was done before.
 func (s *Store) moment(ctx context.Context) (moment, error) {
 	path := s.root + "/" + aside + "now." + newNonce()
 	answers, _, _, err := s.sess.write(ctx,
@@ -249,7 +253,7 @@ func (s *Store) moment(ctx context.Context) (moment, error) {
 	case err == nil && answers[1].Stat != nil:
 		return moment{answers[1].Stat.Mtime, time.Now()}, nil
 	case errors.Is(err, zk.ErrNoNode):
-		return moment{}, nil // no root: no key was ever locked
+		return moment{}, nil // no root exists: no key was ever locked
 	case err != nil && !errors.Is(err, zk.ErrNoAuth):
 		return moment{}, err
 	}
@@ -260,14 +264,14 @@ func (s *Store) moment(ctx context.Context) (moment, error) {
 	return moment{}, err
 }
 
-// fact is the data of a node, beside its name.
+// fact is the data of a node, in addition to its name.
 type fact struct {
 	note             note
 	created, written int64 // in the servers' milliseconds
 	version          int32
 }
 
-// facts reads the data of nodes. A node that is gone has none.
+// facts reads the data of nodes. A deleted node has no entry in the result.
 func (s *Store) facts(ctx context.Context, dir string, nodes []node) (map[string]fact, error) {
 	var mu sync.Mutex
 	facts := make(map[string]fact, len(nodes))
@@ -298,7 +302,8 @@ func (s *Store) read(ctx context.Context, path string) (text []byte, stat *zk.St
 	return text, stat, err
 }
 
-// each calls f for all of some, a few at a time, and returns the first error.
+// each calls f for all elements of some, at most width at a time, and returns the first
+// error.
 func each[E any](some []E, f func(E) error) error {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
@@ -318,7 +323,7 @@ func each[E any](some []E, f func(E) error) error {
 	return first
 }
 
-// show reads a key.
+// show returns the state of a key.
 func (s *Store) show(ctx context.Context, key string, now moment) (store.State, error) {
 	dir := s.dir(key)
 	l, err := s.list(ctx, dir)
@@ -332,8 +337,8 @@ func (s *Store) show(ctx context.Context, key string, now moment) (store.State, 
 	return l.state(key, facts, now), err
 }
 
-// showAll reads the keys with these names of nodes, and returns those that have live
-// entries.
+// showAll reads the keys whose nodes have these names, and returns the states of those
+// that have live entries.
 func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []store.State, err error) {
 	for some := range slices.Chunk(names, step) {
 		states := make([]store.State, len(some))
@@ -369,7 +374,7 @@ func (s *Store) showAll(ctx context.Context, names []string, now moment) (page [
 	return page, nil
 }
 
-// state returns the state of a key at a moment, from its queue.
+// state returns the state of a key at the given moment, from its queue.
 func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	state := store.State{Key: key}
 	type place struct {
@@ -377,7 +382,7 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 		held bool
 	}
 	var places []*place
-	known := make(map[string]*place) // by lease: it has a node for each session that keeps it
+	known := make(map[string]*place) // by lease, which has a node for each session that keeps it
 	for _, n := range l.nodes {
 		f, there := facts[n.name]
 		if !there {
@@ -418,9 +423,9 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	return state
 }
 
-// names returns the names of all keys' nodes, in order. It reads them when a walk
-// begins, or when they are older than a minute. A key that is alive during a whole walk
-// was there when it began.
+// names returns the names of all keys' nodes, sorted. It reads them when a walk begins,
+// or if they are older than a minute. So a key that exists during a whole walk is among
+// the names.
 func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	s.mu.Lock()
 	names := s.listed
@@ -454,7 +459,8 @@ func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	return children, nil
 }
 
-// inspect runs f like detached, and fails while the servers are known to be down.
+// inspect runs f like detached, but fails at once while the servers are known to be
+// down.
 func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (R, error)) (r R, err error) {
 	if err := s.sess.gate.Enter(ctx); err != nil {
 		return r, unsent(op, err)
@@ -462,7 +468,7 @@ func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (
 	return detached(ctx, s, op, f)
 }
 
-// readable returns the error of a call that only reads.
+// readable returns the caller's error for a failed call that only reads.
 func readable(op string, err error) error {
 	switch {
 	case err == nil:

@@ -8,9 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRevoke_ExtendedMeanwhile: TestRevoke_ExtendedMeanwhile extends a hold between the
-// operator's read and the revoke. The key stays taken for the time that the holder
-// trusts now, and not for the time that was read. hazard 66
+// TestRevoke_ExtendedMeanwhile extends a hold between the operator's read and the
+// revoke. The key stays taken for the time that the holder trusts after the extension,
+// not for the time that the operator read. hazard 66
 func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -21,7 +21,7 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	c.TTL = 2 * time.Second
 	grant(t, holder, c)
 
-	// The first of these requests asks for the servers' time, the second one revokes.
+	// The first multi request reads the servers' time, the second one revokes.
 	f := proxy.Inject(testserver.Match{Command: "multi", Skip: 1}, testserver.HoldRequest)
 	revoked := make(chan error, 1)
 	go func() { revoked <- operator.Revoke(t.Context(), c.Key, store.HoldID(c.Lease), time.Millisecond) }()
@@ -40,10 +40,10 @@ func TestRevoke_ExtendedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestGrant_CountsFromLastWrite: TestGrant_CountsFromLastWrite: a waiter can be granted
-// the key by a read of its queue, at a server that is behind the leader and does not
-// know of a revoke yet. So its grant counts from the last write that was confirmed to
-// it: its server knows of every revoke before that. hazard 66
+// TestGrant_CountsFromLastWrite grants the key to a waiter by a read of its queue. The
+// server that was read may be behind the leader and not know of a revoke yet. So the
+// grant counts from the last write that was confirmed to the waiter: its server knows
+// of every revoke before that write. hazard 66
 func TestGrant_CountsFromLastWrite(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -8,14 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// join creates a node at the place of m, if m is still there when it is created. In the
-// same step it deletes the claim's own node, which came later in the queue.
+// join creates a node at the place of m, if m still exists at that moment. In the same
+// transaction it deletes own, the claim's own node further back in the queue.
 //
-// If m is of another lease, its owner holds and enters again. If it is of the same
-// lease, another session keeps that lease, and from now on ours does too.
+// If m is of another lease, the owner of m already holds and now gets a further hold.
+// If m is of the same lease, another session keeps that lease, and from now on ours
+// keeps it too.
 //
-// zxid is the transaction from which the tokens at that place follow, or 0 if it has to
-// be asked for. join returns nil if the claim is held.
+// zxid is the transaction from which the tokens at that place follow, or 0 if join has
+// to read it. join returns nil if the claim is admitted.
 func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold) error {
 	dir := s.dir(c.Key)
 	path := dir + "/" + m.name
@@ -48,7 +49,8 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 			n.zxid = stat.Czxid
 		}
 		if same {
-			// The creator of m notices by its version that it is not alone.
+			// The creator of m notices by the new version that another session keeps
+			// the lease.
 			ops = []any{&zk.SetDataRequest{Path: path, Data: text, Version: -1}}
 		}
 	}
@@ -56,7 +58,7 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 		ops = append(ops, &zk.DeleteRequest{Path: own.path, Version: -1})
 	}
 	if own != nil {
-		s.forget(own) // it may be gone by the time of an answer
+		s.forget(own) // the transaction may delete it without an answer
 	}
 	h, stat, err := s.create(o, c, n, ops)
 	if err != nil {
@@ -66,9 +68,9 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 		return err
 	}
 	if m.weight == store.All && !same && stat.NumChildren == 2 {
-		// There are only that hold and this one: no tombstone, no addition to the
-		// tokens, and no node of a revoke. With more holds of the owner the queue is
-		// read: it is not known here which of them are still there.
+		// Only m and this node exist: no tombstone, no addition to the tokens, and no
+		// node of a revoke. With more holds of the owner the queue is read, because it
+		// is not known here which of them still exist.
 		s.admit(h, c, 0)
 		return nil
 	}

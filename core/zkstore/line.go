@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// line is the queue of a key, from the names of its children.
+// line is the queue of a key, as the names of the children of its node.
 type line struct {
-	nodes   []node          // by their place
-	tombs   map[string]bool // by the digest of the lease
+	nodes   []node          // sorted by place
+	tombs   map[string]bool // the leases with a tombstone, by digest
 	plus    int64           // the addition to the tokens
-	markers []string        // the names of the nodes of that addition
-	held    map[string]bool // by name, as far as it was decided
+	markers []string        // the names of the nodes with additions
+	held    map[string]bool // the decisions so far, by node name
 }
 
 func newLine(children []string) line {
@@ -63,13 +63,14 @@ func (l line) ahead(n node) []node {
 	return some
 }
 
-// waiting returns about how many nodes wait: all from the first one that is not held.
+// waiting returns the approximate number of waiting nodes: all from the first one that
+// is not admitted.
 func (l line) waiting() int {
 	return len(l.nodes) - sort.Search(len(l.nodes), func(i int) bool { return !l.admits(l.nodes[i]) })
 }
 
-// weigh returns the sum of weights, counting each lease once: a lease has a node for
-// each session that keeps it.
+// weigh returns the sum of the weights, counting each lease once: a lease has a node
+// for each session that keeps it.
 func weigh(nodes []node) int64 {
 	var sum int64
 	seen := make(map[string]bool)
@@ -86,16 +87,16 @@ func weigh(nodes []node) int64 {
 
 // admits reports whether n is held.
 //
-// A plain node is held if those ahead leave room for it, and all of them are held.
-// Nodes ahead only go. A node that comes at a place ahead is a further hold of an owner
-// that is counted there. So a node that is admitted once stays admitted, for every
-// process and at every state of the queue that has the node.
+// A plain node is held if the nodes ahead leave room for it, and all of them are held.
+// Nodes ahead are only ever removed. A node that joins at a place ahead is a further
+// hold of an owner that is counted there. So a node stays admitted once it is admitted,
+// for every process and in every state of the queue that contains the node.
 //
-// A further hold overtakes the waiters. It counts all nodes that may have been admitted
-// when it was created.
+// A further hold overtakes the waiters. Its decision counts all nodes that may have
+// been admitted when it was created.
 func (l line) admits(n node) bool {
-	// Each node is decided once: where limits differ, every node asks for all those
-	// ahead of it, which ask in turn.
+	// Each node is decided once. If limits differ, the decision of a node needs those
+	// of all nodes ahead, which need those ahead of them in turn.
 	held, ok := l.held[n.name]
 	if !ok {
 		held = l.decide(n)
@@ -121,19 +122,20 @@ func (l line) decide(n node) bool {
 	if weigh(ahead)+n.weight > n.limit {
 		return false
 	}
-	// Where all claims have one limit, the nodes ahead of an admitted node are admitted
-	// as well. After a lost reply, a copy may be the only node of a waiter.
+	// If all claims have one limit, the nodes ahead of an admitted node are admitted as
+	// well. Copies are checked too: after a lost reply, a copy may be the only node of
+	// a waiter.
 	return !slices.ContainsFunc(ahead, func(m node) bool { return m.limit != n.limit && (m.kind == plain || m.kind == copied) && !l.admits(m) })
 }
 
-// early reports whether a node may have been admitted before later ones came.
+// early reports whether node n may have been admitted before later ones were created.
 //
 // A further hold, or a kept one, shows that its owner has held at that place all the
-// time, with at least its weight, because weights do not grow. So it counts even where
-// it came later and the first hold is gone.
+// time, with at least its weight, because weights do not grow. So it counts even if it
+// was created later and the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
-	later := make(map[int32]node) // by place, the heaviest
+	later := make(map[int32]node) // the heaviest later node, by place
 	for _, m := range l.nodes {
 		switch {
 		case m.name == n.name || before(m.seq, n.seq):
@@ -179,7 +181,7 @@ func (l line) twin(n node) (node, bool) {
 	return node{}, false
 }
 
-// mate returns the heaviest hold of an owner, apart from one lease.
+// mate returns the heaviest hold of an owner, ignoring one lease.
 func (l line) mate(owner, lease string) (node, bool) {
 	var best node
 	for _, m := range l.nodes {
@@ -201,13 +203,13 @@ func (l line) of(lease string) []node {
 	return some
 }
 
-// watched returns the nodes for which n waits, and whether a change of their data
-// counts, which shows that a waiter was admitted.
+// watched returns the nodes for which n waits. It also reports whether n has to watch
+// their data, whose change shows that a waiter was admitted.
 //
-// While a node is there beside which n has no room, only its end matters. For a writer
-// that is the node just ahead, and for readers the writer ahead, whose end admits them
-// all. Otherwise n waits for the waiter just ahead to be admitted or to leave, and the
-// first waiter for any of the holders.
+// While a single node ahead leaves no room for n, n waits only for the end of that
+// node. For a writer that is the node just ahead. For readers it is the writer ahead,
+// whose end admits them all. Otherwise n waits for the waiter just ahead to be admitted
+// or to leave. The first waiter waits for any of the holders.
 func (l line) watched(n node) (nodes []node, data bool) {
 	ahead := l.ahead(n)
 	for _, m := range slices.Backward(ahead) {

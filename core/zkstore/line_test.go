@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// child returns the name of a node as the server completes it.
+// child returns the full name of a node, with the number that the server appends.
 func child(owner string, weight, limit int64, number int32) string {
 	return fmt.Sprintf("h.%s.%s.%s.lease-%s.nonce.%010d", strconv.FormatInt(weight, 36), strconv.FormatInt(limit, 36), owner, owner, number)
 }
@@ -29,7 +29,7 @@ func TestLine(t *testing.T) {
 		{"the first has the key", []string{child("a", all, all, 3), child("b", all, all, 7)}, []bool{true, false}},
 		{"order of the listing", []string{child("b", all, all, 7), child("a", all, all, 3)}, []bool{false, true}},
 		{
-			"numbers wrap around", // what comes after the highest is negative
+			"numbers wrap around", // the number after the highest is negative
 			[]string{child("c", all, all, math.MinInt32), child("a", all, all, math.MaxInt32-1), child("b", all, all, math.MaxInt32)},
 			[]bool{false, true, false},
 		},
@@ -102,12 +102,13 @@ func FuzzNames(f *testing.F) {
 	f.Add("k.zzzzzzzzzzzzzzzzz.1.a.b.c.1.1.9999999999")
 	f.Add("m.")
 	f.Fuzz(func(_ *testing.T, name string) {
-		zkstore.Parse(name) // whatever others name their nodes
+		zkstore.Parse(name) // other programs may use any name
 		zkstore.Admitted([]string{name, name + "0", "h.1.1.a.b.c.0000000001"})
 	})
 }
 
-// FuzzNotes: an operator's view reads data that others may have written.
+// FuzzNotes checks that an operator's view reads data that other programs may have
+// written.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("30000"), int64(0))
 	f.Add([]byte("10000 w30000"), int64(5000))
@@ -145,8 +146,8 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// TestLineOfTwoLimits: a deploy that changes the number of permits has claims of two
-// limits side by side for a while.
+// TestLineOfTwoLimits checks claims of two limits in one queue. A deploy that changes
+// the number of permits causes such queues for a while.
 func TestLineOfTwoLimits(t *testing.T) {
 	t.Parallel()
 	var nodes []string
@@ -167,8 +168,8 @@ func TestLineOfTwoLimits(t *testing.T) {
 	}
 }
 
-// TestNamesBeyondMeasure: a client with the right to write here can lock everything.
-// But no name that it writes by mistake lets two claims in.
+// TestNamesBeyondMeasure checks that no malformed name admits two claims. A client with
+// the right to write here can lock everything, but it must not do that by mistake.
 func TestNamesBeyondMeasure(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

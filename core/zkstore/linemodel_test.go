@@ -12,25 +12,26 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// modelled is a child in the model.
+// modelled is a child of the key's node in the model.
 type modelled struct {
 	name          string
 	owner, lease  string
 	kept          bool
 	weight, limit int64
 	place, number int32
-	held          bool // at some time
+	held          bool // it was held at some time
 }
 
-// TestLineModel makes nodes come and go, in any order. A node that was held stays held
-// until it goes, however the queue changes, and nothing is admitted beyond its limit.
+// TestLineModel adds and deletes nodes in any order. A node that was held stays held
+// until it is deleted, however the queue changes, and nothing is admitted beyond its
+// limit.
 func TestLineModel(t *testing.T) {
 	t.Parallel()
 	granted, joined := 0, 0
 	for seed := range uint64(tally.Trials(20_000)) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		limits := [][]int64{{store.All}, {5}, {5, 8}, {3, store.All}}[random.IntN(4)]
-		number := int32(random.Uint32()) // they wrap around
+		number := int32(random.Uint32()) // numbers wrap around
 		var line []*modelled
 		ids := 0
 		add := func(kind byte, n modelled) *modelled {
@@ -73,7 +74,7 @@ func TestLineModel(t *testing.T) {
 				}
 				ids++
 				add('h', modelled{owner: "o" + strconv.Itoa(ids), lease: "l" + strconv.Itoa(ids), weight: weight, limit: limit})
-			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // enters again; permits never do
+			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold; never permits
 				n := *m
 				n.lease, n.held, n.weight = "l"+strconv.Itoa(ids), false, []int64{1, m.weight}[random.IntN(2)]
 				r := add('r', n)
@@ -82,7 +83,7 @@ func TestLineModel(t *testing.T) {
 				} else {
 					joined++
 				}
-			case what < 7 && !m.kept: // is extended by another session
+			case what < 7 && !m.kept: // another session extends it
 				n := *m
 				n.held = false
 				if m.name[0] == 'r' {
@@ -90,12 +91,12 @@ func TestLineModel(t *testing.T) {
 				} else {
 					add('p', n)
 				}
-			case what < 8 && m.held && !m.kept: // leaves the key taken
+			case what < 8 && m.held && !m.kept: // released with KeepFor
 				n := *m
 				n.owner, n.kept, n.held = "-", true, false
 				drop(m.lease)
 				add('k', n)
-			case what < 9: // a session ends
+			case what < 9: // a session expires
 				line = slices.DeleteFunc(line, func(n *modelled) bool { return n == m })
 			case !m.kept:
 				drop(m.lease)
@@ -116,7 +117,7 @@ func TestLineModel(t *testing.T) {
 			for _, n := range fresh {
 				n.held = true
 				if n.kept || slices.ContainsFunc(line, func(m *modelled) bool { return m != n && m.held && m.lease == n.lease && !m.kept }) {
-					continue // the same hold
+					continue // another node of the same hold
 				}
 				granted++
 				sum, seen := n.weight, map[string]bool{}

@@ -20,7 +20,7 @@ func TestLocker(t *testing.T) {
 	here := lockerOn(t, newStore(t, []string{server}))
 	there := lockerOn(t, newStore(t, []string{server}))
 
-	// They get in one after the other, in order.
+	// Waiters of several processes get the key one after the other, in their order.
 	t.Run("waiters of several processes", func(t *testing.T) {
 		t.Parallel()
 		const n = 6
@@ -30,7 +30,8 @@ func TestLocker(t *testing.T) {
 		var order []int
 		var wg sync.WaitGroup
 		for i := range n {
-			// A Locker of its own each: a process has one place for its line.
+			// Each waiter has its own Locker, because one process has only one place in
+			// the queue.
 			l := lockerOn(t, newStore(t, []string{server}))
 			wg.Go(func() {
 				lease, err := l.Acquire(context.Background(), "order", core.Fair(), core.Wait(patience))
@@ -82,7 +83,7 @@ func TestLocker(t *testing.T) {
 		release(t, a)
 		release(t, b)
 	})
-	// A holder enters again, and another process with its owner.
+	// A holder acquires again, and another process joins with the holder's owner.
 	t.Run("re-entry and owners", func(t *testing.T) {
 		t.Parallel()
 		outer := acquire(t, here, "again")
@@ -108,10 +109,10 @@ func TestLocker(t *testing.T) {
 		release(t, joined)
 		release(t, acquire(t, here, "again"))
 	})
-	// A lease outlives its session's time-out and its TTL while it is renewed.
+	// A renewed lease outlives its session's time-out and its TTL.
 	t.Run("renewed lease", func(t *testing.T) {
 		t.Parallel()
-		// Half of it is what a busy machine has for an extension.
+		// A busy machine has half of this TTL for an extension.
 		const ttl = 3 * short
 		s, _ := storeOn(t, ttl, []string{server})
 		l := lockerOn(t, s)
@@ -125,7 +126,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A lease that is not renewed expires at its TTL, although its session lives.
+	// A lease that is not renewed expires after its TTL, although its session is alive.
 	t.Run("lease without renewal", func(t *testing.T) {
 		t.Parallel()
 		const ttl = 2 * time.Second
@@ -140,7 +141,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// The key is kept for a while, even if the process has exited.
+	// KeepFor keeps the key taken for a while, even if the process has exited.
 	t.Run("KeepFor after a release", func(t *testing.T) {
 		t.Parallel()
 		const keep = 3 * time.Second
@@ -163,7 +164,7 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// Records are not supported here, and are refused at once.
+	// This store does not support records and refuses them at once.
 	t.Run("records", func(t *testing.T) {
 		t.Parallel()
 		if _, err := once.New(here); !errors.Is(err, store.ErrUnsupported) {

@@ -12,8 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestMarkers: nodes that outlive a session never expire in ZooKeeper, so there are as
-// few as possible. A key whose claims required a higher token has one.
+// TestMarkers checks that as few nodes as possible outlive their session, because
+// ZooKeeper does not expire them. A key has one such node if its claims required a
+// higher token.
 func TestMarkers(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -31,8 +32,8 @@ func TestMarkers(t *testing.T) {
 		}
 	}
 
-	// However often higher tokens are required, a key has one node for that, and tokens
-	// stay above.
+	// However often claims require a higher token, a key has one node for that, and its
+	// tokens do not fall below the required ones.
 	t.Run("one node for higher tokens", func(t *testing.T) {
 		t.Parallel()
 		const key, step = "raised", 1 << 40
@@ -45,7 +46,7 @@ func TestMarkers(t *testing.T) {
 			if g.Token < c.MinToken {
 				t.Errorf("got token %d, want at least %d", g.Token, c.MinToken)
 			}
-			c.MinToken += step // required by the holder, too
+			c.MinToken += step // the holder also requires a higher token
 			last = grant(t, store, c).Token
 			if last < c.MinToken {
 				t.Errorf("got token %d, want at least %d", last, c.MinToken)
@@ -66,7 +67,7 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%v are left, want the marker alone", names)
 		}
 	})
-	// It leaves nothing, and the key's node goes.
+	// A claim for a token leaves nothing, and the key's node is removed.
 	t.Run("claim for a token", func(t *testing.T) {
 		t.Parallel()
 		l := lockerOn(t, s)

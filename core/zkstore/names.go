@@ -14,26 +14,26 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The kinds of children of a key's node. A child's name shows its kind, so that one
-// listing is enough.
+// The kinds of children of a key's node. A child's name begins with its kind, so that
+// one listing of the names is enough.
 const (
-	plain     = 'h' // a place in the queue: held, if those ahead leave room
-	reentry   = 'r' // a further hold of an owner that holds, at that hold's place
-	copied    = 'p' // the same lease as another node, for another session, at its place
+	plain     = 'h' // a claim in the queue: held if those ahead leave room
+	reentry   = 'r' // a further hold of an owner, at the place of the first hold
+	copied    = 'p' // another session's node for the same lease, at its place
 	kept      = 'k' // a released hold that stays for a while
-	tomb      = 't' // a lease that was released before it came
+	tomb      = 't' // a lease that was released before its acquire arrived
 	surcharge = 'm' // an addition to the tokens of the key
 )
 
-// node is a child that takes a place in the queue.
+// node is a child that has a place in the queue.
 type node struct {
 	name          string
 	kind          byte
 	weight, limit int64
-	owner, lease  string // digests: an owner is a secret, see core.Lease.Owner
-	nonce         string // of the attempt that created it, after the process if a Locker made the claim
+	owner, lease  string // digests, because an owner is a secret, see core.Lease.Owner
+	nonce         string // of the attempt that created it; a Locker's begins with the process
 	seq           int32  // assigned by the server, grows with every child of the key
-	base          int32  // the place that it shares, for all except plain nodes
+	base          int32  // the place that it shares; not for plain nodes
 	zxid          int64  // the creation of the node whose place it shares
 }
 
@@ -45,19 +45,20 @@ func (n node) pos() int32 {
 	return n.base
 }
 
-// before compares sequence numbers, which the server lets wrap around.
+// before compares sequence numbers, which can wrap around at the server.
 func before(a, b int32) bool { return a-b < 0 }
 
-// digest names an owner or a lease without revealing it.
+// digest returns a name of an owner or a lease that does not reveal it.
 func digest(kind, s string) string {
 	sum := sha256.Sum256([]byte(kind + "\x00" + s))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// leaseDigest names a lease by a digest whose beginning is store.HoldID.
+// leaseDigest returns the digest of a lease, which begins with its store.HoldID.
 func leaseDigest(lease string) string { return digest("hold", lease) }
 
-// holdID returns store.HoldID of the lease with this digest, or "" if it is no digest.
+// holdID returns the store.HoldID of the lease with this digest, or "" if lease is not
+// a digest.
 func holdID(lease string) string {
 	sum, err := base64.RawURLEncoding.DecodeString(lease)
 	if err != nil || len(sum) != 16 {
@@ -66,16 +67,16 @@ func holdID(lease string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:8])
 }
 
-// nonceLetters is the length of a nonce without the process.
+// nonceLetters is the length of a nonce without its process.
 const nonceLetters = 12
 
 func newNonce() string { return rand.Text()[:nonceLetters] }
 
-// nonceOf returns a new nonce of an attempt to acquire for a lease. It begins with the
-// process, which operators see: only the rest of the lease is a secret.
+// nonceOf returns a new nonce for an attempt to acquire a lease. It begins with the
+// process, which operators see. Only the rest of the lease's ID is a secret.
 func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
-// process returns the process in a nonce of nonceOf.
+// process returns the process with which the nonce of n begins, see nonceOf.
 func (n node) process() string {
 	return inspection.Process(n.nonce[:max(len(n.nonce)-nonceLetters, 0)])
 }
@@ -90,7 +91,7 @@ func (n node) prefix() string {
 	return s
 }
 
-// parse reads a name that prefix made and the server completed.
+// parse parses a name that prefix made and the server completed.
 func parse(name string) (node, bool) {
 	f := strings.Split(name, ".")
 	if len(f[0]) != 1 || len(f) < 2 {
@@ -120,7 +121,7 @@ func parse(name string) (node, bool) {
 		}
 	}
 	if n.weight < 1 || n.weight > store.All || n.limit < 1 || n.limit > store.All {
-		return node{}, false // no claim is like that, and sums do not overflow
+		return node{}, false // no claim has such values, and sums must not overflow
 	}
 	return n, true
 }
@@ -128,13 +129,13 @@ func parse(name string) (node, bool) {
 // tombName returns the name of a lease's tombstone.
 func tombName(lease string) string { return string(tomb) + "." + lease }
 
-// unescape returns the key from which escape makes this name, if there is one.
+// unescape returns the key for which escape returns this name, if there is one.
 func unescape(name string) (key string, ok bool) {
 	key, err := url.PathUnescape(name)
 	return key, err == nil && escape(key) == name && claims.CheckKey("", key, false) == nil
 }
 
-// escape returns a path segment for a key; no two keys have the same.
+// escape returns a path segment for a key. Different keys have different segments.
 func escape(key string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -8,15 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// note is the data of a claim's node, which counts from the write on. The queue does
-// not depend on it. "30000" is a claim that did not wait, "10000 w30000" one that does,
-// "30000 a1200" a hold that was extended; all in milliseconds.
+// note is the data of a claim's node, with times that count from the write. The queue
+// does not depend on it. "30000" is a claim that did not wait, "10000 w30000" a claim
+// that waits, and "30000 a1200" a hold that was extended. All figures are milliseconds.
 type note struct {
-	life  time.Duration // the time for which the node stays if nothing more happens
+	life  time.Duration // the time for which the node stays if it is not written again
 	waits bool
-	ttl   time.Duration // of a claim that waits: the time for which it lasts once it is granted
-	held  bool          // the holder has written it
-	age   time.Duration // the time since the grant then
+	ttl   time.Duration // of a waiting claim: its lifetime once it is granted
+	held  bool          // the holder has written this note
+	age   time.Duration // of such a note: the time between the grant and the write
 }
 
 func (n note) text() []byte {
@@ -30,7 +30,7 @@ func (n note) text() []byte {
 	return text
 }
 
-// parseNote reads a note. A text that no Store has written is a note without times.
+// parseNote parses a note. For a text that no Store has written it returns a zero note.
 func parseNote(text []byte) note {
 	life, more, two := strings.Cut(string(text), " ")
 	n := note{}
@@ -56,8 +56,8 @@ func parseNote(text []byte) note {
 	return n
 }
 
-// millis reads a duration. None is longer than a hundred years, so sums of some are
-// durations too.
+// millis parses a duration of at most a hundred years, so that a sum of several
+// durations does not overflow.
 func millis(s string) (time.Duration, bool) {
 	const most = 100 * 365 * 24 * int64(time.Hour/time.Millisecond)
 	ms, err := strconv.ParseInt(s, 10, 64)
@@ -67,8 +67,9 @@ func millis(s string) (time.Duration, bool) {
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// left returns the maximum time left of a hold when its node was written that long ago.
-// A claim that has waited may have been granted just now: its node is not written then.
+// left returns the maximum remaining time of a hold. since is the time since its node
+// was written. For a claim that has waited left returns the TTL, because the claim may
+// have been granted just now, and a grant does not always write the node.
 func (n note) left(since time.Duration) time.Duration {
 	if n.waits {
 		return n.ttl
@@ -76,12 +77,12 @@ func (n note) left(since time.Duration) time.Duration {
 	return min(max(n.life-since, 0), n.life)
 }
 
-// noteOf returns the note of a new node for c.
+// noteOf returns the note for the new node of c.
 func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }
 
-// note returns the note of h for its node. The caller holds the mutex.
+// note returns the note for the node of h. The caller holds the mutex.
 func (h *hold) note(ttl time.Duration) note {
 	n := note{life: max(ttl, time.Until(h.until)), held: true}
 	if h.admitted {

@@ -11,14 +11,14 @@ import (
 
 // operation is an Acquire, Extend or Release of one lease.
 type operation struct {
-	ctx    context.Context // of the caller
+	ctx    context.Context // the caller's
 	entry  *entry
 	made   bool      // it has created a node
-	proved time.Time // when the write began that proves the hold; zero: after the operation
+	proved time.Time // the start of the write that proves the hold; zero if that write is its own
 }
 
-// run runs f when the operations on the same lease that came before are done. If the
-// caller of an operation has left, its nodes are deleted.
+// run runs f after the earlier operations on the same lease have returned. If the
+// caller of an operation leaves, run deletes the node that the operation created.
 func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f func(o *operation) (R, error)) (R, error) {
 	return detached(ctx, s, name, func(at *stage) (r R, err error) {
 		e := s.entryOf(c)
@@ -46,30 +46,30 @@ func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f fun
 	})
 }
 
-// stage is the progress of a call.
+// stage is the progress of a call, which decides the result for a caller that leaves.
 type stage struct{ of atomic.Int32 }
 
-// The stages.
+// The stages of a call.
 const (
 	waiting int32 = iota // nothing was sent
 	atWork
 	answered
-	left // by its caller
+	left // the caller has left
 )
 
-// begin announces that a request will be sent. It returns false if the caller has left:
-// then nothing may be sent.
+// begin announces that a request will be sent. It returns false if the caller has left.
+// Then nothing may be sent.
 func (a *stage) begin() bool { return a.of.CompareAndSwap(waiting, atWork) }
 
-// over records that nothing has changed.
+// over records that the request has changed nothing.
 func (a *stage) over() { a.of.CompareAndSwap(atWork, waiting) }
 
-// end makes the caller wait for the answer, which is at hand. It returns false if the
-// caller has left.
+// end makes the caller wait for the result, which is about to be returned. It returns
+// false if the caller has left.
 func (a *stage) end() bool { return a.of.CompareAndSwap(atWork, answered) }
 
-// detached runs f in the background, where its caller can leave it, because the
-// client's calls take no context. f then goes on to its end.
+// detached runs f in the background and waits for its result until ctx is done. The
+// client's calls take no context, so f continues after its caller has left.
 func detached[R any](ctx context.Context, s *Store, op string, f func(at *stage) (R, error)) (r R, err error) {
 	if ctx.Err() != nil {
 		return r, unsent(op, context.Cause(ctx))

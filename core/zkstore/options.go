@@ -26,33 +26,34 @@ type config struct {
 	session time.Duration
 }
 
-// WithRoot sets the node under which everything is stored. The default is "/lk1".
-// Stores share locks if they share the servers and the root. The client library has no
-// chroot: to stay inside one, begin the path with it. Missing nodes of the path are
-// created when the first key is locked. The path may have at most 256 bytes.
+// WithRoot sets the node below which the Store creates all others. The default is
+// "/lk1". Stores share locks if they share the servers and the root. The client library
+// has no chroot: to stay inside one, begin the path with the chroot's path. The Store
+// creates missing nodes of the path when it locks the first key. The path may have at
+// most 256 bytes.
 func WithRoot(path string) Option {
 	return func(c *config) { c.root = path }
 }
 
-// WithACL sets the rights to the nodes that the store creates, including the root and
-// its missing parents. By default all clients have all rights. The store itself has to
-// be able to read, write, create and delete. With digest authentication, for example,
-// use zk.DigestACL(zk.PermAll, user, password) here, and AddAuth("digest", …) on the
-// connection.
+// WithACL sets the rights to the nodes that the Store creates, including the root and
+// its missing parents. By default all clients have all rights. The Store itself needs
+// the rights to read, write, create and delete. With digest authentication, for
+// example, use zk.DigestACL(zk.PermAll, user, password) here, and AddAuth("digest", …)
+// on the connection.
 func WithACL(acl []zk.ACL) Option {
 	return func(c *config) { c.acl = acl }
 }
 
 // WithSessionTimeout sets the session time-out that the servers grant. It is needed if
-// New reports that this version of the client library hides it. It is also needed if
-// the servers of an ensemble differ: then it is the shortest. It must not be longer
-// than that of the servers, because the trust in a lease follows from it. The smaller
-// of the two counts where both are known.
+// New reports that this version of the client library hides the time-out. It is also
+// needed if the servers of an ensemble grant different time-outs; then set the
+// shortest. The value must not be longer than the servers' time-out, because the trust
+// in a lease follows from it. If the Store knows both values, it uses the smaller one.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }
 
-// check returns an error for options that cannot work.
+// check returns an error for invalid options.
 func (c *config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("zkstore: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)

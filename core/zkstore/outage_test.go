@@ -17,7 +17,7 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// TestOutage is about hazard 23.
+// TestOutage checks the store's behavior in outages, hazard 23.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -65,7 +65,7 @@ func TestOutage(t *testing.T) {
 			if n := len(proxy.Requests()); n > syncs || syncs > 1+int(took/time.Second) {
 				t.Errorf("%v was sent for them", proxy.Requests())
 			}
-			// Calls that have something to lose are sent all the same.
+			// Extend and Release are sent even in an outage.
 			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held})[0].Err }); err == nil || knownDown(err) {
 				t.Errorf("extend: got %v", err)
 			}
@@ -78,7 +78,7 @@ func TestOutage(t *testing.T) {
 			t.Logf("the first acquire: %v", time.Since(start))
 		})
 	}
-	// It is no outage.
+	// One broken connection is not an outage.
 	t.Run("one broken connection", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
@@ -89,7 +89,7 @@ func TestOutage(t *testing.T) {
 			proxy.Sever()
 		}
 	})
-	// It is no sign of an outage, as one request shows.
+	// A caller that leaves is not a sign of an outage, as one probe request shows.
 	t.Run("caller that leaves", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Release releases c. A hold of this Store is deleted in one request, if no other Store
-// has written to its node.
+// Release releases c. If no other Store has written to the node of its hold, one
+// request deletes the node.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := usable("release", c); err != nil {
 		return err
@@ -69,11 +69,11 @@ func (s *Store) release(o *operation, c store.Claim) error {
 	return outcome("release", errAgain, true)
 }
 
-// releaseAny releases a lease whose nodes we do not all know.
+// releaseAny releases a lease of which other Stores may have nodes too.
 func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	dir, lease := s.dir(c.Key), leaseDigest(c.Lease)
-	// The tombstone comes first: nodes that were created before it are found below, and
-	// later ones find it.
+	// The tombstone is created first. The list below contains all nodes that were
+	// created before it, and later attempts find the tombstone.
 	if c.TTL > 0 {
 		if err := s.plant(o, c, dir, lease); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (s *Store) releaseAny(o *operation, c store.Claim) error {
 		return err
 	}
 	if held && c.TTL > 0 {
-		// No attempt for it can be in flight.
+		// The lease was held, so no attempt to acquire it can be in flight.
 		s.mu.Lock()
 		o.entry.refused = time.Time{}
 		s.mu.Unlock()
@@ -113,8 +113,8 @@ func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	return nil
 }
 
-// leave deletes a hold, and creates the node that stays in its place for a while. That
-// node belongs to no session: the end of ours must not free the key.
+// leave deletes a hold, and creates the node that keeps the key taken for a while. That
+// node belongs to no session, because the end of our session must not free the key.
 func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...any) error {
 	dir := s.dir(c.Key)
 	k := keptNode(n, zxid)
@@ -131,7 +131,7 @@ func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...
 	return err
 }
 
-// keptNode returns the node that takes the place of a hold, without an owner.
+// keptNode returns the node that takes the place of a hold. It has no owner.
 func keptNode(n node, zxid int64) node {
 	return node{
 		kind: kept, weight: n.weight, limit: n.limit, owner: "-", lease: n.lease, nonce: newNonce(),
@@ -139,12 +139,12 @@ func keptNode(n node, zxid int64) node {
 	}
 }
 
-// tombstone returns the request that makes a tombstone.
+// tombstone returns the request that creates a tombstone.
 func (s *Store) tombstone(h *hold) any {
 	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
 }
 
-// plant makes a tombstone, or finds one.
+// plant creates a tombstone, unless it already exists.
 func (s *Store) plant(o *operation, c store.Claim, dir, lease string) error {
 	for {
 		_, _, err := s.sess.do(o.ctx, func() error {
@@ -168,7 +168,8 @@ func (s *Store) plant(o *operation, c store.Claim, dir, lease string) error {
 	}
 }
 
-// refuse makes a lease refused for the time that its tombstone stays.
+// refuse refuses a lease for the lifetime of its tombstone, and then deletes the
+// tombstone.
 func (s *Store) refuse(e *entry, dir, lease string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

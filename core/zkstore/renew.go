@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// touch writes to a node of ours, which proves that it is there and our session is
-// alive.
+// touch writes to a node of ours. A confirmed write proves that the node exists and
+// that our session is alive.
 func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	s.mu.Lock()
 	version := h.version
@@ -41,7 +41,7 @@ func (s *Store) touch(ctx context.Context, h *hold, ttl time.Duration) error {
 	return nil
 }
 
-// renew makes a hold last for the claim's TTL from now.
+// renew extends a hold to the claim's TTL from now.
 func (s *Store) renew(ctx context.Context, h *hold, c store.Claim) error {
 	if err := s.touch(ctx, h, c.TTL); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Store) renew(ctx context.Context, h *hold, c store.Claim) error {
 	return nil
 }
 
-// raise makes the token of an exclusive hold at least the one that the claim requires.
-// The addition stays with the key, for all tokens to come.
+// raise raises the token of an exclusive hold to at least the token that the claim
+// requires. The addition stays with the key and counts for all later tokens.
 func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
 	if c.Weight != store.All || c.MinToken == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (s *Store) raise(ctx context.Context, h *hold, c store.Claim) error {
 		return err
 	}
 	h.plus = plus
-	// The smaller ones have no effect any more.
+	// Smaller additions have no effect any more.
 	if l, err := s.list(ctx, h.dir); err == nil {
 		for _, m := range l.markers {
 			if m != name && l.plus == plus {

@@ -9,19 +9,19 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// reply is the meaning of an error of a request. Its zero value is that of an unknown
-// error: the outcome is unknown, and no server may have answered. The client decides
-// about the connection: it replaces one that is closed or silent, and begins a new
+// reply is the meaning of an error of a request. The zero value is for unknown errors:
+// the outcome is unknown, and possibly no server has answered. The client manages the
+// connection: it replaces a connection that is closed or silent, and begins a new
 // session when the servers have expired the old one.
 type reply struct {
 	// unchanged is set if the servers have not executed the request.
 	unchanged bool
-	// refused is set if the request is unchanged for a reason other than the state of
-	// the nodes. Calls fail with store.ErrUnavailable.
+	// refused is set if the servers have not executed the request for a reason other
+	// than the state of the nodes. Then the call fails with store.ErrUnavailable.
 	refused bool
 	// answered is set if the error comes from a server.
 	answered bool
-	// advice precedes the client's text.
+	// advice precedes the client's error text.
 	advice string
 }
 
@@ -32,7 +32,7 @@ var (
 	uncertain = reply{answered: true}
 )
 
-// replies has the reply of each error for which the client has a variable.
+// replies maps each error for which the client has a variable to its reply.
 var replies = map[error]reply{
 	zk.ErrNoNode:                  ofNodes,
 	zk.ErrBadVersion:              ofNodes,
@@ -55,12 +55,12 @@ var replies = map[error]reply{
 	zk.ErrUnknown:          uncertain,
 	zk.ErrAPIError:         uncertain,
 	zk.ErrNothing:          uncertain,
-	zk.ErrConnectionClosed: {}, // it may have been sent before
+	zk.ErrConnectionClosed: {}, // the request may have been sent before
 	zk.ErrClosing:          {},
 }
 
-// codes has the reply of each error code of ZooKeeper's KeeperException.Code for which
-// the client has no variable.
+// codes maps the codes of ZooKeeper's KeeperException.Code for which the client has no
+// variable to their replies.
 var codes = map[zk.ErrCode]reply{
 	-1: uncertain, // system error
 	-2: uncertain, // inconsistency at run time
@@ -71,8 +71,8 @@ var codes = map[zk.ErrCode]reply{
 	-7: uncertain, // time-out of an operation
 
 	-12: refusal, // unknown session
-	-13: refusal, // no quorum of a new configuration
-	-14: refusal, // a reconfiguration is under way
+	-13: refusal, // no quorum for a new configuration
+	-14: refusal, // a reconfiguration is in progress
 
 	-113: refusal, // invalid callback
 	-119: {unchanged: true, refused: true, answered: true, advice: "the server is read-only, it has no majority"},
@@ -84,7 +84,7 @@ var codes = map[zk.ErrCode]reply{
 	-127: {unchanged: true, refused: true, answered: true, advice: "the servers are throttled, they have too many requests"},
 }
 
-// byText has codes by the text that the client makes of them.
+// byText maps the client's error text for each code in codes to its reply.
 var byText = func() map[string]reply {
 	all := make(map[string]reply, len(codes))
 	for code, r := range codes {
@@ -113,8 +113,8 @@ func unknown(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrUnavailable) && !replyOf(err).unchanged
 }
 
-// outcome returns the error of a call for that of a request. After a step that has
-// changed something, it never matches store.ErrUnavailable.
+// outcome returns the error of a call whose request failed with err. If the call has
+// changed something, its error never matches store.ErrUnavailable.
 func outcome(op string, err error, changed bool) error {
 	r := replyOf(err)
 	if r.advice != "" {

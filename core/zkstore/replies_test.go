@@ -18,11 +18,11 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// refusing is a connection to a server that answers the next multi request with an
-// error code, and does not execute it.
+// refusing is a connection to a server that refuses the next multi request: it answers
+// with an error code and does not execute the request.
 type refusing struct {
 	net.Conn
-	code    *atomic.Int32 // 0: execute
+	code    *atomic.Int32 // 0 executes the request
 	replies *io.PipeReader
 	inject  *io.PipeWriter
 }
@@ -34,7 +34,7 @@ func (c refusing) Write(b []byte) (int, error) {
 	if len(b) >= 12 && int32(binary.BigEndian.Uint32(b[8:])) == multi {
 		if code := c.code.Swap(0); code != 0 {
 			answer := binary.BigEndian.AppendUint32(nil, 16)
-			answer = append(answer, b[4:8]...) // of which request
+			answer = append(answer, b[4:8]...) // the request's ID
 			answer = binary.BigEndian.AppendUint64(answer, 0)
 			answer = binary.BigEndian.AppendUint32(answer, uint32(code))
 			_, err := c.inject.Write(answer)
@@ -49,7 +49,7 @@ func (c refusing) Close() error {
 	return c.Conn.Close()
 }
 
-// refuse returns a client whose server answers with code.
+// refuse returns a client whose server refuses the next multi request with code.
 func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{server}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}),
@@ -60,7 +60,7 @@ func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 			}
 			out, in := io.Pipe()
 			go func() {
-				for { // a reply at a time, so that none is cut in two
+				for { // whole replies, so that none is cut in two
 					size := make([]byte, 4)
 					if _, err := io.ReadFull(raw, size); err != nil {
 						_ = in.CloseWithError(err)
@@ -86,7 +86,7 @@ func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	return conn
 }
 
-// TestReplies is about hazard 17.
+// TestReplies checks the error of a call for each reply of a server, hazard 17.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	var code atomic.Int32
@@ -110,8 +110,9 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestSilentConnection: a load balancer forgets the connection. Pings keep that from
-// happening while it is idle, and the client replaces it within the session.
+// TestSilentConnection simulates a load balancer that forgets the connection. Pings
+// prevent that while the connection is idle. The client replaces a silent connection
+// before the session expires.
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewZooKeeperProxy(t, testserver.SharedZooKeeper(t))

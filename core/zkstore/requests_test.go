@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRequests counts the requests of an operation between the client and the server,
-// beside the lock that comes with the client library.
+// TestRequests counts the requests of each operation between the client and the server.
+// It compares them with the requests of the lock in the client library.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -31,10 +31,10 @@ func TestRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// It costs two requests, and the library's own three.
+	// A free lock costs two requests, the library's own lock three.
 	t.Run("free lock", func(t *testing.T) {
-		// The first one creates the key's node, and the server may remove it before
-		// the next one.
+		// The first round creates the key's node, and the server may remove the node
+		// before the next round.
 		for range 20 {
 			proxy.Forget()
 			c := exclusive("free")
@@ -58,7 +58,7 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "theirs", proxy.Requests(), "create", "getChildren", "delete")
 	})
-	// It creates its node as well.
+	// The first lock of a key creates the key's node as well.
 	t.Run("first lock of a key", func(t *testing.T) {
 		proxy.Forget()
 		c := exclusive("first")
@@ -66,7 +66,7 @@ func TestRequests(t *testing.T) {
 		give(c)
 		sameOps(t, "ours", proxy.Requests(), "multi", "createContainer", "multi", "delete")
 	})
-	// It costs four requests.
+	// A busy key costs four requests if the claim does not wait.
 	t.Run("busy key without waiting", func(t *testing.T) {
 		holder := exclusive("refused")
 		grant(t, s, holder)
@@ -75,7 +75,7 @@ func TestRequests(t *testing.T) {
 		sameOps(t, "ours", proxy.Requests(), "multi", "getChildren", "getData", "multi")
 		give(holder)
 	})
-	// It costs two requests.
+	// A nested lock costs two requests.
 	t.Run("nested lock", func(t *testing.T) {
 		outer := exclusive("nested")
 		grant(t, s, outer)
@@ -89,7 +89,7 @@ func TestRequests(t *testing.T) {
 		sameOps(t, "ours", proxy.Requests(), "multi", "delete")
 		give(outer)
 	})
-	// They are sent in one request.
+	// A hundred extensions are sent in one request.
 	t.Run("hundred extensions", func(t *testing.T) {
 		var claims []store.Claim
 		for i := range 100 {
@@ -105,7 +105,7 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "ours", proxy.Requests(), "multi")
 	})
-	// A lock costs two requests, and the library's own five.
+	// A lock that goroutines pass on costs two requests, the library's own five.
 	t.Run("passed on among goroutines", func(t *testing.T) {
 		const workers, rounds = 8, 5
 		each := func(lock func() error, unlock func() error) {
@@ -149,13 +149,14 @@ func TestRequests(t *testing.T) {
 			t.Errorf("the library's own lock took %d requests, ours %d", theirs, ours)
 		}
 	})
-	// A lock costs six requests, one more than the library's own.
+	// A lock between processes costs six requests, one more than the library's own.
 	t.Run("passed on between processes", func(t *testing.T) {
 		other := testserver.NewZooKeeperProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
 		holder, w := exclusive("passed"), waiting("passed")
 		grant(t, s, holder)
-		// As a Locker does: it asks, opens a watch, and asks again.
+		// This follows a Locker, which sends the claim, opens a watch, and sends the
+		// claim again.
 		busy(t, second, w)
 		woken, err := second.Watch(t.Context(), w)
 		if err != nil {
@@ -174,7 +175,7 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "ours", other.Requests(), "multi", "getChildren", "getChildren", // its node, the queue, the watch
 			"getChildren",           // the queue again, with the watch
-			"getChildren", "delete") // woken, and released
+			"getChildren", "delete") // after the wake-up, and the release
 		if other.Events() != 1 {
 			t.Errorf("got %d events, want 1", other.Events())
 		}
@@ -200,8 +201,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestHerd: a release wakes the waiter that comes next, however many wait. The test is
-// not parallel to others: places last ten seconds only.
+// TestHerd checks that a release wakes only the next waiter, however many wait. The
+// test is not parallel to others, because a place in the queue lasts only ten seconds.
 func TestHerd(t *testing.T) {
 	const waiters = 200
 	server := testserver.SharedZooKeeper(t)
@@ -254,7 +255,8 @@ func TestHerd(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("waiter %d was not woken", i)
 		}
-		// A place lasts ten seconds; a waiter asks now and then to keep it.
+		// A place lasts ten seconds. Waiters ask from time to time, which renews their
+		// places.
 		if i%50 == 0 {
 			stay(line[i+1:])
 		}

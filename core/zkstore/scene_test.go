@@ -18,10 +18,10 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// patience bounds events that should come at once.
+// patience limits how long a test waits for an event that should come at once.
 const patience = time.Minute
 
-// storeOn returns a Store on a connection with sessions of the given length.
+// storeOn returns a Store on a connection whose sessions have the given time-out.
 func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstore.Option) (*zkstore.Store, *zk.Conn) {
 	t.Helper()
 	conn := testclient.ZooKeeper(t, session, addrs...)
@@ -37,7 +37,7 @@ func storeOn(t testing.TB, session time.Duration, addrs []string, opts ...zkstor
 	return s, conn
 }
 
-// lockerOn returns a Locker on s, which is closed first.
+// lockerOn returns a Locker on s. The test's clean-up closes it before s.
 func lockerOn(t testing.TB, s store.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(s, opts...)
@@ -63,8 +63,8 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// reacquire is acquire after an outage: until its client is back, the store is
-// unavailable.
+// reacquire acquires after an outage. The store is unavailable until its client has
+// reconnected, so reacquire tries again until then.
 func reacquire(t testing.TB, l *core.Locker, key string) *core.Lease {
 	t.Helper()
 	for stop := time.Now().Add(patience); ; {
@@ -114,7 +114,8 @@ func busy(t testing.TB, s store.Store, c store.Claim) {
 	}
 }
 
-// children returns those of a key's node, which has a plain name.
+// children returns the names of the children of a key's node. The key needs no
+// escaping.
 func children(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	dir := "/lk1/" + key
@@ -128,13 +129,13 @@ func children(t testing.TB, conn *zk.Conn, key string) []string {
 	return names
 }
 
-// places returns the nodes of holders and waiters.
+// places returns the names of the nodes of holders and waiters.
 func places(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })
 }
 
-// eventually fails the test unless the condition is met soon.
+// eventually fails the test unless the condition is true within patience.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for stop := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
@@ -144,7 +145,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// lostBy waits for the loss of a lease and returns when it was seen.
+// lostBy waits for the loss of a lease and returns the time of the loss.
 func lostBy(t testing.TB, l *core.Lease) time.Time {
 	t.Helper()
 	select {
@@ -159,7 +160,7 @@ func lostBy(t testing.TB, l *core.Lease) time.Time {
 	return at
 }
 
-// ops returns the kinds of requests, in order.
+// ops returns the names of the requests, in order.
 func ops(requests []testserver.Request) []string {
 	var some []string
 	for _, r := range requests {

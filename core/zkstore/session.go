@@ -17,39 +17,42 @@ import (
 // session is the state of the client's session, to which all nodes of this Store
 // belong.
 //
-// The client makes a new session when the servers have expired the old one, and does
-// not report that to a user of the connection. So every request reads the session's ID
-// before and after. If it is the same, the request was served in that session, because
-// IDs are not reused.
+// The client creates a new session when the servers have expired the old one, and does
+// not report that to the user of the connection. So every request reads the session's
+// ID before and after. If the ID is the same, the request was served in that session,
+// because IDs are not reused.
 //
-// The leader counts the requests that keep a session alive. Every half tick, the server
-// of the client reports to the leader the sessions from which it has received requests.
-// A reply to a read proves nothing of that, because a server that was cut off from the
-// leader goes on answering reads. A reply to a write proves that the way to the leader
-// was whole, and that the leader had a majority, after the request was sent.
+// The leader decides whether a session is alive, from the requests that servers report.
+// Every half tick, the client's server reports to the leader the sessions from which it
+// has received requests. A reply to a read does not prove such a report, because a
+// server that is cut off from the leader still answers reads. A reply to a write proves
+// that the server was connected to the leader, and that the leader had a majority,
+// after the write was sent.
 //
-// So the leader knows what that server had received when it reported before: not the
-// write, but a ping, and pings go out every third of the time-out. That ping is at most
-// a third of the time-out and half a tick old. Where ticks are rarer than pings, it is
-// no older than two halves of a tick. No session is shorter than two ticks, so either
-// is half of the time-out. The other half, from the start of the last confirmed write,
-// is safe. Where there is only one server, all of it would be.
+// The leader knows the requests that the server had received before its last report.
+// The write is not among them, but a ping is: the client sends a ping every third of
+// the time-out. If a tick is shorter than that, the ping is at most a third of the
+// time-out plus half a tick old. If a tick is longer, the ping is at most one tick old,
+// and a session is at least two ticks long. So in both cases the ping is at most half
+// of the time-out old. The other half is safe to use, counted from the start of the
+// last confirmed write. With a single server the whole time-out would be safe.
 type session struct {
 	conn   *zk.Conn
 	option time.Duration
-	gate   outage.Gate // of the servers
+	gate   outage.Gate // for the servers
 
 	mu      sync.Mutex
 	id      int64
-	from    time.Time     // when the last confirmed write began
-	timeout time.Duration // as negotiated
-	// The servers' clock in milliseconds, and the time when it was read.
+	from    time.Time     // the start of the last confirmed write
+	timeout time.Duration // the negotiated time-out
+	// server is the servers' clock in milliseconds, and serverAt the time of its
+	// reading.
 	server   int64
 	serverAt time.Time
 }
 
-// field is the field in which the client library stores the negotiated time-out. The
-// library has no other way to read it.
+// field names the client library's field for the negotiated time-out. The library
+// offers no other access to it.
 const field = "sessionTimeoutMs"
 
 // knowsTimeout reports whether this version of the library has the field.
@@ -63,8 +66,9 @@ func (s *session) confirm(id int64, from time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timeout == 0 {
-		// It is read once, when the session has just answered. The client sets it,
-		// without a lock, whenever it connects, and always asks for its first value.
+		// The field is read once, right after an answer of the session. The client sets
+		// the field without a lock whenever it connects, and always requests its first
+		// value.
 		s.timeout = s.option
 		if knowsTimeout() {
 			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()
@@ -81,8 +85,8 @@ func (s *session) confirm(id int64, from time.Time, clock int64) {
 	}
 }
 
-// valid returns how long a hold of session id can be relied on, from the given moment.
-// The result is not positive if it cannot.
+// valid returns the time for which a hold of session id can be trusted, counted from
+// the given moment. The result is zero or negative if the hold cannot be trusted.
 func (s *session) valid(id int64, from time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +96,8 @@ func (s *session) valid(id int64, from time.Time) time.Duration {
 	return s.from.Add(s.timeout / 2).Sub(from)
 }
 
-// confirmed returns when the last confirmed write of session id began, or zero.
+// confirmed returns the start of the last confirmed write of session id, or a zero
+// time.
 func (s *session) confirmed(id int64) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +107,9 @@ func (s *session) confirmed(id int64) time.Time {
 	return s.from
 }
 
-// fresh reports whether a write of session id was a short time ago, for the session and
-// for a TTL. It also asks the clock that goes on while the machine is suspended.
+// fresh reports whether a write of session id was sent a short time ago, compared with
+// the session's time-out and a TTL. It also compares wall-clock times, because the wall
+// clock continues while the machine is suspended.
 func (s *session) fresh(id int64, write time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,14 +118,14 @@ func (s *session) fresh(id int64, write time.Time, ttl time.Duration) bool {
 	return s.id == id && !write.IsZero() && max(now.Sub(write), wall, -wall) < min(s.timeout/6, ttl/4)
 }
 
-// clock returns the time of the servers' clock, or a little less.
+// clock returns the servers' time, or slightly less.
 func (s *session) clock() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.server + time.Since(s.serverAt).Milliseconds()
 }
 
-// current reports whether the client has this session.
+// current reports whether the client's session has this ID.
 func (s *session) current(id int64) bool { return s.conn.SessionID() == id }
 
 var (
@@ -128,8 +134,8 @@ var (
 	errClosed       = fmt.Errorf("store closed: %w", store.ErrUnavailable)
 )
 
-// ready waits until the client has a session, and returns its ID. Requests that are
-// made without a session would wait in the client, to be sent at any time later and
+// ready waits until the client has a session, and returns its ID. Without a session, a
+// request would stay in the client. The client would send it at any later time, and
 // perhaps in another session.
 func (s *session) ready(ctx context.Context) (int64, error) {
 	begun := s.gate.Begin()
@@ -148,8 +154,9 @@ func (s *session) ready(ctx context.Context) (int64, error) {
 	}
 }
 
-// probe returns nil if the servers answer. It asks them to bring the client up to date,
-// which takes the leader: a server that was cut off from it goes on answering reads.
+// probe returns nil if the servers answer. It sends a sync, for which the client's
+// server needs the leader. A read would not be enough, because a server that is cut off
+// from the leader still answers reads.
 func (s *Store) probe(ctx context.Context) error {
 	for {
 		if _, err := s.sess.ready(ctx); err != nil {
@@ -163,17 +170,17 @@ func (s *Store) probe(ctx context.Context) error {
 		select {
 		case err := <-done:
 			if !errors.Is(err, zk.ErrConnectionClosed) && !errors.Is(err, zk.ErrNoServer) {
-				return nil // even if it is not allowed
+				return nil // an error of the server is an answer too
 			}
-			time.Sleep(time.Millisecond) // until the client knows it too
+			time.Sleep(time.Millisecond) // until the client has noticed the loss
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// do makes one request, waits for its answer, and returns the session in which it was
-// served.
+// do sends one request and waits for its response. It returns the session in which the
+// request was served, and the time at which it was sent.
 func (s *session) do(ctx context.Context, request func() error) (id int64, from time.Time, err error) {
 	id, err = s.ready(ctx)
 	if err != nil {
@@ -192,8 +199,8 @@ func (s *session) do(ctx context.Context, request func() error) (id int64, from 
 	return id, from, err
 }
 
-// write makes one request out of several that change nodes, all or none. The last one
-// writes to a node, whose state write returns.
+// write sends several changes of nodes in one transaction. The last change writes to a
+// node, and write returns that node's state.
 func (s *session) write(ctx context.Context, ops ...any) (answers []zk.MultiResponse, stat zk.Stat, id int64, err error) {
 	id, from, err := s.do(ctx, func() (err error) {
 		answers, err = s.conn.Multi(ops...)

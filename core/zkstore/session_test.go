@@ -18,10 +18,10 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// short is a session that expires while a test waits for it.
+// short is the time-out of a session that expires while a test waits for it.
 const short = 3 * time.Second
 
-// expire cuts a client off until its session has expired, and reconnects it.
+// expire disconnects a client until its session has expired, and then reconnects it.
 func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 	t.Helper()
 	old := conn.SessionID()
@@ -34,8 +34,8 @@ func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 }
 
 // inTime waits for the loss of a lease of a short session in which nothing was
-// confirmed since the given moment. It fails the test unless the lease is trusted for
-// at most half of the session, and is lost then.
+// confirmed after the given moment. It fails the test unless the lease is trusted for
+// at most half of the session's time-out, and is lost by then.
 func inTime(t testing.TB, l *core.Lease, since time.Time) {
 	t.Helper()
 	at := lostBy(t, l)
@@ -53,8 +53,8 @@ func TestSession(t *testing.T) {
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
 
-	// A grant is good for half of the session that the server grants, not of the one
-	// that was asked for.
+	// A grant is valid for half of the session that the server grants, not of the
+	// session that the client requested.
 	t.Run("half of the granted session", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestSession(t *testing.T) {
 			opts             []zkstore.Option
 		}{
 			{short, short * 4 / 10, short / 2, nil},
-			{time.Millisecond, 0, 2 * testserver.ZooKeeperTick / 2, nil}, // two ticks are the least
+			{time.Millisecond, 0, 2 * testserver.ZooKeeperTick / 2, nil}, // two ticks are the minimum
 			{time.Hour, 35 * time.Second, 400 * testserver.ZooKeeperTick / 2, nil},
 			{session, 4 * time.Second, 9 * time.Second / 2, []zkstore.Option{zkstore.WithSessionTimeout(9 * time.Second)}},
 			{short, short * 4 / 10, short / 2, []zkstore.Option{zkstore.WithSessionTimeout(time.Hour)}},
@@ -74,9 +74,9 @@ func TestSession(t *testing.T) {
 			g, err := s.Acquire(t.Context(), claim)
 			took := time.Since(start)
 			if c.least == 0 && err != nil {
-				continue // too short for a machine as busy as this
+				continue // too short for a busy machine
 			}
-			// It counts from the call, a little before the request.
+			// The time counts from the call, which is slightly before the request.
 			if err != nil || g.Valid < c.least || g.Valid > c.most+took {
 				t.Errorf("session of %v: valid for %v, %v; want %v to %v and the %v of the call", c.ask, g.Valid, err, c.least, c.most, took)
 			}
@@ -87,14 +87,14 @@ func TestSession(t *testing.T) {
 			}
 		}
 	})
-	// A session that expires between the creation of the node and the read of the queue
-	// grants nothing.
+	// If the session expires between the creation of the node and the read of the
+	// queue, nothing is granted.
 	t.Run("session expires before the read", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
 		s, conn := storeOn(t, short, []string{proxy.Addr})
 		outside, _ := storeOn(t, session, []string{server})
-		mark := exclusive("between") // so that there is a queue to read
+		mark := exclusive("between") // so that the store reads the queue
 		mark.Weight = 1
 		grant(t, outside, mark)
 		var cut atomic.Bool
@@ -123,7 +123,7 @@ func TestSession(t *testing.T) {
 			t.Errorf("there are %d nodes, want ours and the other reader's", n)
 		}
 	})
-	// It waits on in the new one.
+	// A waiter whose session expires waits on in the new session.
 	t.Run("waiter whose session expires", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
@@ -139,7 +139,7 @@ func TestSession(t *testing.T) {
 			for {
 				lease, err := l.Acquire(ctx, "waits", core.Fair(), core.Wait(2*patience))
 				if errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
-					continue // while it was cut off
+					continue // while the client was disconnected
 				}
 				if err == nil {
 					err = lease.Release(ctx)
@@ -169,7 +169,8 @@ func TestSession(t *testing.T) {
 		}
 		eventually(t, "nothing is left", func() bool { return len(places(t, admin, "waits")) == 0 })
 	})
-	// It learns of the loss, and does not re-enter.
+	// A holder whose session expires learns of the loss, and does not get a further
+	// hold.
 	t.Run("holder whose session expires", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
@@ -191,7 +192,8 @@ func TestSession(t *testing.T) {
 		if x := s.Extend(t.Context(), []store.Claim{claim}); !errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("the extension got %v, want %v", x[0].Err, store.ErrLost)
 		}
-		// Another client's, which is then found by requests in the lost one's name.
+		// Another client acquires, and the store must not act on it in the lost
+		// session's name.
 		next := exclusive("held2")
 		if n := grant(t, outside, next); n.Token <= g.Token {
 			t.Errorf("got token %d after %d", n.Token, g.Token)
@@ -202,8 +204,8 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestCutOff: TestCutOff: a holder that is cut off stops by itself before the server
-// expires its session, and another holder is admitted only after that. hazard 55
+// TestCutOff disconnects a holder. The holder learns of the loss on its own before the
+// server expires its session, and another holder is admitted only after that. hazard 55
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(50)
@@ -230,11 +232,11 @@ func TestCutOff(t *testing.T) {
 				l := lockerOn(t, s)
 				lease := reacquire(t, l, key)
 				for stop := time.Now().Add(patience); ; lease = reacquire(t, l, key) {
-					time.Sleep(time.Duration(i%7) * short / 20) // somewhere between two extensions
+					time.Sleep(time.Duration(i%7) * short / 20) // at varying times between two extensions
 					if lease.Context().Err() == nil {
 						break
 					}
-					// The machine stood still for longer than the lease was good.
+					// The machine was stalled for longer than the lease was valid.
 					_ = lease.Release(context.Background())
 					if time.Now().After(stop) {
 						t.Fatal("the lease was lost before the cut")
@@ -242,7 +244,7 @@ func TestCutOff(t *testing.T) {
 				}
 				type entry struct {
 					at   time.Time
-					knew bool // whether the holder knew of the loss by then
+					knew bool // the holder knew of the loss before the grant
 				}
 				granted := make(chan entry, 1)
 				go func() {
@@ -281,8 +283,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestFrozenServer: TestFrozenServer stops the server itself, for longer than the
-// session. All leases are lost meanwhile. hazard 55
+// TestFrozenServer stops the server itself for longer than the session. All leases are
+// lost in the meantime. hazard 55
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)

@@ -47,7 +47,8 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	// Nothing is sent, and calls return when their context is done.
+	// Without a connection nothing is sent, and calls return when their context is
+	// done.
 	t.Run("without a connection", func(t *testing.T) {
 		s, err := zkstore.New(conn)
 		if err != nil {
@@ -102,14 +103,14 @@ func TestRootAndRights(t *testing.T) {
 			t.Errorf("got %v, want %v because of the rights", err, store.ErrUnavailable)
 		}
 	})
-	// Everything stays below the root, with the wanted rights.
+	// The store creates all nodes below the root, with the configured rights.
 	t.Run("below the root", func(t *testing.T) {
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
 			t.Fatal(err)
 		}
 		grant(t, s, c)
 		top, _, err := admin.Children("/")
-		if err != nil || len(top) != 2 { // with /zookeeper
+		if err != nil || len(top) != 2 { // the root's top node and /zookeeper
 			t.Errorf("there is %v, %v", top, err)
 		}
 		names, _, err := admin.Children("/tenants/a/locks/key")
@@ -123,7 +124,7 @@ func TestRootAndRights(t *testing.T) {
 			}
 		}
 	})
-	// They cannot take, free or read.
+	// Other users cannot acquire, release or read.
 	t.Run("strangers", func(t *testing.T) {
 		stranger, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/a/locks"))
 		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, store.ErrUnavailable) {
@@ -165,7 +166,7 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The rights outlive it.
+	// The client's authentication survives a broken connection.
 	t.Run("broken connection", func(t *testing.T) {
 		proxy := testserver.NewZooKeeperProxy(t, server.Addr)
 		s, conn := storeOn(t, session, []string{proxy.Addr}, opts...)
@@ -184,7 +185,7 @@ func TestRootAndRights(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Stores with other roots do not meet.
+	// Stores with different roots do not share keys.
 	t.Run("other roots", func(t *testing.T) {
 		other, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/b"))
 		grant(t, other, exclusive("key"))
@@ -201,8 +202,8 @@ func TestRootAndRights(t *testing.T) {
 	})
 }
 
-// TestEmptyNodesGo takes locks while servers remove empty nodes: none is refused or
-// doubled.
+// TestEmptyNodesGo acquires locks while servers remove empty nodes. No acquire is
+// refused or granted twice.
 func TestEmptyNodesGo(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -226,8 +227,8 @@ func TestEmptyNodesGo(t *testing.T) {
 	t.Logf("removed %d times meanwhile", gone)
 }
 
-// TestOwnersStaySecret: others may list a key's children, but that does not reveal an
-// owner, with which they could join.
+// TestOwnersStaySecret lists a key's children, as other clients may. The names must not
+// reveal an owner, with which the clients could join a hold.
 func TestOwnersStaySecret(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

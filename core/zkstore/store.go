@@ -12,18 +12,18 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime limits the time for the servers to answer. It is longer than the second for
-// which the client pauses when it has tried all of them.
+// probeTime is the maximum time that the servers have for an answer. It is longer than
+// the second for which the client pauses when it has tried all of them.
 const probeTime = 2 * time.Second
 
-// Store has locks in ZooKeeper. It is a store.Store, a store.Watcher, a store.Inspector
-// and store.Cards. It is safe for concurrent use.
+// Store stores locks in ZooKeeper. It implements store.Store, store.Watcher,
+// store.Inspector and store.Cards. It is safe for concurrent use.
 type Store struct {
 	config
 	conn *zk.Conn
 	sess *session
 
-	ctx    context.Context // of the background work
+	ctx    context.Context // for the background work
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -37,16 +37,16 @@ type Store struct {
 	listed  *[]string                      // the names of all keys, while a walk needs them
 }
 
-// New returns a Store on conn, which stays the caller's: Close the Store before it. New
-// sends nothing, and conn need not be connected yet.
+// New returns a Store on conn. The caller still owns conn and must close the Store
+// before it. New sends nothing, and conn need not be connected yet.
 //
-// The locks of a Store end with the session of conn. A crashed holder keeps its key for
+// All holds of a Store end with the session of conn. A crashed holder keeps its key for
 // the session's time-out, as the servers grant it. A lease is trusted for at most half
-// of that after a round trip. Several Stores may share a connection.
+// of that time-out after a round trip. Several Stores may share a connection.
 //
-// New fails with store.ErrInvalid if an option makes no sense. It also fails with it if
-// this version of the client library hides the session's time-out and
-// WithSessionTimeout is missing.
+// New fails with store.ErrInvalid if an option is invalid. It also fails with
+// store.ErrInvalid if WithSessionTimeout is missing and this version of the client
+// library hides the session's time-out.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
 		return nil, fmt.Errorf("zkstore: nil connection: %w", store.ErrInvalid)
@@ -75,9 +75,9 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Close stops the background work of the Store, and waits for it, at most three
-// seconds. It releases nothing: holds then end with the session, and not at their TTL,
-// because the Store's timers have stopped.
+// Close stops the background work of the Store and waits for it, for at most three
+// seconds. It releases nothing. Holds then last until the session expires, and not
+// until their TTL, because the Store's timers are stopped.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -104,7 +104,8 @@ func (s *Store) Close() error {
 	}
 }
 
-// background runs f, unless the Store is closed.
+// background starts f in a goroutine, unless the Store is closed. It reports whether it
+// did.
 func (s *Store) background(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,34 +116,34 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-// dir returns the node of a key.
+// dir returns the path of a key's node.
 func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
 
-// entry is one lease under one key, as far as this Store knows it.
+// entry is the state of one lease of one key, as far as this Store knows it.
 type entry struct {
 	key, id string
 	turn    chan struct{} // full while an operation is in progress
-	refs    int           // operations, waiting ones included
+	refs    int           // the number of operations, including waiting ones
 	hold    *hold         // nil if there is no node
-	refused time.Time     // the lease has a tombstone until then
+	refused time.Time     // the time until which the lease has a tombstone
 }
 
-// hold is a node of our session for a lease: a hold, or a place in the queue. Fields
-// that do not change once the node exists may be read without a lock.
+// hold is a node of our session for a lease: either a hold or a waiter's place in the
+// queue. Fields that do not change once the node exists may be read without a lock.
 type hold struct {
 	entry     *entry
 	dir, path string
 	session   int64
 	node      node
-	zxid      int64 // the base of its token, see token
+	zxid      int64 // the zxid from which its token follows, see token
 
 	plus     int64         // the addition to the token
-	version  int32         // of the node's data
+	version  int32         // the version of the node's data
 	shared   bool          // other sessions may have nodes of the lease
-	ttl      time.Duration // the TTL that others know
-	admitted bool          // held
-	granted  time.Time     // since then
-	until    time.Time     // its end
+	ttl      time.Duration // the TTL that the node's data shows
+	admitted bool          // it is a hold, not a waiter's place
+	granted  time.Time     // the time at which it was admitted
+	until    time.Time     // the time at which it expires
 	timer    *time.Timer
 }
 
@@ -159,7 +160,7 @@ func (s *Store) entryOf(c store.Claim) *entry {
 	return e
 }
 
-// put returns an entry, and removes it if it is empty.
+// put drops a reference to e, and removes e if nothing is left in it.
 func (s *Store) put(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,14 +181,14 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// span returns how long a hold that has just been confirmed lasts: for its TTL, but not
-// longer than it can be trusted. A holder that was cut off for longer learns of the
-// loss, and the key is free when the connection is back.
+// span returns the lifetime of a hold that has just been confirmed: its TTL, but at
+// most the time for which it can be trusted. So a holder that was cut off for longer
+// learns of the loss, and the key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }
 
-// prolong makes h last for at least a TTL from now.
+// prolong extends h to at least a TTL from now.
 func (s *Store) prolong(h *hold, ttl time.Duration) {
 	d := s.span(h, ttl)
 	s.mu.Lock()
@@ -198,7 +199,7 @@ func (s *Store) prolong(h *hold, ttl time.Duration) {
 	}
 }
 
-// forget drops the hold of a node that is gone, or will be.
+// forget drops a hold whose node is deleted or about to be.
 func (s *Store) forget(h *hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +219,8 @@ func (s *Store) forget(h *hold) {
 
 func ownerID(key, owner string) string { return key + "\x00" + owner }
 
-// live returns the entry's hold. It first drops a hold that has expired or whose
-// session is gone.
+// live returns the entry's hold, or nil. It first drops a hold that has expired or
+// whose session is gone.
 func (s *Store) live(e *entry) *hold {
 	s.mu.Lock()
 	h := e.hold
@@ -239,8 +240,8 @@ func (s *Store) live(e *entry) *hold {
 	return h
 }
 
-// expire ends a hold or a place that has expired. This Store has to do it, because the
-// session would keep it alive.
+// expire deletes a hold or a waiter's place that has expired. This Store has to delete
+// it, because the session would keep the node alive.
 func (s *Store) expire(h *hold) {
 	select {
 	case h.entry.turn <- struct{}{}:

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// TestMain runs many tests at once: most of them wait for time to pass or for a server.
+// TestMain runs many tests at once, because most of them wait for time or for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -25,10 +25,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// session is long enough for a busy machine.
+// session is a time-out that is long enough for a busy machine.
 const session = 60 * time.Second
 
-// newStore returns a Store with a session of its own.
+// newStore returns a Store with its own session.
 func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Store {
 	t.Helper()
 	s, err := zkstore.New(testclient.ZooKeeper(t, session, addrs...), opts...)
@@ -43,14 +43,14 @@ func newStore(t testing.TB, addrs []string, opts ...zkstore.Option) *zkstore.Sto
 	return s
 }
 
-// conformance runs the suite on stores of connect.
+// conformance runs the suite on the stores that connect returns.
 func conformance(t *testing.T, connect func(t testing.TB) store.Store) {
 	t.Helper()
 	storetest.Run(t, storetest.Harness{
 		New: func(t testing.TB) func() store.Store {
 			return func() store.Store { return connect(t) }
 		},
-		Unit:    400 * time.Millisecond, // a request is a write to a log, by a program that is as busy
+		Unit:    400 * time.Millisecond, // each request is a write to the log of a busy program
 		Without: []storetest.Feature{storetest.Records, storetest.Overtaking},
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// TestTokensOfNodes: the tokens of a node's grant are below 2^53, or there are none
-// (hazard 34).
+// TestTokensOfNodes checks that the tokens of a node's grant are below 2^53, or that
+// the grant has no token (hazard 34).
 func TestTokensOfNodes(t *testing.T) {
 	t.Parallel()
 	at := func(elections, since int64) int64 { return elections<<32 | since }
@@ -42,7 +42,7 @@ func TestTokensOfNodes(t *testing.T) {
 	}
 }
 
-// TestTokensOverARestart: the tokens of a key's nodes are on the server's disk.
+// TestTokensOverARestart checks that tokens grow over a restart of the server.
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)
@@ -78,8 +78,8 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// TestNoTokensAreLeft: where no token is below 2^53 any more, claims are granted
-// without one, except those that require one.
+// TestNoTokensAreLeft exhausts the tokens below 2^53. Then claims are granted without a
+// token, and claims that require one are refused.
 func TestNoTokensAreLeft(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -89,7 +89,7 @@ func TestNoTokensAreLeft(t *testing.T) {
 	if err := s.Release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	// As if so much had been added to them.
+	// This addition to the tokens exhausts them.
 	if _, err := conn.Create("/lk1/spent/m.2gosa7pa2gw", nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
 	}
@@ -111,5 +111,5 @@ func TestNoTokensAreLeft(t *testing.T) {
 	if _, err := s.Acquire(t.Context(), fenced); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("with a token: got %v, want %v", err, store.ErrUnsupported)
 	}
-	grant(t, s, exclusive("spent")) // nothing is left of the refused claim
+	grant(t, s, exclusive("spent")) // the refused claim has left nothing
 }

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// askAgain limits the time after which a waiter asks again. Its watch reports
-	// everything else.
+	// askAgain is the maximum time after which a waiter asks again. Its watch reports
+	// every other change.
 	askAgain = time.Second
-	// looks bounds how many of the holders are asked for their remaining time.
+	// looks limits the number of holders whose remaining time is read.
 	looks = 8
 )
 
-// wait leaves h in its place and watches the node before it, if the claim waits.
-// Otherwise it deletes h. It returns the *store.BusyError, or errAgain.
+// wait keeps h in its place and watches the nodes before it, if the claim waits.
+// Otherwise it deletes h. It returns a *store.BusyError, or errAgain if the queue has
+// changed.
 func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
 	if h.node.kind == reentry {
-		ahead = l.nodes // any of them may have the room
+		ahead = l.nodes // any of them may hold the room
 	}
 	for _, m := range ahead {
 		if m.kind != kept {
@@ -37,7 +38,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 		case err != nil:
 			return err
 		case left <= 0:
-			// Its releaser has not deleted it.
+			// Its releaser has not deleted the node.
 			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return err
 			}
@@ -76,7 +77,8 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	return busy
 }
 
-// left returns how long a node stays by the servers' clock if nothing happens to it.
+// left returns the remaining lifetime of a node by the servers' clock, if nothing
+// extends the node.
 func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, error) {
 	var text []byte
 	var stat *zk.Stat
@@ -90,7 +92,7 @@ func (s *Store) left(ctx context.Context, dir string, m node) (time.Duration, er
 	return time.Duration(stat.Mtime-s.sess.clock())*time.Millisecond + parseNote(text).life, nil
 }
 
-// hint returns the shortest time that one of those ahead still stays.
+// hint returns the shortest remaining lifetime among the first nodes ahead.
 func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
 	var best time.Duration
 	for i, m := range ahead {
@@ -102,7 +104,7 @@ func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
 		}
 	}
 	if best == 0 {
-		return 10 * time.Millisecond // they have gone meanwhile
+		return 10 * time.Millisecond // they were deleted in the meantime
 	}
 	return best
 }

@@ -10,24 +10,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sub is a waiter that is to be woken.
+// sub is the subscription of a waiter.
 type sub struct{ wake chan struct{} }
 
-// spot is a watched event: a node goes, or its data changes too.
+// spot is a watched event: the deletion of a node, or also a change of its data.
 type spot struct {
 	path string
 	data bool
 }
 
-// spy waits for the one event of a watch, on behalf of all waiters that wait for it. It
-// stays when no waiter is left, because the client cannot cancel a watch. A waiter that
-// comes next uses it, as long as the node is there.
+// spy waits for the one event of a client's watch, on behalf of all waiters for that
+// event. It stays when no waiter is left, because the client cannot cancel a watch. The
+// next waiter reuses it while the node exists.
 type spy struct {
-	ids map[string]struct{} // key and lease of these waiters
+	ids map[string]struct{} // the waiters, by key and lease
 }
 
 // Watch returns a channel that receives when a node for which the waiting claim c waits
-// has gone. It sends nothing: Acquire has set the watch of a claim that waits.
+// is deleted, or the waiter just ahead is admitted. Watch itself sends nothing, because
+// Acquire has set the watch of a waiting claim.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", c); err != nil {
 		return nil, err
@@ -56,8 +57,8 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	return w.wake, nil
 }
 
-// watch makes the waiter of this id woken when the event of a spot happens. It fails
-// with zk.ErrNoNode if there is no node.
+// watch wakes the waiter with this id when the event of a spot happens. It fails with
+// zk.ErrNoNode if the node does not exist.
 func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	if s.listen(at, id, nil) {
 		return nil
@@ -67,8 +68,8 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 		if at.data {
 			_, _, events, err = s.conn.GetW(at.path)
 		} else {
-			// The children of a node without children change only when the node goes.
-			// Its data is written with every extension.
+			// The children of a node without children change only when the node is
+			// deleted. Its data changes with every extension.
 			_, _, events, err = s.conn.ChildrenW(at.path)
 		}
 		return err
@@ -80,8 +81,8 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	return nil
 }
 
-// listen adds a waiter to a spy. If there is none, it starts one on events, if they are
-// given, and returns false otherwise.
+// listen adds a waiter to the spy of a spot. If there is no spy, listen starts one on
+// events, or returns false if events is nil.
 func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	return true
 }
 
-// wake wakes all the waiters of a spy.
+// wake wakes all waiters of a spy.
 func (s *Store) wake(at spot, p *spy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +125,8 @@ func (s *Store) wake(at spot, p *spy) {
 	}
 }
 
-// unwatch ends a waiter's wait at these spots, except those where it waits again, under
-// the mutex.
+// unwatch removes a waiter from the spies of these spots, except those for which it
+// waits again. The caller holds the mutex.
 func (s *Store) unwatch(id string, spots []spot) {
 	for _, at := range spots {
 		if p := s.spies[at]; p != nil && !slices.Contains(s.spots[id], at) {
@@ -134,7 +135,7 @@ func (s *Store) unwatch(id string, spots []spot) {
 	}
 }
 
-// unwatchAll calls unwatch for all spots of a waiter.
+// unwatchAll calls unwatch for all spots of a waiter. The caller holds the mutex.
 func (s *Store) unwatchAll(id string) {
 	spots := s.spots[id]
 	delete(s.spots, id)

@@ -19,23 +19,23 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// cents is what each order costs.
+// cents is the price of each order.
 const cents = 250
 
-// payment is what came of one order.
+// payment is the outcome of one order.
 type payment struct {
 	Order   string `json:"order"`
 	Account string `json:"account"`
 	Receipt string `json:"receipt"`
-	Charged int64  `json:"charged"` // how often the bank took the money
+	Charged int64  `json:"charged"` // number of charges by the bank
 	Error   string `json:"error,omitempty"`
 }
 
-// right tells whether the money was taken once, and the client knows.
+// right reports whether the order was charged once, and the client has the receipt.
 func (p payment) right() bool { return p.Charged == 1 && p.Receipt == p.Order+"/1" }
 
-// pay has one client for each order, all at once, charge it with one call, and
-// then asks what the bank has charged.
+// pay pays all orders at the same time, each with one client and one call. Then it asks
+// the bank for the number of charges.
 func pay(ctx context.Context, db *redis.Client, replicas []*replica, payments []payment) error {
 	var wg sync.WaitGroup
 	for i := range payments {
@@ -59,7 +59,8 @@ func pay(ctx context.Context, db *redis.Client, replicas []*replica, payments []
 	return nil
 }
 
-// charge is one call over a connection of its own, to all replicas in turn.
+// charge makes one call on a new connection to all replicas, with round-robin load
+// balancing.
 func charge(ctx context.Context, replicas []*replica, p *payment) (*chargepb.Receipt, error) {
 	all := manual.NewBuilderWithScheme("replicas")
 	var state resolver.State
@@ -70,7 +71,7 @@ func charge(ctx context.Context, replicas []*replica, p *payment) (*chargepb.Rec
 	conn, err := grpc.NewClient("replicas:///", grpc.WithResolvers(all),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-		// One idempotency key for all tries of the call below.
+		// All tries of the call below have the same idempotency key.
 		grpc.WithChainUnaryInterceptor(grpcmw.UnaryClientInterceptor(grpcmw.Retry(retry.Policy{
 			Initial: 20 * time.Millisecond, Max: time.Second, Multiplier: 2, Jitter: 0.5,
 		}))))
@@ -83,7 +84,8 @@ func charge(ctx context.Context, replicas []*replica, p *payment) (*chargepb.Rec
 	return chargepb.NewPaymentsClient(conn).Charge(ctx, &chargepb.ChargeRequest{Account: p.Account, Order: p.Order, Cents: cents})
 }
 
-// ledger is how much all accounts are short of or beyond what their orders cost.
+// ledger returns the difference between the balances of all accounts and the prices of
+// their orders.
 func ledger(ctx context.Context, db *redis.Client, payments []payment) (off int64, err error) {
 	want := make(map[string]int64)
 	for _, p := range payments {

@@ -2,8 +2,8 @@ package main
 
 import "github.com/alicebob/miniredis/v2"
 
-// startEmbedded starts a Redis inside this process. By itself it lets no key
-// age; ClockTTL has it follow the clock, as a real one does.
+// startEmbedded starts a Redis inside this process. By default its keys never expire.
+// With ClockTTL they expire like those of a real Redis.
 func startEmbedded() (addr string, stop func(), err error) {
 	server, err := miniredis.Run()
 	if err != nil {

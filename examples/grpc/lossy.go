@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// lossy is a network that breaks at the worst moment: when a call has had its
-// effect, and its reply was not sent yet. The client cannot tell that from a
-// call that never arrived.
+// lossy is a network that breaks at the worst time: after a call has had its effect, and
+// before its reply was sent. The client cannot distinguish this from a call that never
+// arrived.
 type lossy struct {
 	net.Listener
-	drops int // replies to drop for each order
+	drops int // number of replies to drop per order
 
 	mu      sync.Mutex
 	conns   map[string]net.Conn // by the client's address
@@ -37,7 +37,7 @@ func (l *lossy) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// drop is the outermost interceptor: after it come only the bytes of the reply.
+// drop is the outermost interceptor. After it, only the reply's bytes are sent.
 func (l *lossy) drop(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	reply, err := next(ctx, req)
 	l.mu.Lock()
@@ -51,7 +51,7 @@ func (l *lossy) drop(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next
 	return reply, err
 }
 
-// seen is how many tries arrived, and how many replies were dropped.
+// seen returns the numbers of received tries and of dropped replies.
 func (l *lossy) seen() (tries, dropped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

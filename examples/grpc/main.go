@@ -1,15 +1,14 @@
-// Command grpc is a payment service of several replicas, spoken to over TCP by
-// clients whose replies get lost: when a charge has taken place, its connection
-// is cut before the reply is sent. The clients try again, with one idempotency
-// key for each call, and every order is charged once.
+// Command grpc is a gRPC payment service with several replicas. The clients' replies get
+// lost: after a charge, the connection is cut before the reply is sent. The clients try
+// again with one idempotency key per call, and every order is charged once.
 //
 //	go run ./examples/grpc              # embedded Redis, no server needed
 //	go run ./examples/grpc -unguarded   # the same without the rules: exits 1
 //	go run ./examples/grpc -redis 127.0.0.1:6379
 //
-// It exits 0 if every order was charged exactly once, its client has the receipt
-// of that charge, and the accounts add up; 1 if not; and 2 if it could not tell:
-// because something failed, or because -unguarded did no harm.
+// The exit code is 0 if every order was charged exactly once, its client has the receipt
+// of that charge, and the balances are right. It is 1 if not. It is 2 if the result is
+// unknown: either something failed, or -unguarded did no harm.
 package main
 
 import (
@@ -81,8 +80,8 @@ func charges(ctx context.Context, c config) (status int, err error) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	defer db.Close()
-	// Orders and accounts of their own for each run, since -redis may remember
-	// others.
+	// Each run has its own orders and accounts, because a real Redis may have those of
+	// earlier runs.
 	prefix := rand.N(9000) + 1000
 	payments := make([]payment, c.orders)
 	for i := range payments {
@@ -99,7 +98,7 @@ func charges(ctx context.Context, c config) (status int, err error) {
 	return report(c, replicas, payments, off)
 }
 
-// report prints what came of it and returns the exit status.
+// report prints the results and returns the exit code.
 func report(c config, replicas []*replica, payments []payment, off int64) (int, error) {
 	var once, more, never, wrong, failed, tries, dropped int
 	for _, p := range payments {

@@ -78,7 +78,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// run returns what the program printed, on both outputs, and its exit status.
+// run returns the program's output on stdout and stderr, and its exit code.
 func run(t *testing.T, program string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -28,8 +28,8 @@ type service struct {
 	db *redis.Client
 }
 
-// Charge is written as if it were the only call: it reads the balance, asks the
-// bank, and writes the balance back.
+// Charge handles a call as if there were no concurrent one: it reads the balance, asks
+// the bank, and writes the new balance.
 func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*chargepb.Receipt, error) {
 	balance, err := s.db.Get(ctx, balanceKey(r.GetAccount())).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -45,11 +45,11 @@ func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*charg
 	return &chargepb.Receipt{Id: fmt.Sprintf("%s/%d", r.GetOrder(), n), Cents: r.GetCents()}, nil
 }
 
-// bank takes a few milliseconds, and counts what it did.
+// bank takes a few milliseconds, and counts the charge.
 func (s *service) bank(ctx context.Context, order string) (n int64, err error) {
 	select {
 	case <-time.After(5 * time.Millisecond):
-	case <-ctx.Done(): // the client has gone, or the lock is lost
+	case <-ctx.Done(): // the client has disconnected, or the lock is lost
 		return 0, context.Cause(ctx)
 	}
 	if n, err = s.db.Incr(ctx, chargesKey(order)).Result(); err != nil {
@@ -83,15 +83,15 @@ func tenant(ctx context.Context, _ string, _ any) (string, error) {
 	return name, nil
 }
 
-// replica is one process of the service, but for running in this one.
+// replica stands for one process of the service.
 type replica struct {
 	addr string
 	wire *lossy
 	stop func() error
 }
 
-// startReplica starts a replica as a process of its own would: with its own
-// connections, its own Locker, its own server.
+// startReplica starts a replica with its own connections, its own Locker and its own
+// server, like a separate process.
 func startReplica(ctx context.Context, redisAddr string, c config) (*replica, error) {
 	client := redis.NewClient(&redis.Options{Addr: redisAddr})
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -105,12 +105,12 @@ func startReplica(ctx context.Context, redisAddr string, c config) (*replica, er
 	if err != nil {
 		return nil, err
 	}
-	// As long as the bank remembers; by default it is a day.
+	// Records are kept as long as the bank remembers a charge. The default is a day.
 	runs, err := once.New(locks, once.Retain(time.Hour))
 	if err != nil {
 		return nil, err
 	}
-	// What guards which method stands in charge.proto.
+	// charge.proto declares the rules of each method.
 	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, tenant))
 	if err != nil {
 		return nil, err
@@ -134,8 +134,8 @@ func startReplica(ctx context.Context, redisAddr string, c config) (*replica, er
 	return &replica{listener.Addr().String(), wire, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// The order matters: calls first, then the locks they held, then the
-		// connections that give the locks back.
+		// The order matters: first the calls, then their locks, and then the connections
+		// over which the locks are released.
 		server.GracefulStop()
 		return errors.Join(<-served, locks.Close(ctx), store.Close(), client.Close())
 	}}, nil

@@ -1,11 +1,11 @@
-// Command leader starts three processes of which one works at a time. It kills the one
-// that leads, has the next one stop in order, and tells who leads when.
+// Command leader starts three processes, of which one works at a time. It kills the
+// first leader, shuts the second one down gracefully, and prints who leads when.
 //
 //	go run ./examples/leader                         # embedded Redis, no server needed
 //	go run ./examples/leader -redis 127.0.0.1:6379
 //
-// It exits 0 if each of the three led, one after the other and with growing tokens; 1
-// if not; and 2 if it could not tell.
+// The exit code is 0 if each of the three processes led, one after the other and with
+// growing tokens. It is 1 if not, and 2 if the result is unknown.
 package main
 
 import (
@@ -49,7 +49,7 @@ func main() {
 	os.Exit(status)
 }
 
-// takePart is what a service does.
+// takePart is the main function of a process that takes part in the election.
 func takePart(ctx context.Context, addr, election string) error {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
@@ -62,29 +62,29 @@ func takePart(ctx context.Context, addr, election string) error {
 	if err != nil {
 		return err
 	}
-	// Two seconds after a leader was killed another one leads.
+	// Another process leads about two seconds after a leader was killed.
 	err = leader.Run(ctx, locks, election, work, leader.Acquire(core.TTL(2*time.Second)))
 	if errors.Is(err, context.Canceled) {
-		return nil // it was told to stop
+		return nil // the process was stopped
 	}
 	return err
 }
 
-// work goes on until the term ends.
+// work continues until the term ends.
 func work(ctx context.Context) error {
 	lease, _ := core.LeaseFromContext(ctx)
-	fmt.Println(lease.Token()) // and send it along with every write
+	fmt.Println(lease.Token()) // send the token with every write
 	<-ctx.Done()
 	return nil
 }
 
-// term is what a process tells when it begins to lead.
+// term is the message of a process that has begun to lead.
 type term struct {
 	process int
 	token   uint64
 }
 
-// watch starts the processes and has one after the other lead.
+// watch starts the processes and makes them lead one after the other.
 func watch(ctx context.Context, addr string) (status int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("not done after a minute"))
 	defer cancel()
@@ -94,7 +94,7 @@ func watch(ctx context.Context, addr string) (status int, err error) {
 			return 2, err
 		}
 		defer server.Close()
-		server.ClockTTL(true) // its keys age as those of a real one
+		server.ClockTTL(true) // its keys expire like those of a real server
 		addr = server.Addr()
 	}
 	election, terms := fmt.Sprintf("example-%d", rand.N(1_000_000)), make(chan term)

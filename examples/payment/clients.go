@@ -13,26 +13,26 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// result is what came of the clicks on one order.
+// result is the outcome of the clicks on one order.
 type result struct {
 	Order   string `json:"order"`
 	Clicks  int    `json:"clicks"`
-	Charged int64  `json:"charged"` // by the bank
+	Charged int64  `json:"charged"` // number of charges by the bank
 	Paid    int    `json:"paid"`    // clicks answered 200, with a receipt
-	Refused int    `json:"refused"` // clicks answered 409, another one was at it
-	Again   int    `json:"again"`   // tries answered 503 that were repeated
-	Failed  int    `json:"failed"`  // clicks answered anything else, 503 to the last try included
+	Refused int    `json:"refused"` // clicks answered 409, because another one was in progress
+	Again   int    `json:"again"`   // tries answered 503 and then repeated
+	Failed  int    `json:"failed"`  // clicks with any other last answer, including 503
 }
 
-// unserved reports whether the service has refused the order for want of its locks, and has
-// said so: nothing was charged, and no click got a receipt.
+// unserved reports whether the service refused all clicks on the order because its locks
+// were unavailable. Then nothing was charged, and no click has a receipt.
 func (r result) unserved() bool { return r.Charged == 0 && r.Paid == 0 && r.Failed > 0 }
 
-// tries is how a client clicks again after a 503: nothing was charged then.
+// tries is the retry policy of a click after a 503, for which nothing was charged.
 var tries = retry.Policy{Initial: 200 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2, Jitter: 0.5, Attempts: 6}
 
-// click presses "pay" on every order, all at the same moment, each time at
-// another replica, and then asks what the bank has charged.
+// click clicks "pay" on every order, with all clicks at the same time and alternately on
+// the replicas. Then it asks the bank for the number of charges.
 func click(ctx context.Context, replicas, orders []string, clicks int) ([]result, error) {
 	client := &http.Client{
 		Timeout:   30 * time.Second,
@@ -76,7 +76,8 @@ func click(ctx context.Context, replicas, orders []string, clicks int) ([]result
 	return results, nil
 }
 
-// clickUntilServed returns the last status, and how many tries before it were answered 503.
+// clickUntilServed returns the last status, and the number of earlier tries that were
+// answered 503.
 func clickUntilServed(ctx context.Context, client *http.Client, url string) (status, again int) {
 	unavailable := 0
 	_, _ = retry.Do(ctx, tries, func(ctx context.Context) (struct{}, error) {
@@ -92,7 +93,7 @@ func clickUntilServed(ctx context.Context, client *http.Client, url string) (sta
 	return status, unavailable
 }
 
-// post returns the status, or 0 if there was no answer.
+// post returns the status, or 0 without a response.
 func post(ctx context.Context, client *http.Client, url string) int {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {

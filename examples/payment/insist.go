@@ -11,31 +11,32 @@ import (
 	"time"
 )
 
-// A client waits this long for an answer, and the bank takes longer.
+// A client waits for patience, and the bank takes bankDelay, which is longer.
 const (
 	patience  = 250 * time.Millisecond
 	bankDelay = 600 * time.Millisecond
 	mostTries = 60
 )
 
-// insistence is what came of a client that asks until it has an answer.
+// insistence is the outcome of a client that repeats its request until it has a receipt.
 type insistence struct {
 	Order    string `json:"order"`
 	Tries    int    `json:"tries"`
-	GivenUp  int    `json:"given_up"` // tries it did not wait for
-	Refused  int    `json:"refused"`  // tries answered 409, an earlier one was in progress
+	GivenUp  int    `json:"given_up"` // tries whose response the client did not wait for
+	Refused  int    `json:"refused"`  // tries answered 409, because an earlier one was in progress
 	Receipt  string `json:"receipt"`
-	Replayed bool   `json:"replayed"` // the receipt came marked as an answer given before
-	Charged  int64  `json:"charged"`  // by the bank
+	Replayed bool   `json:"replayed"` // the receipt was marked as replayed
+	Charged  int64  `json:"charged"`  // number of charges by the bank
 }
 
-// satisfied tells whether the client was charged once and has the receipt for
-// that, which it can only have of a run that it did not wait for.
+// satisfied reports whether the client was charged once and has a replayed receipt of
+// that charge. Since the client never waits long enough for a run, it can only have a
+// replayed one.
 func (i insistence) satisfied() bool {
 	return i.Charged == 1 && i.Receipt == i.Order+"/1" && i.Replayed
 }
 
-// insistAll has n clients pay an order each, at once.
+// insistAll makes n clients pay one order each, all at the same time.
 func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]insistence, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
 	defer client.CloseIdleConnections()
@@ -58,7 +59,7 @@ func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]
 	return results, nil
 }
 
-// insist asks, each time at another replica, under one key.
+// insist sends requests with one Idempotency-Key, alternately to the replicas.
 func (i *insistence) insist(ctx context.Context, client *http.Client, replicas []string) {
 	key := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
 	for i.Tries < mostTries && ctx.Err() == nil {
@@ -75,7 +76,7 @@ func (i *insistence) insist(ctx context.Context, client *http.Client, replicas [
 	}
 }
 
-// try asks once, and returns how long to wait before the next time.
+// try sends one request, and returns the time to wait before the next one.
 func (i *insistence) try(ctx context.Context, client *http.Client, url, key string) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

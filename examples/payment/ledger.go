@@ -17,16 +17,17 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// ledger keeps the orders. The bank counts there as well, as if it were elsewhere.
+// ledger stores the orders. It also counts the bank's charges, as if the bank were a
+// separate service.
 type ledger interface {
 	read(ctx context.Context, id string) (order, error)
-	finish(c *gin.Context, o order) error                        // keeps a paid order, and answers
-	charge(ctx context.Context, id string) (int64, error)        // how often the bank has charged it, with this time
-	charges(ctx context.Context, id string) (n int64, err error) // without
+	finish(c *gin.Context, o order) error                        // stores a paid order and responds
+	charge(ctx context.Context, id string) (int64, error)        // returns the new number of charges
+	charges(ctx context.Context, id string) (n int64, err error) // returns the number of charges
 }
 
-// openLedger opens that of a replica: where the locks are, if that is a SQL database, and else in
-// Redis.
+// openLedger opens the ledger of a replica. It is in the database of the locks if that
+// is a SQL database, and otherwise in Redis.
 func openLedger(ctx context.Context, c config, closers *closers) (ledger, error) {
 	if c.store == "mysql" || c.store == "sqlite" {
 		db, err := c.openSQL(ctx, closers)
@@ -107,14 +108,15 @@ func (l inSQL) read(ctx context.Context, id string) (order, error) {
 	return o, err
 }
 
-// finish commits the order together with the answer to its Idempotency-Key, if it has one.
+// finish commits the order together with the response for its Idempotency-Key, if the
+// request has one.
 func (l inSQL) finish(c *gin.Context, o order) error {
 	ctx := c.Request.Context()
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // does nothing after Commit
+	defer tx.Rollback() // has no effect after Commit
 	if _, err := tx.ExecContext(ctx, "REPLACE INTO payment_orders (id, receipt) VALUES (?, ?)", o.ID, o.Receipt); err != nil {
 		return err
 	}

@@ -1,7 +1,8 @@
-// Command payment is a payment service of several replicas whose clients click
-// "pay" many times at once. With the lock every order is charged once. Then come
-// clients that lose patience with a slow bank and ask again, at other replicas:
-// under one Idempotency-Key each gets the receipt of its first try.
+// Command payment is a payment service with several replicas, whose clients click "pay"
+// many times at once. With the lock, every order is charged once. Then the program runs
+// clients that stop waiting for a slow bank and send their request again to other
+// replicas. With one Idempotency-Key, each of them receives the receipt of its first
+// try.
 //
 //	go run ./examples/payment              # embedded Redis, no server needed
 //	go run ./examples/payment -unlocked    # the same without the lock: exits 1
@@ -13,16 +14,18 @@
 //	go run ./examples/payment -store sqlite   # a file in a temporary directory, no server needed
 //	go run ./examples/payment -serve       # keeps serving, see -addr
 //
-// A click that is answered 503 is repeated a few times, as nothing was charged then.
+// A click that is answered 503 is repeated a few times, because nothing was charged for
+// it.
 //
-// It exits 0 if every order was charged exactly once, 1 if not, and 2 if it could not say:
-// because -unlocked did no harm, or because something failed. If the service stays
-// unavailable for an order, the orders are named.
-// With -unlocked no client gives up waiting.
+// The exit code is 0 if every order was charged exactly once, and 1 if not. It is 2 if
+// the result is unknown: either -unlocked did no harm, or something failed. If the
+// service stays unavailable for some orders, the program names them. With -unlocked no
+// client stops waiting.
 //
-// The orders are kept in Redis, wherever the locks are. So are the answers to an
-// Idempotency-Key, if the store of the locks keeps none. With mysql and sqlite all of that is
-// in one database, and an order is committed together with its answer.
+// The orders are stored in Redis, wherever the locks are. The responses for
+// Idempotency-Keys are stored there too, if the store of the locks cannot store them.
+// With mysql and sqlite everything is in one database, and an order is committed
+// together with its response.
 package main
 
 import (
@@ -119,7 +122,7 @@ func payment(ctx context.Context, c config) (status int, err error) {
 		defer func() { err = errors.Join(err, r.stop()) }()
 		replicas = append(replicas, r.addr)
 	}
-	// Orders of their own for each run, since -redis may remember others.
+	// Each run has its own orders, because a real Redis may have those of earlier runs.
 	run := rand.N(9000) + 1000
 	orders := make([]string, c.orders)
 	for i := range orders {
@@ -139,13 +142,13 @@ func payment(ctx context.Context, c config) (status int, err error) {
 	return report(c, results, retried)
 }
 
-// replica is one process of the service, but for running in this one.
+// replica stands for one process of the service.
 type replica struct {
 	addr string
 	stop func() error
 }
 
-// embed starts the servers for which no address is given.
+// embed starts the servers for which no address was given.
 func (c *config) embed() (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -185,8 +188,8 @@ func (c *config) embed() (stop func(), err error) {
 	return stop, nil
 }
 
-// startReplica starts a replica as a process of its own would: with its own
-// connections, its own Locker, its own server.
+// startReplica starts a replica with its own connections, its own Locker and its own
+// server, like a separate process.
 func startReplica(ctx context.Context, addr string, c config) (_ *replica, err error) {
 	var closers closers
 	defer func() {
@@ -204,7 +207,8 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	}
 	runs, err := once.New(locks)
 	if errors.Is(err, core.ErrUnsupported) {
-		// Such a store keeps no answers. Redis does, and its locks with them.
+		// This store cannot store responses. They are stored in Redis, with their own
+		// locks.
 		c.store = "redis"
 		answers, err := openLocks(ctx, c, &closers)
 		if err != nil {
@@ -229,8 +233,8 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	return &replica{listener.Addr().String(), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// The order matters: requests first, then the locks they held, then
-		// the connections that give the locks back.
+		// The order matters: first the requests, then their locks, and then the
+		// connections over which the locks are released.
 		err := errors.Join(server.Shutdown(ctx), closers.Close())
 		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
 			err = errors.Join(err, served)
@@ -239,7 +243,7 @@ func startReplica(ctx context.Context, addr string, c config) (_ *replica, err e
 	}}, nil
 }
 
-// openLocks makes a Locker on a store of its own.
+// openLocks creates a Locker with its own store.
 func openLocks(ctx context.Context, c config, closers *closers) (*core.Locker, error) {
 	store, err := places[c.store](ctx, c, closers)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestPayment(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		// Paid orders answer with their receipt, and charge nothing.
+		// A paid order is answered with its receipt, and charges nothing.
 		again, err := click(t.Context(), replicas, orders, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestPayment(t *testing.T) {
 	})
 }
 
-// stores starts real servers and returns the flags that name them.
+// stores starts real servers, and returns the flags with their addresses.
 var stores = map[string]func(t *testing.T) []string{
 	"redlock": func(t *testing.T) []string {
 		var nodes []string
@@ -230,7 +230,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// run returns what the program printed, on both outputs, and its exit status.
+// run returns the program's output on stdout and stderr, and its exit code.
 func run(t *testing.T, program string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -246,8 +246,8 @@ func run(t *testing.T, program string, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// serve starts the program with -serve and returns its address. At the end of
-// the test it has to shut down cleanly.
+// serve starts the program with -serve, and returns its address. At the end of the test
+// the program must shut down without an error.
 func serve(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, append(args, "-serve", "-addr", "127.0.0.1:0")...)

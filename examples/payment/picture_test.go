@@ -13,8 +13,9 @@ import (
 
 var write = flag.Bool("write", false, "write run.svg from a run")
 
-// TestPicture compares run.svg, which the repository's README.md shows, with a run. The numbers
-// differ from run to run. `go test ./examples/payment -run TestPicture -write` draws it anew.
+// TestPicture compares run.svg, which the repository's README.md shows, with the output
+// of a run. Numbers may differ. `go test ./examples/payment -run TestPicture -write`
+// updates the picture.
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	printed, err := exec.CommandContext(t.Context(), build(t)).Output()
@@ -36,8 +37,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// shape returns the words of a picture: its numbers, and the places where lines break, differ
-// between runs.
+// shape returns the words of a picture. It replaces numbers and ignores line breaks,
+// because these differ between runs.
 func shape(svg string) string {
 	lines := regexp.MustCompile(`(?s)<text [^>]*>(.*?)</text>`).FindAllStringSubmatch(svg, -1)
 	var words []string
@@ -47,7 +48,8 @@ func shape(svg string) string {
 	return strings.Join(words, " ")
 }
 
-// picture draws a terminal with the output of a run, light or dark as the reader has it.
+// picture draws a terminal with the output of a run, light or dark according to the
+// reader's preference.
 func picture(out string) string {
 	const width, perLine, height = 100, 7.85, 19
 	lines := []string{"$ go run ./examples/payment"}

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// report prints what came of it and returns the exit status.
+// report prints the results and returns the exit code.
 func report(c config, results []result, insisted []insistence) (int, error) {
 	var once, more, never, clicks, refused, again, failed int
 	var unserved []string
@@ -72,7 +72,7 @@ func report(c config, results []result, insisted []insistence) (int, error) {
 	return 0, nil
 }
 
-// table prints the results for people.
+// table prints the results as a table.
 func table(results []result, insisted []insistence, summary, retries string) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "order\tclicks\tcharged\tpaid\trefused\trepeated\tfailed\t")

@@ -14,12 +14,12 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// order is what the ledger and the bank know of an order.
+// order is the state of an order in the ledger and at the bank.
 type order struct {
 	ID      string `json:"id"`
 	Paid    bool   `json:"paid"`
 	Receipt string `json:"receipt,omitempty"`
-	Charges int64  `json:"charges"` // how often the bank took the money
+	Charges int64  `json:"charges"` // number of charges by the bank
 }
 
 // service is one replica of the payment service.
@@ -27,27 +27,28 @@ type service struct {
 	orders ledger
 }
 
-// routes mounts the service. locks may be nil, to show what happens then.
+// routes returns the service's routes. locks may be nil, to show the effect of missing
+// locks.
 func (s *service) routes(locks *core.Locker, runs *once.Once) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
-	r.ContextWithFallback = true // so that c, too, ends when the lock is lost
+	r.ContextWithFallback = true // makes c done too when the lock is lost
 	r.Use(gin.Recovery())
 	r.GET("/orders/:id", s.show)
 	if locks == nil {
 		r.POST("/orders/:id/pay", s.pay)
 		return r
 	}
-	// A client that asks again under its Idempotency-Key gets the first answer,
-	// also if it went away before there was one. Clients without a key are only
-	// kept from each other.
+	// A client that repeats a request with its Idempotency-Key receives the first
+	// response, even if it disconnected before the response was complete. For requests
+	// without a key, the lock only prevents concurrent payments of an order.
 	idempotent := httpmw.Idempotent(runs, customer, httpmw.Detached(), httpmw.Optional())
 	r.POST("/orders/:id/pay", idempotent, httpmw.Lock(locks, "order", httpmw.Param("id")), s.pay)
 	return r
 }
 
-// customer is the paying customer. A real service takes it from authentication, so that
-// no customer gets another one's receipt.
+// customer returns the paying customer. A real service must take the customer from
+// authentication, so that no customer receives another one's receipt.
 func customer(c *gin.Context) (string, error) {
 	if name := c.GetHeader("X-Customer"); name != "" {
 		return name, nil
@@ -55,8 +56,8 @@ func customer(c *gin.Context) (string, error) {
 	return "guest", nil
 }
 
-// pay is written as if it were the only request: it reads the order, charges the
-// bank, and writes the order back. Two of them at once charge twice.
+// pay handles a request as if there were no concurrent one: it reads the order, charges
+// the bank, and writes the order. Two concurrent calls for one order charge twice.
 func (s *service) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
 	o, err := s.orders.read(ctx, id)
@@ -79,12 +80,12 @@ func (s *service) pay(c *gin.Context) {
 	}
 }
 
-// charge is the bank: it takes the money, needs a few milliseconds, or as long as
-// the client says, and answers with a receipt. It counts what it did.
+// charge is the bank. It takes a few milliseconds, or as long as the client requests,
+// charges the order, and returns a receipt. It counts the charges.
 func (s *service) charge(ctx context.Context, id string, slow time.Duration) (receipt string, err error) {
 	select {
 	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):
-	case <-ctx.Done(): // the client has gone, or the lock is lost
+	case <-ctx.Done(): // the client has disconnected, or the lock is lost
 		return "", context.Cause(ctx)
 	}
 	n, err := s.orders.charge(ctx, id)
@@ -93,7 +94,7 @@ func (s *service) charge(ctx context.Context, id string, slow time.Duration) (re
 	}
 	select {
 	case <-time.After(slow):
-	case <-ctx.Done(): // and the money is gone
+	case <-ctx.Done(): // the order is charged by now
 		return "", context.Cause(ctx)
 	}
 	return fmt.Sprintf("%s/%d", id, n), nil

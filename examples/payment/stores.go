@@ -22,9 +22,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// places is where locks can live, by the value of -store: each opens a store
-// with connections of its own. closers give the connections back, the last one
-// first.
+// places are the stores for the locks, by the value of -store. Each function opens a
+// store with its own connections. closers release the connections, the last one first.
 var places = map[string]func(ctx context.Context, c config, closers *closers) (core.Store, error){
 	"redis": func(ctx context.Context, c config, closers *closers) (core.Store, error) {
 		return openRedis(ctx, c.redis, closers)
@@ -50,7 +49,7 @@ func openRedis(ctx context.Context, addr string, closers *closers) (*redisstore.
 	return store, nil
 }
 
-// openRedlock does not ask whether the nodes are there: up to a minority of them
+// openRedlock does not check that the nodes are reachable, because a minority of them
 // may be down.
 func openRedlock(_ context.Context, c config, closers *closers) (core.Store, error) {
 	var nodes []core.Store
@@ -101,7 +100,7 @@ func openPostgres(ctx context.Context, c config, closers *closers) (core.Store, 
 		return nil, err
 	}
 	closers.add(func() error { pool.Close(); return nil })
-	// Here at every start; a service would do it when it is deployed.
+	// A real service would migrate when it is deployed, not at every start.
 	if err := pgstore.Migrate(ctx, pool); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
@@ -113,8 +112,8 @@ func openPostgres(ctx context.Context, c config, closers *closers) (core.Store, 
 	return store, nil
 }
 
-// openSQL gives the locks a pool of their own, so that no transaction on orders takes their
-// connections.
+// openSQL opens a separate pool for the locks, so that no transaction on orders uses the
+// locks' connections.
 func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error) {
 	pool, err := c.openSQL(ctx, closers)
 	if err != nil {
@@ -124,7 +123,7 @@ func openSQL(ctx context.Context, c config, closers *closers) (core.Store, error
 	if c.store == "sqlite" {
 		dialect = sqlstore.SQLite
 	}
-	// Here at every start; a service would do it when it is deployed.
+	// A real service would migrate when it is deployed, not at every start.
 	if err := sqlstore.Migrate(ctx, pool, dialect); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.store, err)
 	}
@@ -153,17 +152,17 @@ func (c config) openSQL(ctx context.Context, closers *closers) (*sql.DB, error) 
 	return pool, nil
 }
 
-// quiet keeps the client from printing.
+// quiet is a logger that prints nothing.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// closers are to be called in the end, the last one first.
+// closers are functions that Close calls, the last one first.
 type closers []func() error
 
 func (c *closers) add(f func() error) { *c = append(*c, f) }
 
-// Close calls them.
+// Close calls the functions.
 func (c *closers) Close() (err error) {
 	for i := len(*c) - 1; i >= 0; i-- {
 		err = errors.Join(err, (*c)[i]())

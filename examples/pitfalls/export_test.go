@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Run plays the scenes against the server at addr, or an embedded one, and
-// returns the exit status.
+// Run plays the scenes on the server at addr, or on an embedded one if addr is "", and
+// returns the exit code.
 func Run(ctx context.Context, out io.Writer, addr string) (int, error) {
 	return run(ctx, out, addr, scenes)
 }
 
-// RunSwapped has the naive side played as the kit's, and the other way round.
+// RunSwapped plays the scenes with the naive and the kit's side exchanged.
 func RunSwapped(ctx context.Context, out io.Writer, addr string) (int, error) {
 	swapped := slices.Clone(scenes)
 	for i := range swapped {
@@ -21,8 +21,8 @@ func RunSwapped(ctx context.Context, out io.Writer, addr string) (int, error) {
 	return run(ctx, out, addr, swapped)
 }
 
-// RunFake plays one scene without a lock, in which each side fails if told so.
-// If broken, the naive side cannot be played.
+// RunFake plays one scene without a lock. Each side fails if its parameter says so. If
+// broken is true, the naive side cannot be played.
 func RunFake(ctx context.Context, out io.Writer, naiveFails, kitFails, broken bool) (int, error) {
 	part := func(fails, broken bool) side {
 		return side{"a fake", func(ctx context.Context, s *stage) {
@@ -40,7 +40,7 @@ func RunFake(ctx context.Context, out io.Writer, naiveFails, kitFails, broken bo
 	}})
 }
 
-// Titles are the headings of the scenes, in order.
+// Titles returns the titles of the scenes, in order.
 func Titles() (titles []string) {
 	for _, s := range scenes {
 		titles = append(titles, s.title)

@@ -1,16 +1,16 @@
-// Command pitfalls walks the road from SETNX to this kit. Each scene makes one
-// of the well-known mistakes of a home-made lock, for real, against Redis, and
-// then has the kit play the same scene.
+// Command pitfalls shows the steps from SETNX to this kit. Each scene makes one of the
+// well-known mistakes of a home-made lock on Redis. Then it plays the same scene with
+// the kit.
 //
 //	go run ./examples/pitfalls                         # embedded Redis, no server needed
 //	go run ./examples/pitfalls -redis 127.0.0.1:6379   # a real one
 //
-// The processes of a scene are clients with connections of their own. A crash
-// cuts them off; a pause lasts until the lock has really expired in Redis. What
-// came of it is read from Redis, by a client that takes no part.
+// The processes of a scene are clients with their own connections. A crash cuts a client
+// off. A pause lasts until the lock has expired in Redis. The result is read from Redis
+// by a client that takes no part in the scene.
 //
-// It exits 0 if every naive way failed and the kit never did, 1 if not, and 2 if
-// a scene could not be played. On a real server it uses keys of its own, which
+// The exit code is 0 if every naive side failed and the kit never did, 1 if not, and 2
+// if a scene could not be played. On a real server the program uses its own keys, which
 // begin with "pitfalls:", and deletes them.
 package main
 
@@ -35,7 +35,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "pitfalls: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	logging.Disable() // the client would tell of every dead process that it is dead
+	logging.Disable() // the client would log that dead processes are dead
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -47,8 +47,8 @@ func main() {
 	os.Exit(status)
 }
 
-// run plays all scenes, side by side since most of them wait for a lock to
-// expire, prints what came of them in order, and returns the exit status.
+// run plays all scenes, prints their results in order, and returns the exit code. The
+// scenes run in parallel, because most of them wait for a lock to expire.
 func run(ctx context.Context, out io.Writer, addr string, scenes []scene) (status int, err error) {
 	if addr == "" {
 		embedded, stop, err := startEmbedded()
@@ -97,11 +97,12 @@ func run(ctx context.Context, out io.Writer, addr string, scenes []scene) (statu
 	return 0, nil
 }
 
-// report is one line: what one side did, and whether it should have.
+// report is one line of output: the result of one side, and whether the side should
+// fail.
 type report struct {
 	name string
 	side side
-	must bool // fail
+	must bool // the side must fail
 	outcome
 }
 

@@ -16,7 +16,7 @@ import (
 	pitfalls "github.com/lockkit/lockkit/examples/pitfalls"
 )
 
-// build makes the program.
+// build builds the program.
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "pitfalls")
@@ -26,7 +26,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// play runs the program and returns what it prints and its exit status.
+// play runs the program and returns its output and its exit code.
 func play(t *testing.T, program string, args ...string) (out, complaints string, status int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -39,8 +39,8 @@ func play(t *testing.T, program string, args ...string) (out, complaints string,
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// playWhole runs the program again where a scene could not be played, since the
-// machine stood still.
+// playWhole runs the program again if a scene could not be played because the machine
+// stood still.
 func playWhole(t *testing.T, program string, args ...string) (out, complaints string, status int) {
 	t.Helper()
 	for range 3 {
@@ -55,7 +55,8 @@ func playWhole(t *testing.T, program string, args ...string) (out, complaints st
 
 const stoodStill = "the machine stood still"
 
-// check wants every scene in out, its two sides with that verdict.
+// check fails the test unless out has every scene, with these verdicts for its two
+// sides.
 func check(t *testing.T, out, naive, kit string) {
 	t.Helper()
 	lines := strings.Split(out, "\n")
@@ -100,7 +101,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("exit status %d, want 0; complaints: %q", status, complaints)
 		}
 		check(t, out, "naive fails ok", "kit holds ok")
-		// What a process had on its way when it ended may leave a mark that expires.
+		// A request that a process sent at its end may leave a tombstone, which expires.
 		testserver.Eventually(t, 30*time.Second, "its keys are gone", func() bool {
 			return fmt.Sprint(server.Do("KEYS", "*")) == "[somebody's]"
 		})

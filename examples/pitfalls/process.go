@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// process is a process of a scene, but for running in this one: it has
-// connections and a Locker of its own, and shares nothing with the others.
+// process stands for a process of a scene. It has its own connections and its own
+// Locker, and shares nothing with the others.
 type process struct {
 	*redis.Client
 	*wire
@@ -19,22 +19,21 @@ type process struct {
 	locks *core.Locker
 }
 
-// process starts one, connected.
+// process starts a process and connects it.
 func (s *stage) process(name string) *process {
 	w := newWire()
 	client := redis.NewClient(&redis.Options{
 		Addr: s.addr, Dialer: w.dial,
-		MaxRetries: -1, DialerRetries: 1, // the dead need not try again
+		MaxRetries: -1, DialerRetries: 1, // a dead process must not retry
 	})
 	store := must(redisstore.New(client, redisstore.WithPrefix(s.prefix)))
-	p := &process{client, w, name, store, must(core.New(store, core.WithObserver(nil)))} // the scenes tell of losses themselves
+	p := &process{client, w, name, store, must(core.New(store, core.WithObserver(nil)))} // the scenes report losses
 	s.cast = append(s.cast, p)
 	must(p.Ping(s.ctx).Result())
 	return p
 }
 
-// end shuts p down, giving back what it holds. One that crashed has nothing to
-// say any more.
+// end shuts p down, and releases what p holds. A process that has crashed sends nothing.
 func (p *process) end() {
 	p.resume()
 	if !p.crashed() {

@@ -9,21 +9,21 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A scene is one mistake, made and then not made. Its verdict, the same for
-// both sides, looks into Redis and tells whether the lock failed.
+// A scene is one mistake, played with the mistake and with the kit. Its verdict is the
+// same for both sides. It reads Redis and reports whether the lock failed.
 type scene struct {
 	title      string
 	naive, kit side
 	verdict    func(context.Context, *stage) (failed bool, seen string)
 }
 
-// A side plays its part of a scene; why says in a line what comes of it.
+// A side is one version of a scene. why explains the outcome in one line.
 type side struct {
 	why  string
 	play func(context.Context, *stage)
 }
 
-// scenes is the road, in the order in which it is usually walked.
+// scenes has the mistakes in the order in which people usually make them.
 var scenes = []scene{
 	noExpiry, expiryApart,
 	blindDelete, compareApart,
@@ -31,24 +31,24 @@ var scenes = []scene{
 	noToken,
 }
 
-// ttl is the lease of holders that are going to lose it, or would without being
-// extended: short enough to wait for, and long enough for a busy machine.
+// ttl is the TTL of holders that lose their lock or depend on extensions. It is short
+// enough to wait for its expiry, and long enough for a busy machine.
 const ttl = 2 * time.Second
 
-// long is the lease of holders that are not going to.
+// long is the TTL of all other holders.
 const long = time.Minute
 
-// order is what is locked.
+// order is the key of the lock.
 var order = core.Key("order", "42")
 
-// outcome is what the verdict says, or why there is none.
+// outcome is the verdict, or the reason why there is none.
 type outcome struct {
 	failed bool
 	seen   string
 	err    error
 }
 
-// perform plays one side and reads the verdict, then clears the stage.
+// perform plays one side and evaluates the verdict, and then clears the stage.
 func perform(ctx context.Context, s *stage, side side, verdict func(context.Context, *stage) (bool, string)) (o outcome) {
 	s.ctx = ctx
 	defer func() {
@@ -70,11 +70,11 @@ func perform(ctx context.Context, s *stage, side side, verdict func(context.Cont
 	return o
 }
 
-// unplayable ends a scene by panic: its script cannot go on, which says nothing
-// about the lock.
+// unplayable is the value of a panic that ends a scene. It means that the scene cannot
+// continue, and shows nothing about the lock.
 type unplayable struct{ error }
 
-// must is a command that has to work for the scene to go on.
+// must returns v. If err is not nil, the scene cannot continue, and must panics.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(unplayable{err})
@@ -82,7 +82,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// granted tells whether an attempt got the lock, or found it busy.
+// granted reports whether an attempt was granted the lock. It returns false if the lock
+// was busy, and panics after other errors.
 func granted(_ *core.Lease, err error) bool {
 	if errors.Is(err, core.ErrBusy) {
 		return false
@@ -91,7 +92,7 @@ func granted(_ *core.Lease, err error) bool {
 	return true
 }
 
-// need ends a scene that would show nothing.
+// need panics unless ok is true, because then the scene would show nothing.
 func need(ok bool, what string) {
 	if !ok {
 		panic(unplayable{fmt.Errorf("the scene went otherwise: %s", what)})

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// noExpiry: the first lock that everybody writes.
+// noExpiry shows the first lock that people write.
 var noExpiry = scene{
 	title: "SETNX without an expiry, then a crash",
 	naive: side{"A died before its DEL, and nothing else will ever free the key", func(ctx context.Context, s *stage) {
@@ -15,7 +15,7 @@ var noExpiry = scene{
 		if must(a.SetNX(ctx, s.lock, "A", 0).Result()) {
 			s.enter(a)
 			a.crash()
-			a.Del(ctx, s.lock) // is never sent
+			a.Del(ctx, s.lock) // never sent
 		}
 	}},
 	kit: side{"A's lease was extended while A lived, and ran out after it died", func(ctx context.Context, s *stage) {
@@ -23,19 +23,19 @@ var noExpiry = scene{
 		lease := must(a.locks.TryAcquire(ctx, order, core.TTL(ttl)))
 		s.enter(a)
 		a.crash()
-		lease.Release(ctx) // is never sent
+		lease.Release(ctx) // never sent
 	}},
 	verdict: staysForEver,
 }
 
-// expiryApart: the expiry that was added later, on the next line.
+// expiryApart shows the next attempt, with the expiry in a separate command.
 var expiryApart = scene{
 	title: "SETNX, then EXPIRE, and a crash between the two",
 	naive: side{"A died when its SETNX had arrived and its EXPIRE had not been sent", func(ctx context.Context, s *stage) {
 		a := s.process("A")
 		a.crashAfter(1)
 		if must(a.SetNX(ctx, s.lock, "A", 0).Result()) {
-			a.Expire(ctx, s.lock, ttl) // is never sent
+			a.Expire(ctx, s.lock, ttl) // never sent
 		}
 	}},
 	kit: side{"one SET has holder and expiry: there is no between to die in", func(ctx context.Context, s *stage) {
@@ -47,7 +47,7 @@ var expiryApart = scene{
 	verdict: staysForEver,
 }
 
-// staysForEver tells whether the lock of a dead process has no end.
+// staysForEver reports whether the lock of a dead process never expires.
 func staysForEver(ctx context.Context, s *stage) (failed bool, seen string) {
 	left := must(s.redis.PTTL(ctx, s.lock).Result())
 	switch left {

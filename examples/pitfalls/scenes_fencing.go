@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// noToken: what no lock can prevent by itself. A looked at the lock, found it
-// its own, and was paused between that look and its write.
+// noToken shows a failure that no lock can prevent alone. A checks the lock, finds
+// itself as the holder, and is paused between this check and its write.
 var noToken = scene{
 	title: "a holder that is paused before it writes, without a fencing token",
 	naive: side{"A woke up after B had written, and wrote over it", func(ctx context.Context, s *stage) {
@@ -37,8 +37,8 @@ var noToken = scene{
 	verdict: staleWritten,
 }
 
-// write is a resource that takes part: it keeps the newest token that it has
-// seen, and refuses older ones. It answers whether it has written.
+// write is a resource that checks fencing tokens. It stores the newest token that it has
+// seen, and refuses writes with older ones. It returns 1 if it has written.
 var write = redis.NewScript(`
 	local newest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 	if tonumber(ARGV[1]) < newest then
@@ -48,7 +48,7 @@ var write = redis.NewScript(`
 	return 1
 `)
 
-// staleWritten tells whether A, who lost the lock to B, had the last word.
+// staleWritten reports whether A, which lost the lock to B, wrote last.
 func staleWritten(ctx context.Context, s *stage) (failed bool, seen string) {
 	by, err := s.redis.HGet(ctx, s.ledger, "by").Result()
 	need(!errors.Is(err, redis.Nil), "nobody has written")

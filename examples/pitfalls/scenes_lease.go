@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// shortLease: how long is long enough?
+// shortLease shows a TTL that is too short for the work.
 var shortLease = scene{
 	title: "a lease that is shorter than the work, and not extended",
 	naive: side{"the lease ended before A's work did, and B came in beside A", func(ctx context.Context, s *stage) {
@@ -39,7 +39,7 @@ var shortLease = scene{
 			}
 			return came
 		})
-		// Nobody extends a lease on a machine that stands still.
+		// On a machine that stands still, the lease is not extended.
 		if came && stood >= ttl/2 {
 			select {
 			case <-lease.Context().Done():
@@ -51,8 +51,8 @@ var shortLease = scene{
 	verdict: besides("A"),
 }
 
-// atWork is A working for more than two leases, and what B tries meanwhile. It
-// returns the longest time, from begun on, in which nothing happened.
+// atWork lets A work for more than two TTLs, and calls try repeatedly, until try returns
+// true. It returns the longest time after begun in which nothing happened.
 func atWork(ctx context.Context, begun time.Time, try func() (done bool)) (stood time.Duration) {
 	end, last := time.Now().Add(ttl*2+ttl/4), begun
 	for done := false; !done && time.Now().Before(end); {
@@ -67,7 +67,8 @@ func atWork(ctx context.Context, begun time.Time, try func() (done bool)) (stood
 	return stood
 }
 
-// nestedCall: a function that locks calls another that locks the same.
+// nestedCall shows a function with a lock that calls another function with the same
+// lock.
 var nestedCall = scene{
 	title: "a nested call that takes the same lock again",
 	naive: side{"the nested call waits for a lock that its own caller holds", func(ctx context.Context, s *stage) {
@@ -83,7 +84,7 @@ var nestedCall = scene{
 		}
 		if lock(ttl) {
 			s.note("outer")
-			if !lock(ttl) { // it would go on waiting until the lock of its caller expires
+			if !lock(ttl) { // it would wait until its caller's lock expires
 				return
 			}
 			s.note("nested")
@@ -106,7 +107,7 @@ var nestedCall = scene{
 	verdict: nestedStuck,
 }
 
-// nestedStuck tells whether the nested call did not get in, or the two together
+// nestedStuck reports whether the nested call was not granted the lock, or the two calls
 // left the lock behind.
 func nestedStuck(ctx context.Context, s *stage) (failed bool, seen string) {
 	who := must(s.redis.SMembers(ctx, s.inside).Result())

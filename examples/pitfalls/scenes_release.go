@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// blindDelete: whose lock is it that DEL deletes?
+// blindDelete shows a DEL that does not check whose lock it deletes.
 var blindDelete = scene{
 	title: "DEL of another process's lock, after one's own has expired",
 	naive: side{"A's lock had expired, its DEL deleted B's, and C came in beside B", func(ctx context.Context, s *stage) {
@@ -41,7 +41,7 @@ var blindDelete = scene{
 		}
 		a.resume()
 		lease.Release(ctx)
-		must(0, a.locks.Close(ctx)) // what A had to clean up has reached Redis
+		must(0, a.locks.Close(ctx)) // A's clean-up has reached Redis
 		if granted(c.locks.TryAcquire(ctx, order)) {
 			s.enter(c)
 		}
@@ -49,7 +49,7 @@ var blindDelete = scene{
 	verdict: besides("B"),
 }
 
-// compareApart: the comparison that was added later, on the line before.
+// compareApart shows the next attempt, with the comparison in a separate command.
 var compareApart = scene{
 	title: "GET to compare, then DEL: two commands",
 	naive: side{"A's GET still said A, but its DEL arrived when the lock was B's", func(ctx context.Context, s *stage) {
@@ -79,7 +79,7 @@ var compareApart = scene{
 		}
 		a.resume()
 		<-released
-		must(0, a.locks.Close(ctx)) // what A had to clean up has reached Redis
+		must(0, a.locks.Close(ctx)) // A's clean-up has reached Redis
 		if granted(c.locks.TryAcquire(ctx, order)) {
 			s.enter(c)
 		}
@@ -87,7 +87,7 @@ var compareApart = scene{
 	verdict: besides("B"),
 }
 
-// get is GET, with "" for what is not there.
+// get returns the value of a key, or "" if the key does not exist.
 func get(ctx context.Context, p *process, key string) (string, error) {
 	v, err := p.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
@@ -96,8 +96,8 @@ func get(ctx context.Context, p *process, key string) (string, error) {
 	return v, err
 }
 
-// besides tells whether another holder is inside what the lock protects while its
-// rightful holder is.
+// besides returns a verdict that reports whether another process is inside the critical
+// section together with holder.
 func besides(holder string) func(context.Context, *stage) (failed bool, seen string) {
 	return func(ctx context.Context, s *stage) (bool, string) {
 		who := must(s.redis.SMembers(ctx, s.inside).Result())

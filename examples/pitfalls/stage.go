@@ -9,16 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// stage is where one side of a scene is played: keys of its own, and the
-// processes that use them.
+// stage has the keys of one side of a scene, and the processes that use them.
 type stage struct {
 	ctx    context.Context
-	redis  *redis.Client // the spectator's
+	redis  *redis.Client // the spectator's client
 	addr   string
 	prefix string
-	lock   string // the lock's key, the same for the naive way and for the kit
-	inside string // a set: the processes that have entered what the lock protects
-	ledger string // what the lock protects
+	lock   string // the lock's key, the same for the naive side and for the kit
+	inside string // a set of the processes inside the critical section
+	ledger string // the data that the lock protects
 	cast   []*process
 }
 
@@ -26,27 +25,26 @@ func newStage(spectator *redis.Client, addr string) *stage {
 	prefix := "pitfalls:" + rand.Text() + ":"
 	return &stage{
 		redis: spectator, addr: addr, prefix: prefix,
-		lock:   prefix + "lk2:{" + order + "}", // as core/redisstore names it
+		lock:   prefix + "lk2:{" + order + "}", // the key's name in core/redisstore
 		inside: prefix + "inside",
 		ledger: prefix + "ledger",
 	}
 }
 
-// enter notes in Redis that p is inside what the lock protects.
+// enter records in Redis that p is inside the critical section.
 func (s *stage) enter(p *process) { s.note(p.name) }
 
 func (s *stage) note(who string) { must(s.redis.SAdd(s.ctx, s.inside, who).Result()) }
 
-// leave notes that p is not inside any more.
+// leave records that p has left the critical section.
 func (s *stage) leave(p *process) { must(s.redis.SRem(s.ctx, s.inside, p.name).Result()) }
 
-// untilGone is how a process is paused here: it goes on when Redis has let the
-// lock expire.
+// untilGone pauses a process: it returns when the lock has expired in Redis.
 func (s *stage) untilGone() {
 	s.until("the lock expires", func() bool { return must(s.redis.Exists(s.ctx, s.lock).Result()) == 0 })
 }
 
-// until waits for something to come true.
+// until waits until ok returns true.
 func (s *stage) until(what string, ok func() bool) {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, 20*time.Second, errors.New("waited in vain until "+what))
 	defer cancel()
@@ -59,8 +57,7 @@ func (s *stage) until(what string, ok func() bool) {
 	}
 }
 
-// clear ends the processes and deletes the keys, also when the program is being
-// interrupted.
+// clear ends the processes and deletes the keys, also after an interrupt.
 func (s *stage) clear() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 5*time.Second)
 	defer cancel()

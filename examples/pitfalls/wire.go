@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// wire is the way from one process to Redis. A process that is paused sends
-// nothing until it is resumed, and then what it was about to send; one that has
-// crashed never sends anything again.
+// wire is the connection of one process to Redis. A paused process sends nothing until
+// it is resumed, and then sends its pending commands. A crashed process never sends
+// anything again.
 type wire struct {
 	mu    sync.Mutex
 	moved *sync.Cond // paused or dead has changed
@@ -18,8 +18,8 @@ type wire struct {
 
 	paused bool
 	dead   bool
-	atGate int // commands that a pause holds back
-	left   int // commands that may still go out before the crash; below 0: any number
+	atGate int // commands that a pause delays
+	left   int // commands that may be sent before the crash; below 0: any number
 }
 
 var errCrashed = errors.New("this process has crashed")
@@ -30,7 +30,7 @@ func newWire() *wire {
 	return w
 }
 
-// pause holds back what the process sends from now on, in the background too.
+// pause delays everything that the process sends from now on, also in the background.
 func (w *wire) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,22 +45,22 @@ func (w *wire) resume() {
 	w.moved.Broadcast()
 }
 
-// sending tells whether a pause is holding something back.
+// sending reports whether a pause is delaying a command.
 func (w *wire) sending() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.atGate > 0
 }
 
-// crash cuts the process off for good, as the kernel does for one that died.
+// crash cuts the process off for good, as if it had died.
 func (w *wire) crash() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.die()
 }
 
-// crashAfter has the process crash when it has sent n more commands and is about
-// to send another.
+// crashAfter makes the process crash when it has sent n more commands and is about to
+// send another one.
 func (w *wire) crashAfter(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +81,8 @@ func (w *wire) die() {
 	w.moved.Broadcast()
 }
 
-// pass returns when a command may go out, or says that it never will.
+// pass returns when a command may be sent. It returns an error if the process has
+// crashed.
 func (w *wire) pass() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +118,8 @@ func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return &wired{c, w}, nil
 }
 
-// wired is a connection over a wire. go-redis writes a command, or a pipeline,
-// at once.
+// wired is a connection over a wire. go-redis writes a command, or a pipeline, in one
+// call.
 type wired struct {
 	net.Conn
 	wire *wire

@@ -37,7 +37,7 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
-// anchors are the names by which a page's headings are linked.
+// anchors returns the names of a page's headings in links.
 func anchors(text string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -106,7 +106,8 @@ func TestTheChangelogHasItsForm(t *testing.T) {
 	}
 }
 
-// Each path in the tables of CONTRIBUTING.md is there.
+// TestThePathsToEditAreThere checks that each path in the tables of CONTRIBUTING.md
+// exists.
 func TestThePathsToEditAreThere(t *testing.T) {
 	found := 0
 	for line := range strings.Lines(read(t, "CONTRIBUTING.md")) {

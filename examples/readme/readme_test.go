@@ -1,5 +1,5 @@
-// Package readme compiles and runs the Go code of every README.md, and checks the
-// length of the first one and where their links lead.
+// Package readme compiles and runs the Go code of every README.md. It also checks the
+// length of the repository's README.md, and the links of all pages.
 package readme
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const root = "../.."
 
-// imports are the packages that the blocks may name without importing them.
+// imports are the packages that code blocks may use without importing them.
 var imports = map[string]string{
 	"context":    "context",
 	"errors":     "errors",
@@ -63,8 +63,8 @@ var imports = map[string]string{
 	"webhook":    "github.com/lockkit/lockkit/examples/recipes/webhook",
 }
 
-// given is what statements may use without saying where it comes from. Parameters
-// need not be used.
+// given declares the variables that code blocks with statements may use. They are
+// parameters, so a block need not use all of them.
 const given = `ctx context.Context, client *redis.Client, store, a, b, c core.Store, locks *core.Locker, runs *once.Once,
 	id, sku, tenant, addr string, sum []byte, r *gin.Engine, web *http.ServeMux, server *http.Server, grpcServer *grpc.Server, mux *asynq.ServeMux,
 	charge func(context.Context, string) error, audit, work func(context.Context) error, provider func(context.Context, string, int) ([]byte, error),
@@ -72,11 +72,11 @@ const given = `ctx context.Context, client *redis.Client, store, a, b, c core.St
 	account func(*gin.Context) (string, error), callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, creds grpc.DialOption,
 	metrics core.Observer, db *sql.DB, zkConn *zk.Conn, pool *pgxpool.Pool, queue asynq.RedisConnOpt`
 
-// outside are those of given that need a server which is not in this process. A block
-// that uses one is compiled and not run.
+// outside matches the variables of given that need a server outside of this process. A
+// block with such a variable is compiled, but not run.
 var outside = regexp.MustCompile(`\b(db|zkConn|pool|queue)\b`)
 
-// runner calls the blocks, each with a Redis, a store and a server of its own.
+// runner is a program that calls the blocks, each with its own Redis, store and server.
 const runner = `package main
 
 import (
@@ -138,7 +138,7 @@ func main() {
 }
 `
 
-// kind says what becomes of a block.
+// kind is the kind of code in a block.
 type kind int
 
 const (
@@ -148,12 +148,12 @@ const (
 	tests
 )
 
-// block is one piece of Go in a README.
+// block is a block of Go code in a README.
 type block struct {
 	file string // relative to root
 	code string
 	kind kind
-	name string // of its package
+	name string // name of its package
 }
 
 func TestEveryREADMECompilesAndRuns(t *testing.T) {
@@ -169,7 +169,8 @@ func TestEveryREADMECompilesAndRuns(t *testing.T) {
 	if len(blocks) < 20 {
 		t.Fatalf("found %d blocks of Go code", len(blocks))
 	}
-	// The blocks become packages of this module without being written into it.
+	// The blocks become packages of this module through an overlay, so no file is
+	// written into the module.
 	dir, overlay := t.TempDir(), map[string]string{}
 	add := func(pkg, base, code string) {
 		source := filepath.Join(dir, pkg+"_"+base)
@@ -258,7 +259,7 @@ func TestEveryREADMECompilesAndRuns(t *testing.T) {
 	}
 }
 
-// pages are the READMEs of the repository, by their paths from root.
+// pages returns the paths of the repository's READMEs, relative to root.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -297,13 +298,13 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func Test\w+\(t \*testing\.T\)`)
 )
 
-// blocksOf are the blocks of Go code of the READMEs.
+// blocksOf returns the blocks of Go code in the READMEs.
 func blocksOf(t *testing.T, files []string) []block {
 	t.Helper()
 	var all []block
 	for _, file := range files {
 		if file != "README.md" && isFile(filepath.Join(root, filepath.Dir(file), "go.mod")) {
-			continue // a module inside, which tests its page itself
+			continue // a nested module, which tests its own page
 		}
 		for _, m := range fenced.FindAllStringSubmatch(read(t, file), -1) {
 			b := block{file: file, code: m[1], name: fmt.Sprintf("block%d", len(all))}
@@ -326,7 +327,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// withImports makes a file of declarations.
+// withImports returns a file with the declarations and the imports that they need.
 func withImports(body string) string {
 	var b strings.Builder
 	b.WriteString("package block\n")
@@ -339,7 +340,7 @@ func withImports(body string) string {
 	return b.String() + body
 }
 
-// importsOf are the imports of the blocks' packages.
+// importsOf returns the imports of the blocks' packages.
 func importsOf(blocks []block) string {
 	var b strings.Builder
 	for _, p := range blocks {
@@ -348,8 +349,8 @@ func importsOf(blocks []block) string {
 	return b.String()
 }
 
-// declared uses the variables that statements declare: a block may leave that to its
-// reader, the compiler does not.
+// declared returns statements that use the variables which the block declares. A block
+// in a README may leave them unused, but the compiler does not allow that.
 func declared(t *testing.T, b block) string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "block.go", "package p\nfunc _() {\n"+b.code+"\n}", 0)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTranslation compares README.zh-CN.md with README.md: the code, the headings' levels, the
-// links that leave the page, and the numbers of versions. Prose it cannot compare, so it logs
-// the commits to README.md since the translation has changed.
+// TestTranslation compares README.zh-CN.md with README.md: the code, the levels of
+// headings, the external links, and the numbers of versions. It cannot compare prose, so
+// it logs the commits that changed README.md after the last change of the translation.
 func TestTranslation(t *testing.T) {
 	t.Parallel()
 	english, chinese := read(t, "README.md"), read(t, "README.zh-CN.md")
@@ -28,7 +28,7 @@ func TestTranslation(t *testing.T) {
 			got = slices.DeleteFunc(got, func(l string) bool { return l == "](README.md)" })
 			want = slices.DeleteFunc(want, func(l string) bool { return l == "](README.zh-CN.md)" })
 		}
-		if what != "code blocks" { // their order is that of the sentences
+		if what != "code blocks" { // the order of the links follows the sentences
 			slices.Sort(want)
 			slices.Sort(got)
 		}

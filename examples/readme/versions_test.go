@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestVersions_OneForEachDependency finds the oldest version of Go and of each server that
-// go.mod, pages and sources name, and fails if two places name different ones.
+// TestVersions_OneForEachDependency finds the oldest supported version of Go and of each
+// server in go.mod, pages and sources. It fails if two places name different versions.
 func TestVersions_OneForEachDependency(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`(?m)^(go) ([0-9.]+?)(?:\.0)?$` +
@@ -23,7 +23,7 @@ func TestVersions_OneForEachDependency(t *testing.T) {
 		if err != nil || d.IsDir() || path == "CHANGELOG.md" || !slices.Contains([]string{".go", ".md", ".mod"}, filepath.Ext(path)) {
 			return err
 		}
-		if filepath.Ext(path) == ".mod" && path != "go.mod" { // what tests and figures need beside
+		if filepath.Ext(path) == ".mod" && path != "go.mod" { // for tests and measurements
 			return nil
 		}
 		text, err := fs.ReadFile(os.DirFS(root), path)

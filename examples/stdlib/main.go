@@ -1,12 +1,12 @@
-// Command stdlib is a payment service on net/http alone. Its clients click "pay" on
-// one order many times at once, at two replicas: one click is served, and the others
-// are told that it is being worked on. A client that asks again under its
-// Idempotency-Key gets its receipt again.
+// Command stdlib is a payment service that uses only net/http. Its clients click "pay"
+// on one order many times at once, at two replicas. One click is served, and the other
+// clicks are answered that a payment is in progress. A client that sends its request
+// again with its Idempotency-Key receives the same receipt.
 //
 //	go run ./examples/stdlib                         # embedded Redis, no server needed
 //	go run ./examples/stdlib -redis 127.0.0.1:6379
 //
-// It exits 0 if the order was charged once, and 1 if not.
+// The exit code is 0 if the order was charged once, and 1 if not.
 package main
 
 import (
@@ -41,9 +41,10 @@ func main() {
 	}
 }
 
-// bank is written as if there were one request at a time: two clicks at once charge twice.
+// bank handles a request as if there were no concurrent one: two concurrent clicks
+// charge twice.
 type bank struct {
-	receipts sync.Map // of orders that are paid
+	receipts sync.Map // receipts of the paid orders
 	charges  atomic.Int32
 }
 
@@ -53,7 +54,7 @@ func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
 	if !paid {
 		select {
 		case <-time.After(100 * time.Millisecond):
-		case <-r.Context().Done(): // the client has gone, or the lock is lost
+		case <-r.Context().Done(): // the client has disconnected, or the lock is lost
 			return
 		}
 		receipt = fmt.Sprintf("receipt %d for %s", b.charges.Add(1), lease.Key())
@@ -63,7 +64,7 @@ func (b *bank) pay(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, receipt)
 }
 
-// replica is a service with a client and locks of its own.
+// replica starts a service with its own client and locks.
 func replica(addr string, b *bank) (_ *httptest.Server, stop func() error, err error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	store, err := redisstore.New(client)
@@ -78,7 +79,7 @@ func replica(addr string, b *bank) (_ *httptest.Server, stop func() error, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	customer := stdmw.Header("X-Customer") // take it from what authentication found
+	customer := stdmw.Header("X-Customer") // a real service takes it from authentication
 	idempotent, lock := stdmw.Idempotent(runs, customer), stdmw.Lock(locks, "order", stdmw.Path("id"))
 
 	mux := http.NewServeMux()
@@ -112,7 +113,7 @@ func run(addr string, clicks int) (err error) {
 		urls = append(urls, server.URL+"/orders/"+order+"/pay")
 	}
 	var wg sync.WaitGroup
-	var paid atomic.Value // the key of the click that was served
+	var paid atomic.Value // the Idempotency-Key of the served click
 	var busy atomic.Int32
 	for i := range clicks {
 		wg.Go(func() {
@@ -136,7 +137,7 @@ func run(addr string, clicks int) (err error) {
 	return nil
 }
 
-// post pays under an Idempotency-Key.
+// post pays with an Idempotency-Key.
 func post(url, key string) (status int, body string) {
 	req, err := http.NewRequest(http.MethodPost, url, nil)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// startEmbedded starts a Redis inside this process. By itself it lets no key
-// age, and with ClockTTL it looks through all keys with each command, which is
-// slow with thousands of tasks. So keys age a twentieth of a second at a time.
+// startEmbedded starts a Redis inside this process. By default its keys never expire.
+// With ClockTTL it checks all keys at each command, which is slow with thousands of
+// tasks. Instead the server's clock is advanced every 50 ms.
 func startEmbedded() (addr string, stop func(), err error) {
 	server, err := miniredis.Run()
 	if err != nil {

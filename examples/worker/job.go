@@ -8,17 +8,17 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// job is the scheduled one. It counts its runs.
+// job is the scheduled job. It counts its runs.
 type job struct {
 	every time.Duration
-	start time.Time // of the schedulers: tick n is n times every later
+	start time.Time // start of the schedulers: tick n is at start plus n times every
 
 	mu   sync.Mutex
-	ran  map[int]int // how often, by tick
-	late bool        // a task came so late that KeepFor may not have sufficed
+	ran  map[int]int // number of runs, by tick
+	late bool        // a task was so late that KeepFor may not have been long enough
 }
 
-// ProcessTask is the job itself.
+// ProcessTask counts a run.
 func (j *job) ProcessTask(context.Context, *asynq.Task) error {
 	now := time.Now()
 	j.mu.Lock()
@@ -27,7 +27,7 @@ func (j *job) ProcessTask(context.Context, *asynq.Task) error {
 	return nil
 }
 
-// delivered looks at the clock before a task goes to next.
+// delivered checks the time before it passes a task to next.
 func (j *job) delivered(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		now := time.Now()
@@ -40,7 +40,7 @@ func (j *job) delivered(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// ticks tells how often the job ran in each of the first n ticks.
+// ticks counts the ticks from 1 to n in which the job ran once, more often, or never.
 func (j *job) ticks(n int) (once, more, never int, late bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,14 +1,14 @@
-// Command worker books thousands of tasks on a few accounts, with several asynq
-// servers of several workers each. With the lock no booking is lost. Beside
-// that, each replica schedules the same job, which runs once a tick.
+// Command worker books thousands of tasks on a few accounts, with several asynq servers
+// that have several workers each. With the lock, no booking is lost. In addition, each
+// replica schedules the same job, and the job runs once per tick.
 //
 //	go run ./examples/worker              # embedded Redis, no server needed
 //	go run ./examples/worker -unlocked    # the same without locks: exits 1
 //	go run ./examples/worker -redis 127.0.0.1:6379
 //
-// It exits 0 if every account has what was booked on it, no task was archived or
-// burned a retry, and the job ran once in every tick; 1 if not; and 2 if it could
-// not tell: because something failed, or because -unlocked did no harm.
+// The exit code is 0 if every balance is the sum of the account's bookings, no task was
+// archived or used a retry, and the job ran once in every tick. It is 1 if not. It is 2
+// if the result is unknown: either something failed, or -unlocked did no harm.
 package main
 
 import (
@@ -34,7 +34,7 @@ type config struct {
 	unlocked                           bool
 }
 
-// patience is how long everything may take.
+// patience limits the time of the whole program.
 const patience = 100 * time.Second
 
 func main() {
@@ -81,7 +81,7 @@ func work(ctx context.Context, c config) (status int, err error) {
 	if err := db.Ping(ctx).Err(); err != nil {
 		return 2, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	// Queues and accounts of their own for each run, since -redis may have others.
+	// Each run has its own queues and accounts, because a real Redis may have others.
 	s := &service{db: db, run: fmt.Sprintf("worker-%d", rand.N(9000)+1000), job: job{every: 2 * time.Second, ran: map[int]int{}}}
 	defer s.clean(c.accounts)
 	booked, err := s.enqueue(ctx, c.tasks, c.accounts)
@@ -97,7 +97,7 @@ func work(ctx context.Context, c config) (status int, err error) {
 		defer r.stop(&err)
 		replicas[i] = r
 	}
-	// Schedulers count whole seconds from their start: all start in the same.
+	// Schedulers count whole seconds from their start, so all start in the same second.
 	s.job.start = time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(s.job.start))
 	for _, r := range replicas {
@@ -115,7 +115,7 @@ func work(ctx context.Context, c config) (status int, err error) {
 	return s.report(ctx, c, booked, drained)
 }
 
-// enqueue enqueues the tasks, and returns what is booked on each account.
+// enqueue enqueues the tasks, and returns the sum of the bookings on each account.
 func (s *service) enqueue(ctx context.Context, tasks, accounts int) ([]int, error) {
 	client := asynq.NewClientFromRedisClient(s.db)
 	booked := make([]int, accounts)
@@ -123,7 +123,7 @@ func (s *service) enqueue(ctx context.Context, tasks, accounts int) ([]int, erro
 		account, amount := rand.N(accounts), rand.N(100)+1
 		booked[account] += amount
 		task := asynq.NewTask("book", fmt.Appendf(nil, `{"account":%d,"amount":%d}`, account, amount))
-		// Contention burns no retry, so one task in ten is given none.
+		// Contention uses no retry, so one task in ten has none.
 		retries := min(1, i%10)
 		if _, err := client.EnqueueContext(ctx, task, asynq.Queue(s.run), asynq.MaxRetry(retries), asynq.Timeout(patience)); err != nil {
 			return nil, err
@@ -132,7 +132,7 @@ func (s *service) enqueue(ctx context.Context, tasks, accounts int) ([]int, erro
 	return booked, nil
 }
 
-// drained waits until all tasks are done or archived.
+// drained waits until all tasks are completed or archived.
 func (s *service) drained(ctx context.Context) (time.Duration, error) {
 	queue := asynq.NewInspectorFromRedisClient(s.db)
 	for begin := time.Now(); ; {
@@ -144,14 +144,15 @@ func (s *service) drained(ctx context.Context) (time.Duration, error) {
 		if left == 0 {
 			return time.Since(begin), nil
 		}
-		// Not often: with the embedded Redis the question costs more than a task.
+		// The interval is long, because with the embedded Redis this request costs more
+		// than a task.
 		if err := sleep(ctx, 500*time.Millisecond); err != nil {
 			return 0, fmt.Errorf("%d tasks left: %w", left, err)
 		}
 	}
 }
 
-// report prints what came of it and returns the exit status.
+// report prints the results and returns the exit code.
 func (s *service) report(ctx context.Context, c config, booked []int, drained time.Duration) (int, error) {
 	var wrong, missing int
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -192,7 +193,7 @@ func (s *service) report(ctx context.Context, c config, booked []int, drained ti
 	return 0, nil
 }
 
-// sleep waits for d, or fails when ctx ends.
+// sleep waits for d. It returns an error if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

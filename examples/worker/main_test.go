@@ -22,7 +22,8 @@ func TestWorker(t *testing.T) {
 		t.Run("no booking is lost, and the job runs once a tick, on "+name, func(t *testing.T) {
 			t.Parallel()
 			out, status := run(t, program, "-redis", addr(t))
-			// A machine on which a task takes a second to begin is no fault.
+			// A machine on which a task takes a second to start is too busy, which is
+			// not a fault of the program.
 			for range 3 {
 				if status != 2 || !strings.Contains(out, "too busy") {
 					break
@@ -73,7 +74,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// run returns what the program printed, on both outputs, and its exit status.
+// run returns the program's output on stdout and stderr, and its exit code.
 func run(t *testing.T, program string, args ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

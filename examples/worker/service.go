@@ -16,19 +16,21 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// service is what all replicas work on.
+// service has the state that all replicas share.
 type service struct {
 	db  *redis.Client
-	run string // names the queue, and begins the keys
+	run string // name of the queue, and prefix of the keys
 	job job
 }
 
-// routes mounts the service. locks may be nil, to show what happens then.
+// routes returns the handler of all tasks. locks may be nil, to show the effect of
+// missing locks.
 func (s *service) routes(locks *core.Locker) asynq.Handler {
 	var book, report asynq.Handler = asynq.HandlerFunc(s.book), &s.job
 	if locks != nil {
 		book = taskmw.Lock(locks, "account", taskmw.Payload("account"))(book)
-		// The first task of a tick runs, and keeps the others away.
+		// The first task of a tick runs, and holds the lock for so long that the other
+		// replicas skip theirs.
 		report = taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip), taskmw.Acquire(core.KeepFor(s.job.every/2)))(report)
 	}
 	mux := asynq.NewServeMux()
@@ -37,8 +39,8 @@ func (s *service) routes(locks *core.Locker) asynq.Handler {
 	return mux
 }
 
-// book is written as if it were the only task: it reads the balance, and writes
-// it back. Two of them at once on one account lose a booking.
+// book handles a task as if there were no concurrent one: it reads the balance, and
+// writes the new one. Two concurrent calls for one account lose a booking.
 func (s *service) book(ctx context.Context, t *asynq.Task) error {
 	var in struct{ Account, Amount int }
 	if err := json.Unmarshal(t.Payload(), &in); err != nil {
@@ -62,10 +64,11 @@ func (s *service) balance(ctx context.Context, account int) (int, error) {
 
 func (s *service) account(n int) string { return fmt.Sprintf("%s:balance:%d", s.run, n) }
 
-// jobs is the queue of the scheduled job.
+// jobs returns the name of the scheduled job's queue.
 func (s *service) jobs() string { return s.run + "-jobs" }
 
-// clean removes what the run has left in Redis. Locks are gone by themselves.
+// clean deletes the run's data in Redis. Locks need no cleaning, because they are
+// released or expire.
 func (s *service) clean(accounts int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -75,24 +78,25 @@ func (s *service) clean(accounts int) {
 	queue := asynq.NewInspectorFromRedisClient(s.db)
 	for _, name := range []string{s.run, s.jobs()} {
 		_ = queue.DeleteQueue(name, true)
-		s.db.Del(ctx, "asynq:{"+name+"}:processed", "asynq:{"+name+"}:failed") // which asynq leaves
+		s.db.Del(ctx, "asynq:{"+name+"}:processed", "asynq:{"+name+"}:failed") // asynq leaves these
 	}
 }
 
-// replica is one process of the service, but for running in this one: with its
-// own connections, its own Locker, its own server and scheduler.
+// replica stands for one process of the service. It has its own connections, Locker,
+// server and scheduler.
 type replica struct {
 	service   *service
 	client    *redis.Client
 	store     *redisstore.Store
 	locks     *core.Locker
 	server    *asynq.Server
-	scheduler *asynq.Scheduler // nil until there is one
+	scheduler *asynq.Scheduler // nil until schedule is called
 }
 
 func (s *service) startReplica(addr string, workers int, unlocked bool) (*replica, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	// A prefix of its own, as this is no service that goes on.
+	// The prefix keeps the run's locks apart from those of other runs. A real service
+	// would keep its prefix.
 	store, err := redisstore.New(client, redisstore.WithPrefix(s.run+":"))
 	if err != nil {
 		return nil, err
@@ -118,7 +122,7 @@ func (s *service) startReplica(addr string, workers int, unlocked bool) (*replic
 	return &replica{service: s, client: client, store: store, locks: locks, server: server}, nil
 }
 
-// schedule begins to schedule the job.
+// schedule starts scheduling the job.
 func (r *replica) schedule(every time.Duration) error {
 	s := asynq.NewSchedulerFromRedisClient(r.client, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 	if _, err := s.Register("@every "+every.String(), asynq.NewTask("report", nil), asynq.Queue(r.service.jobs()), asynq.MaxRetry(1)); err != nil {
@@ -131,9 +135,8 @@ func (r *replica) schedule(every time.Duration) error {
 	return nil
 }
 
-// stop shuts the replica down. The order matters: what brings tasks first, then
-// the tasks, then the locks they held, then the connections that give the locks
-// back.
+// stop shuts the replica down. The order matters: first the source of tasks, then the
+// tasks, then their locks, and then the connections over which the locks are released.
 func (r *replica) stop(err *error) {
 	if r.scheduler != nil {
 		r.scheduler.Shutdown()

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 20 * time.Second
 
 // uncompressed is the option of a client that accepts no compressed responses.
@@ -56,7 +56,8 @@ var clients = map[string][]connect.ClientOption{
 	"gRPC-Web JSON gzip": {connect.WithGRPCWeb(), connect.WithSendGzip(), connect.WithProtoJSON()},
 }
 
-// The answers are those of grpc-go, over each protocol. TestProtocols has all clients.
+// The answers are the same as those of grpc-go, over each protocol. TestProtocols tests all
+// clients.
 func TestAnswers(t *testing.T) {
 	for _, name := range []string{"Connect", "Connect JSON gzip", "gRPC JSON gzip", "gRPC-Web", "gRPC-Web JSON gzip"} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// open serves h by connect, and returns the URL.
+// open serves h with connect, and returns the URL.
 func open(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) string {
 	t.Helper()
 	var around []connect.Interceptor
@@ -140,7 +141,7 @@ func dial(t *testing.T, url string, opts ...grpc.DialOption) orders.OrdersClient
 	return orders.NewOrdersClient(conn)
 }
 
-// client is a client of connect as one of grpc-go, without streams.
+// client adapts a client of connect to the interface of grpc-go, without streams.
 type client struct {
 	orders.OrdersClient
 	pay, refund, show *connect.Client[orders.Order, orders.Receipt]
@@ -167,7 +168,7 @@ func (c *client) Show(ctx context.Context, o *orders.Order, opts ...grpc.CallOpt
 	return call(ctx, c.show, o, opts)
 }
 
-// call makes a call as grpc-go does. The metadata of an error is the trailer.
+// call makes a call like a client of grpc-go. The metadata of an error is the trailer.
 func call(ctx context.Context, method *connect.Client[orders.Order, orders.Receipt], o *orders.Order, opts []grpc.CallOption) (*orders.Receipt, error) {
 	request := connect.NewRequest(o)
 	md, _ := metadata.FromOutgoingContext(ctx)

@@ -16,8 +16,8 @@ import (
 var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
 
 // ClientInterceptor returns an interceptor that gives each unary call one idempotency key for all
-// its tries, and tries again as grpcmw.UnaryClientInterceptor does, with its options and its
-// warnings. The default key is random. A caller can set one:
+// its tries, and tries again like grpcmw.UnaryClientInterceptor. It has the same options and
+// limits. The default key is random. A caller can set one:
 //
 //	request.Header().Set("Idempotency-Key", key)
 //

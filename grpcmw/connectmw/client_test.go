@@ -42,7 +42,8 @@ func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []c
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// A request that is sent twice is two calls. An inner interceptor gets no metadata of them.
+// A request that is used twice makes two calls. An inner interceptor gets no metadata of these
+// calls.
 func TestClientInterceptor_RequestTwice(t *testing.T) {
 	t.Parallel()
 	var keys heard
@@ -198,7 +199,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The client of grpcmw tries again at a server of connect.
+// The client of grpcmw repeats calls of a connect server.
 func TestClient_GRPC(t *testing.T) {
 	t.Parallel()
 	var keys heard

@@ -12,13 +12,13 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Commit saves response as the answer of the call of ctx, in the caller's transaction tx, as
-// grpcmw.Commit does: the effect and the answer are committed together, or neither is. Headers
-// and trailers of the response are saved if grpcmw.KeepMetadata names them. A handler without
+// Commit saves response as the answer of the call of ctx, in the caller's transaction tx, like
+// grpcmw.Commit. The effect and the answer are committed together, or neither is. Headers and
+// trailers of the response are saved if grpcmw.KeepMetadata names them. A handler without
 // responses passes connect.NewResponse(message).
 //
-// Commit fails as grpcmw.Commit does, and with core.ErrInvalid if response is nil or has no
-// protobuf message.
+// Commit fails like grpcmw.Commit, and with core.ErrInvalid if response is nil or has no protobuf
+// message.
 func Commit(ctx context.Context, tx once.Saver, response connect.AnyResponse) error {
 	if response == nil {
 		return fmt.Errorf("connectmw: commit: the response is nil: %w", core.ErrInvalid)

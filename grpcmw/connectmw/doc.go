@@ -49,14 +49,14 @@
 // grpc-go's own retry policy does not try again: it needs a response without headers, and
 // connect sends headers with each. grpcmw.UnaryClientInterceptor and [ClientInterceptor] do.
 //
-// A replayed response is no *connect.Response to outer interceptors. Any returns its message, of
-// its own type.
+// For outer interceptors a replayed response is not a *connect.Response. Any returns its message,
+// which has the message's own type.
 //
 // Messages of codecs other than Protobuf's have no fields and no fingerprint: Idempotent refuses
 // them with INTERNAL, and a Lock needs a KeyFunc of yours.
 //
-// An HTTP GET calls methods that are marked NO_SIDE_EFFECTS. Idempotent does not apply to those, a
-// Lock does.
+// An HTTP GET calls methods that are marked NO_SIDE_EFFECTS. Idempotent does not apply to such
+// methods, but a Lock does.
 //
 // About 3 MB of grpc-go are linked into the program, though it serves nothing.
 package connectmw

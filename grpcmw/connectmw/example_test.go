@@ -19,7 +19,7 @@ import (
 func ExampleInterceptor() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locks)
-	// The caller, as authentication found it.
+	// The caller, set by the authentication.
 	caller := func(context.Context, string, any) (string, error) { return "acme", nil }
 	rules := grpcmw.Rules{orders.Orders_Pay_FullMethodName: {
 		grpcmw.Idempotent(runs, caller), grpcmw.Lock(locks, "order", grpcmw.Field("id")),

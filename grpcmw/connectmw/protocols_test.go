@@ -60,7 +60,7 @@ func newOnce(t *testing.T, locks *core.Locker, opts ...once.Option) *once.Once {
 	return runs
 }
 
-// idempotent returns rules with a Once of their own.
+// idempotent returns rules with a separate Once.
 func idempotent(t *testing.T, opts ...grpcmw.Option) grpcmw.Rules {
 	return grpcmw.Rules{pay: {grpcmw.Idempotent(newOnce(t, newLocker(t)), grpcmw.AnyCaller(), opts...)}}
 }
@@ -83,7 +83,7 @@ func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption,
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// answer returns the answer to a client, in a form that is the same over all protocols.
+// answer returns the answer to a client, in the same form for all protocols.
 func answer(r *response, err error) string {
 	if err == nil {
 		return fmt.Sprintf("%s, location %s, replayed %s, %s", r.Msg.GetText(), r.Header().Get("Location"), r.Header().Get("Idempotent-Replayed"), r.Trailer().Get("Idempotent-Replayed"))
@@ -217,7 +217,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Responses and errors of handlers of connect, beside those of the suite.
+// Additional responses and errors of handlers of connect.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) handler {
@@ -303,8 +303,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// The error of a KeyFunc is the answer, over each protocol, where it is one of connect or of
-// grpc-go. Render is not asked about it.
+// If a KeyFunc returns an error of connect or of grpc-go, that error is the answer over each
+// protocol. Render is not called for it.
 func TestKeyFunc(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -407,7 +407,7 @@ func TestBinaryHeaders(t *testing.T) {
 	}
 }
 
-// A call that an inner interceptor refuses is no attempt for an outer one.
+// A call that an inner interceptor refuses is not an attempt for an outer one.
 func TestTwoInterceptors(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -435,8 +435,8 @@ func TestTwoInterceptors(t *testing.T) {
 	}
 }
 
-// Rules apply to a request that an outer interceptor has made anew, which names no procedure. The
-// handler does not find the owner in the headers of the first request.
+// Rules apply to a new request of an outer interceptor, which names no procedure. The handler does
+// not find the owner in the headers of the first request.
 func TestInterceptor_NewRequest(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// The promises of stdmw's documentation for handlers of connect.
+// The statements of stdmw's documentation about handlers of connect.
 func TestStdmw(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// TestGenerated compares what was generated with the .proto, without protoc: every
-// field and extension of either is in the other, with type and number.
+// TestGenerated compares the generated code with the .proto, without protoc. Both must
+// have the same fields and extensions, with type and number.
 func TestGenerated(t *testing.T) {
 	t.Parallel()
 	file := lockkitpb.File_lockkit_v1_guard_proto

@@ -39,8 +39,8 @@ func (c *call) run() (*http.Response, error) {
 	return nil, fmt.Errorf("httpretry: not carried out: %w", err)
 }
 
-// finish returns the last response, unless it would hide an earlier try that may have been
-// carried out: a 401 says nothing of the try before. A 5xx says by itself that it is not
+// finish returns the last response, unless that response would hide an earlier try that may
+// have been carried out. A 401 does not report on the earlier try. A 5xx is known not to be
 // final.
 func (c *call) finish(resp *http.Response) (*http.Response, error) {
 	settled := resp.StatusCode/100 == 2 || resp.Header.Get("Idempotent-Replayed") == "true"
@@ -110,7 +110,7 @@ func (c *call) next(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// send makes one try. It returns the response, and whether that asks for another try.
+// send makes one try. It returns the response, and whether the response asks for another try.
 func (c *call) send(req *http.Request) (resp *http.Response, again bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	inTime := func() bool { return true }
@@ -135,7 +135,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	return resp, again, nil
 }
 
-// statusError is the reason why a try with a response was not the last one.
+// statusError is the reason for another try after a response with this status.
 type statusError int
 
 func (s statusError) Error() string {

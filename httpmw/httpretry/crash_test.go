@@ -25,11 +25,11 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// serviceEnv makes this program a service, with its Redis, its policy and whether it
-// dies.
+// serviceEnv is the environment variable that makes this program a service. Its value has the
+// Redis, the policy, and whether the service dies.
 const serviceEnv = "LOCKKIT_HTTPRETRY_SERVICE"
 
-// TestCrash: a service is killed when it has charged, and another one takes its place.
+// TestCrash kills a service after its charge, and starts another one in its place.
 //
 // hazard 72
 func TestCrash(t *testing.T) {
@@ -72,8 +72,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// serveForParent is the service. It serves on a free port until standard input ends, and
-// prints where.
+// serveForParent runs the service. It serves on a free port until standard input ends, and
+// prints the address.
 func serveForParent(what string) {
 	fail := func(err error) {
 		if err != nil {
@@ -115,7 +115,7 @@ func serveForParent(what string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// service is a process of its own.
+// service is a service in a separate process.
 type service struct {
 	addr string
 	wait func()

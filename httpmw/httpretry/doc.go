@@ -4,17 +4,18 @@
 //	client := &http.Client{Transport: httpretry.New(nil, httpretry.Hosts("pay.example"))}
 //	ctx = httpretry.WithKey(ctx, order.Key) // stored with the order
 //
-// The key survives this process only if the caller makes it of its own order and stores it
-// before the request is sent, by [WithKey], [Key] or the header itself. Otherwise it is
-// random: all tries of one RoundTrip have it, and the next RoundTrip has another one.
+// The key survives this process only if the caller derives it from its own order, stores it
+// before the request is sent, and sets it by [WithKey], [Key] or the header. Otherwise the key
+// is random: all tries of one RoundTrip have the same key, and the next RoundTrip has another
+// one.
 //
-// It needs nothing but net/http and package retry, and works with any server that carries
-// out one key once. The server side of the kit is httpmw and stdmw; for gRPC see
+// The package needs only net/http and package retry. It works with any server that carries out
+// requests with the same key once. The server side of the kit is httpmw and stdmw; for gRPC see
 // grpcmw.UnaryClientInterceptor.
 //
 // # Outcomes
 //
-// What a call of http.Client.Do comes to:
+// A call of http.Client.Do has one of these outcomes:
 //
 //	*UnknownError            it may have been carried out: repeat it later under the same Key
 //	another error            it was not carried out, see below for http.Client.Timeout
@@ -26,48 +27,59 @@
 //	425, 429                 not yet: repeat it later
 //	another response         the server's answer
 //
-// A response that says nothing of an earlier try is not returned. If the first try was
-// lost and the second one was answered with 401, the outcome is an [UnknownError]: the
-// first try may have been a payment. Only 2xx and responses with Idempotent-Replayed: true
-// settle what an earlier try left open. A response with 5xx is returned, since nobody takes
-// it for a no.
+// A response that does not report on an earlier try is not returned. If the first try was lost
+// and the second one was answered with 401, the outcome is an [UnknownError], because the first
+// try may have been a payment. Only 2xx and responses with Idempotent-Replayed: true settle an
+// earlier try whose outcome is open. A response with 5xx is returned, because nobody takes it
+// for a refusal.
 //
-// The body of a response is read by the caller. If it ends early, Read returns an
-// UnknownError, and the same request gets the whole response under the same key.
+// The caller reads the body of a response. If the body ends early, Read returns an
+// UnknownError. The same request under the same key then gets the whole response.
 //
-// Bound a request by the deadline of its context. http.Client.Timeout works too, but its
-// error hides the UnknownError of a try that hangs: with it, take every error for unknown.
+// Limit a request by the deadline of its context. http.Client.Timeout works too, but its error
+// hides the UnknownError of a try that hangs. So with that time-out treat every error as
+// unknown.
 //
 // # What is never tried again
 //
-//   - A response with another status than 408, 409, 425, 429, 502, 503 or 504.
+//   - A response with a status other than 408, 409, 425, 429, 502, 503 or 504.
 //   - 409, unless its problem type ends in idempotency-in-progress or lock-busy, the two
-//     of the kit that say "ask again". Others can be an answer, or say that the outcome is
-//     not known for good.
+//     types of the kit that ask for a repetition. Other types can be a final answer, or report
+//     that the outcome stays unknown.
 //   - A request whose body cannot be sent a second time, because it has no GetBody.
 //     http.NewRequest sets GetBody for bytes.Buffer, bytes.Reader and strings.Reader.
-//   - A request of another method than POST and PATCH, or than those of [Methods].
-//   - A request to a host that [Hosts] does not name. It does not get a key either, since
-//     net/http itself repeats a request that has one.
+//   - A request with a method other than POST and PATCH, or other than those of [Methods].
+//   - A request to a host that [Hosts] does not name. It does not get a key either, because
+//     net/http itself repeats a request that has a key.
 //
-// A server that ignores the key takes a second try for a second payment. So name only hosts
-// that promise to honor it, and only for as long as they store their responses, which
-// stdmw does for 24 hours by default.
+// A server that ignores the key treats a second try as a second payment. So name only hosts
+// that promise to honor keys. A key is safe only for as long as the host stores its response;
+// stdmw stores responses for 24 hours by default.
 //
 // # Other clients that try again
 //
-// A client above this transport that tries again makes each of its tries a RoundTrip of its
-// own, and each of these gets another random key. That would be a second payment. Such
-// clients are github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with
-// SetRetryCount, and the SDKs of many providers. Have one of these:
+// If a client above this transport tries again, each of its tries is a separate RoundTrip with
+// another random key. That would be a second payment. Such clients are
+// github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with SetRetryCount, and the
+// SDKs of many providers. Use one of these settings:
 //
-//   - The key comes from the caller: by [WithKey] in the context of the request, by [Key],
-//     or in its header. All tries of both have it then.
+//   - The caller sets the key: by [WithKey] in the context of the request, by [Key], or in the
+//     header. All tries of both then have that key.
 //   - Their tries are turned off: RetryMax = 0, SetRetryCount(0).
 //   - They are below: New(&retryablehttp.RoundTripper{Client: c}, Hosts(…),
 //     Retry(retry.None)). The key is set once, and they try again under it.
 //
-// net/http below sends a request that has an Idempotency-Key again by itself, under the
-// same key, where a kept connection breaks before the response. Neither [Retry] nor
-// [UnknownError] counts that, and a RoundTripper between the two does not see it.
+// net/http, below this transport, also repeats a request with an Idempotency-Key under the same
+// key, if a kept-alive connection breaks before the response. Neither [Retry] nor
+// [UnknownError] counts that repetition, and a RoundTripper between the two does not see it.
+//
+// # What it does not promise
+//
+//   - An answer. After an UnknownError only the server knows whether the request was
+//     carried out. Repeat it later under the same key, or ask in another way.
+//   - One execution under two keys, or at a server that ignores keys. That a request is
+//     carried out once is the server's promise, for as long as it stores responses.
+//   - A key that survives a crash of this process, unless the caller stores it.
+//   - That the server is as new as its keys. One that restored an older backup of its
+//     responses carries a request out again.
 package httpretry

@@ -14,10 +14,11 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// hung makes a try without a response end soon. On a busy machine others end too.
+// hung is a short time-out for tries without a response. On a busy machine it also ends other
+// tries.
 var hung = httpretry.TryTimeout(300 * time.Millisecond)
 
-// often is for tries that can end by hung.
+// often is the retry policy for tries that hung can end.
 var often = httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 100})
 
 func TestFaults(t *testing.T) {
@@ -124,7 +125,7 @@ func TestFaults(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { first = s.pay(ctx, s.client(), "5") })
 		<-began
-		// The second client sees that the first is in progress before that goes on.
+		// The second client gets "in progress" before the first run continues.
 		var busy atomic.Int64
 		watched := httpretry.New(roundTrip(func(r *http.Request) (*http.Response, error) {
 			resp, err := s.transport.RoundTrip(r)
@@ -146,9 +147,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTransportRepeats: net/http sends a request with an Idempotency-Key again by
-// itself, if a kept-alive connection breaks. A RoundTripper under the transport does
-// not see that, the server does.
+// TestTransportRepeats checks that net/http repeats a request with an Idempotency-Key if a
+// kept-alive connection breaks. A RoundTripper under the transport does not see the repetition,
+// but the server does.
 func TestTransportRepeats(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, true)
@@ -170,8 +171,9 @@ func TestTransportRepeats(t *testing.T) {
 	}
 }
 
-// TestStorm has many orders paid while most messages meet a fault. Each is charged once or
-// is unknown, and then charged once when it is repeated under its key.
+// TestStorm pays many orders while most messages meet a fault. Each order is charged once, or
+// its outcome is unknown. An unknown order is charged once when the payment is repeated under
+// its key.
 //
 // hazard 72
 func TestStorm(t *testing.T) {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 const host = "pay.example"
 
-// answer is what a server in memory answers to one try.
+// answer is the response of a peer to one try.
 type answer struct {
 	status int // 0: err
 	header http.Header
@@ -52,7 +52,7 @@ var (
 	paid   = answer{status: 201, body: "receipt"}
 )
 
-// problem is a refusal of stdmw, or of what looks like it.
+// problem returns a refusal like those of stdmw.
 func problem(status int, kind string, header ...string) answer {
 	a := answer{status: status, body: fmt.Sprintf(`{"type":"https://pay.example/problems/%s","status":%d}`, kind, status), header: http.Header{}}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -61,8 +61,8 @@ func problem(status int, kind string, header ...string) answer {
 	return a
 }
 
-// peer is such a server: it gives its answers one after the other, and the last one again
-// and again.
+// peer is a server in memory. It returns its answers one after the other, and then repeats the
+// last one.
 type peer struct {
 	answers []answer
 	keys    [][]string
@@ -121,7 +121,7 @@ func (c *counted) Close() error {
 	return nil
 }
 
-// post makes a request with the method and to the host that the tests use.
+// post returns a request with the method and the host of the tests.
 func post(ctx context.Context, t *testing.T, body io.Reader) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+host+"/pay", body)
@@ -131,7 +131,8 @@ func post(ctx context.Context, t *testing.T, body io.Reader) *http.Request {
 	return r
 }
 
-// newTransport covers the host of post, with short pauses first and opts after that.
+// newTransport returns a transport that covers the host of post, with short pauses and then
+// opts.
 func newTransport(base http.RoundTripper, opts ...httpretry.Option) http.RoundTripper {
 	quick := httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 4})
 	return httpretry.New(base, append([]httpretry.Option{httpretry.Hosts(host), quick}, opts...)...)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Requests that are not covered are sent once and unchanged, also with a key of their own:
-// a host that ignores the key takes the second one for a second payment.
+// Requests that are not covered are sent once and unchanged, even with their own key, because a
+// host that ignores the key treats a second request as a second payment.
 func TestNotCovered(t *testing.T) {
 	t.Parallel()
 	orders := httpretry.Key(func(r *http.Request) string { return r.Header.Get("X-Order") })

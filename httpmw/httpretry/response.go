@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// maxRead bounds how much of a body is read to learn its problem type, and to free the
+// maxRead limits the part of a body that is read to learn its problem type, and to free the
 // connection for the next try, in bytes.
 const maxRead = 64 << 10
 
-// judge reports whether another try is to follow resp, and whether this one may have been
-// carried out all the same. It reads the beginning of the body if need be.
+// judge reports whether another try has to follow resp, and whether this try may have been
+// carried out nevertheless. It reads the beginning of the body if necessary.
 func judge(resp *http.Response) (again, open bool) {
 	switch resp.StatusCode {
 	case http.StatusTooEarly, http.StatusTooManyRequests:
@@ -36,8 +36,8 @@ func judge(resp *http.Response) (again, open bool) {
 	return false, resp.StatusCode >= http.StatusInternalServerError
 }
 
-// buffer reads the beginning of the body, and has resp.Body begin with it again. A body
-// that was read to its end is closed.
+// buffer reads and returns the beginning of the body. resp.Body then begins with it again. A
+// body that was read to its end is closed.
 func buffer(resp *http.Response) []byte {
 	whole := resp.Body
 	start, err := io.ReadAll(io.LimitReader(whole, maxRead))
@@ -53,9 +53,8 @@ func buffer(resp *http.Response) []byte {
 	return start
 }
 
-// retryAfter returns the pause that a response asks for, or 0 or less if it asks for
-// none. A date counts from the response's own, so that the client's clock does not
-// matter.
+// retryAfter returns the pause that a response asks for. The pause is 0 or negative if there is
+// none. A date counts from the date of the response, so the client's clock does not matter.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(value, 10, 32)
@@ -73,7 +72,7 @@ func retryAfter(h http.Header) time.Duration {
 	return at.Sub(now)
 }
 
-// body is that of a response.
+// body is the body of a response.
 type body struct {
 	io.ReadCloser
 	call        *call

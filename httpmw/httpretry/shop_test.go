@@ -22,10 +22,10 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// soon is more than anything takes here.
+// soon is a generous deadline for the operations of these tests.
 const soon = time.Minute
 
-// bank counts its charges, by order. It is not behind the proxy, and has the last word.
+// bank counts its charges, by order. It is not behind the proxy, so its counts are certain.
 type bank struct {
 	mu      sync.Mutex
 	charges map[string]int
@@ -44,7 +44,7 @@ func (b *bank) charged(order string) int {
 	return b.charges[order]
 }
 
-// came notes the key with which a request for an order came.
+// came records the key of a request for an order.
 func (b *bank) came(order, key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *bank) keysOf(order string) []string {
 	return b.keys[order]
 }
 
-// receipt is the answer for an order, longer than its header.
+// receipt returns the response for an order, which is longer than the header.
 func receipt(order string) string { return "receipt " + order + strings.Repeat(".", 4000) }
 
 // shop is a service under stdmw.Idempotent, behind the fault proxy.
@@ -67,11 +67,11 @@ type shop struct {
 	*bank
 	*testserver.Proxy
 	transport *http.Transport
-	// before is called before an order is charged, and can answer in its place.
+	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
 }
 
-// newShop opens a shop; guarded says whether it honors keys.
+// newShop opens a shop. guarded makes the shop honor keys.
 func newShop(t *testing.T, guarded bool) *shop {
 	t.Helper()
 	locks, err := core.New(memstore.New())
@@ -106,7 +106,7 @@ func newShop(t *testing.T, guarded bool) *shop {
 	return s
 }
 
-// client covers the shop, with short pauses before opts.
+// client returns a client that covers the shop, with short pauses and then opts.
 func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	all := append([]httpretry.Option{
 		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),
@@ -114,7 +114,7 @@ func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	return &http.Client{Transport: httpretry.New(s.transport, all...)}
 }
 
-// outcome is what a client learned of an order.
+// outcome is the result of an order for its client.
 type outcome struct {
 	status   int // 0 with err
 	replayed bool

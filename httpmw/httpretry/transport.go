@@ -23,9 +23,9 @@ type transport struct {
 // requests of POST and PATCH, or of Methods, to the named Hosts. All others pass by
 // unchanged.
 //
-// The key is the request's own header if it has one, else that of WithKey, else that of
-// Key, else a random one. A header or a WithKey with an empty key, or with several keys, is
-// refused with an error, and nothing is sent.
+// The key is that of the request's own header, else that of WithKey, else that of Key, else a
+// random one. A request whose header or WithKey has an empty key, or whose header has several
+// keys, fails with an error, and nothing is sent.
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and 504,
 // and after 409 if its problem type ends in "idempotency-in-progress" or "lock-busy". It is
@@ -55,7 +55,7 @@ func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	return t
 }
 
-// CloseIdleConnections has http.Client's method of that name reach base.
+// CloseIdleConnections passes calls of http.Client's method of that name to base.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -78,8 +78,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.run()
 }
 
-// covers reports whether req is of a method that is covered, and both the host that it
-// goes to and the one that its header names are named.
+// covers reports whether the method of req is covered, and whether both its destination and the
+// host in its header are named.
 func (t *transport) covers(req *http.Request) bool {
 	named := func(host string) bool {
 		host = strings.ToLower(host)
@@ -89,10 +89,10 @@ func (t *transport) covers(req *http.Request) bool {
 	return slices.Contains(t.methods, req.Method) && named(req.URL.Host) && (req.Host == "" || named(req.Host))
 }
 
-// errKey is returned when a request names no single key.
+// errKey is returned when a request does not have exactly one key.
 var errKey = errors.New("httpretry: the request's " + keyHeader + " is empty, or there are several; nothing was sent")
 
-// keyOf returns the key of a request that is covered; "" if it is to have none.
+// keyOf returns the key of a covered request, or "" if the request gets no key.
 func (t *transport) keyOf(req *http.Request) (string, error) {
 	var own []string
 	for name, values := range req.Header {
@@ -112,13 +112,13 @@ func (t *transport) keyOf(req *http.Request) (string, error) {
 	return own[0], nil
 }
 
-// contextKey is under which WithKey puts a key into a context.
+// contextKey is the context key of WithKey.
 type contextKey struct{}
 
 // WithKey returns a context in which a request without an Idempotency-Key has this one.
-// Make the key of the order that the request is for, and store it with the order before
-// the request is sent. The request can then be repeated after a crash. A key is for one
-// request: another one with the same context is refused by the server.
+// Derive the key from the request's order, and store it with the order before the request is
+// sent. The request can then be repeated after a crash. A key is for one request: the server
+// refuses another request with the same context.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }

@@ -26,7 +26,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data)
 }
 
-// onceByHand works without the middleware, and asks the store as often.
+// onceByHand works without the middleware, and makes the same calls to the store.
 func onceByHand(o *once.Once) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
@@ -54,8 +54,8 @@ func lockByHand(l *core.Locker) http.HandlerFunc {
 	}
 }
 
-// TestAllocations: the middlewares' allocations beyond code by hand do not grow,
-// neither with the number of requests nor with the body.
+// TestAllocations checks that the middlewares' additional allocations, compared with
+// hand-written code, grow neither with the number of requests nor with the body.
 func TestAllocations(t *testing.T) {
 	l, o := newRuns(t)
 	n := 0
@@ -75,7 +75,7 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 	buffer := make([]byte, 64<<10)
-	again := func(w http.ResponseWriter, r *http.Request) { // reads what was read before
+	again := func(w http.ResponseWriter, r *http.Request) { // reads the buffered body
 		data := buffer[:r.ContentLength]
 		if _, err := io.ReadFull(r.Body, data); err != nil {
 			t.Error(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNoFramework: a program that only uses net/http gets no framework beside it.
+// TestNoFramework checks that a program that only uses net/http links no framework.
 func TestNoFramework(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")

@@ -8,26 +8,28 @@
 // second click while the first is in progress gets 409 and does not run. The handler
 // finds its lease, and the fencing token, by core.LeaseFromContext(r.Context()). That
 // context is canceled when the lease is lost. With [Idempotent], a client that got no
-// response asks again under the same Idempotency-Key, and gets the first response:
+// response repeats its request under the same Idempotency-Key, and gets the first
+// response:
 //
 //	once := stdmw.Idempotent(runs, account)
 //	mux.Handle("POST /orders/{id}/pay", once(pay(handler)))
 //
-// The documentation of httpmw says what the clients of a service have to know about
-// keys, which responses are stored, how a request that may not run is refused, and in
-// which order to mount. It holds here too: both are one implementation, and each
-// replays the responses that the other has stored. The differences are below.
+// The documentation of httpmw also applies to stdmw. It describes keys for the clients
+// of a service, the stored responses, the refusals, and the order of middlewares. Both
+// packages share one implementation, and each replays the responses that the other has
+// stored. This page has the differences.
 //
 // # Frameworks
 //
-// Lock and Idempotent are of the type func(http.Handler) http.Handler, which is what
-// chi takes, and echo by echo.WrapMiddleware. Wrap the handlers of routes, and not the
-// mux. Outside of the mux there are no path parameters yet, and a request that matches
+// Lock and Idempotent return a func(http.Handler) http.Handler. chi takes that type,
+// and echo takes it through echo.WrapMiddleware. Wrap the handlers of routes, and not
+// the mux. Outside the mux there are no path parameters yet, and a request that matches
 // no route is refused because it has no key, instead of getting 404.
 //
-// [Path] reads http.Request.PathValue, which http.ServeMux and chi set. chi leaves the
-// escapes that a path has beyond need: /orders/4%32 is 4%32, as chi.URLParam has it,
-// and another order than 42. For echo, a middleware in front sets it:
+// [Path] reads http.Request.PathValue, which http.ServeMux and chi set. chi does not
+// decode unnecessary escapes of a path: the parameter of /orders/4%32 is 4%32, as in
+// chi.URLParam, and differs from 42. For echo, an outer middleware sets the path
+// values:
 //
 //	for i, name := range c.ParamNames() {
 //		c.Request().SetPathValue(name, c.ParamValues()[i])
@@ -46,21 +48,21 @@
 //		}
 //	}
 //
-// README.md of the directory frameworks says what echo v5, Kratos, Huma, go-zero and
-// Hertz need, and what a handler of Fiber does by itself. The tests there mount stdmw
-// in them.
+// README.md of the directory frameworks describes the set-up for echo v5, Kratos, Huma,
+// go-zero and Hertz, and a handler of Fiber with core and once. The tests there mount
+// stdmw in these frameworks.
 //
-// net/http has no list of routes, and so there is no Check. If a route does not have
-// the parameter of a Path, the Locker's observer is notified of core.Misused at its
-// first request.
+// net/http has no list of routes, so there is no Check. If a route does not have the
+// parameter of a Path, the first request to it notifies the Locker's observer of
+// core.Misused.
 //
 // # connect
 //
 // Handlers of connectrpc.com/connect need package grpcmw/connectmw instead. Behind
-// stdmw these things break:
+// stdmw they have these faults:
 //
-//   - A busy lock is an error of the code "unknown" and a missing key one of
-//     "internal", because connect's clients do not read problems of HTTP.
+//   - A busy lock is an error with the code "unknown", and a missing key an error with
+//     the code "internal", because connect's clients do not read HTTP problems.
 //   - A replay over gRPC is an error, because trailers are not stored.
 //   - A compressed replay over gRPC-Web is an error, unless KeepHeaders names
 //     Grpc-Encoding.
@@ -69,22 +71,22 @@
 //
 // # Handlers and their writers
 //
-// Under a Lock the handler has the writer that the middleware was given, with all its
-// abilities. Under Idempotent it has a writer that holds the response back until it is
-// stored, with these methods:
+// Under a Lock the handler has the unchanged writer of the middleware. Under Idempotent
+// it has a writer that holds the response back until it is stored, with these methods:
 //
 //   - Flush does nothing if the outer writer cannot flush, such as that of
-//     http.TimeoutHandler, and reports so through http.ResponseController.
-//   - Hijack and Push fail with http.ErrNotSupported if the outer writer cannot do it.
+//     http.TimeoutHandler. http.ResponseController then returns an error.
+//   - Hijack and Push fail with http.ErrNotSupported if the outer writer does not
+//     support them.
 //   - Unwrap lets http.ResponseController set deadlines.
 //
-// A response in front of which 1xx is sent is a stream, and not stored.
+// A response after a 1xx status is a stream, and not stored.
 //
-// An http.TimeoutHandler belongs outside of both: inside, its handler runs on after the
-// lock was released. Its response of 503 is not stored.
+// An http.TimeoutHandler belongs outside both middlewares. Inside, its handler
+// continues after the lock was released. Its response of 503 is not stored.
 //
-// net/http has no list of errors for what a handler does not put into its response.
-// [Error] takes its place for what Idempotent has to know, and [OnError] gets the
-// reasons of refusals of 500 and above. A handler that returns without a response has
-// responded with 200, unless the context that it was given is done.
+// net/http has no list of errors like gin's c.Errors. A handler passes errors to
+// Idempotent by [Error], and [OnError] gets the reasons of refusals with status 500 and
+// above. A handler that returns without a response has responded with 200, unless its
+// context is done.
 package stdmw

@@ -17,16 +17,16 @@ type exchange struct {
 	next  http.Handler
 	limit int64
 	out   outside
-	w     guard.Writer // what the handler writes to: out, or a guard.Recorder in front of it
-	in    inside       // that Recorder, for the handler and for what writes after it
+	w     guard.Writer // the handler's writer: out, or a guard.Recorder in front of it
+	in    inside       // that Recorder as the handler's writer
 	holds bool         // w is that Recorder
-	notes *notes       // of the Idempotents around the handler, or of this one
+	notes *notes       // those of the Idempotents around the handler, or own
 	own   notes
 }
 
 var _ guard.Exchange = (*exchange)(nil)
 
-// serve runs serve for a request; next is the wrapped handler.
+// serve runs the middleware serve for a request. next is the wrapped handler.
 func serve(serve func(guard.Exchange), next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{r: r, next: next, limit: guard.DefaultLimit, out: outside{ResponseWriter: w, status: http.StatusOK, size: -1}}
 	x.w = &x.out
@@ -46,7 +46,7 @@ func (x *exchange) Abort()                     {}
 func (x *exchange) Package() guard.Package     { return pkg }
 func (x *exchange) Missed() bool               { return false }
 
-// Under makes room for notes too, for an Idempotent that will read them.
+// Under also adds notes for an Idempotent that will read them.
 func (x *exchange) Under(ctx context.Context) {
 	if x.notes == nil && x.holds {
 		x.notes = &x.own
@@ -55,7 +55,7 @@ func (x *exchange) Under(ctx context.Context) {
 	x.r = x.r.WithContext(ctx)
 }
 
-// SetWriter makes the handler see a Recorder as a writer of net/http.
+// SetWriter sets the handler's writer. Next wraps a Recorder as a writer of net/http.
 func (x *exchange) SetWriter(w guard.Writer) {
 	x.w = w
 	rec, holds := w.(*guard.Recorder)
@@ -64,8 +64,8 @@ func (x *exchange) SetWriter(w guard.Writer) {
 	}
 }
 
-// Next gives the handler the writer that the middleware was given, unless a Recorder
-// records the response.
+// Next passes the middleware's own writer to the handler, unless a Recorder records the
+// response.
 func (x *exchange) Next() {
 	if !x.holds {
 		x.next.ServeHTTP(x.out.ResponseWriter, x.r)
@@ -79,7 +79,7 @@ func (x *exchange) Inside() int        { return x.notes.inside() }
 func (x *exchange) SetInside(note int) { x.notes.setInside(note) }
 
 // key returns the key that f finds. If f replaces the body, the request gets the new
-// one.
+// body.
 func (x *exchange) key(f KeyFunc) (string, error) {
 	if x.limit == guard.DefaultLimit {
 		return f(x.r)
@@ -110,8 +110,8 @@ func (c carrier) Limit() int64           { return limitOf(c.r.Context()) }
 func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
-// notes are the errors of handlers, and the note of an inner middleware, for the
-// Idempotents around them. A nil pointer takes none.
+// notes has the errors of handlers and the note of an inner middleware, for outer
+// Idempotents. A nil pointer ignores them.
 type notes struct {
 	mu   sync.Mutex
 	errs []error

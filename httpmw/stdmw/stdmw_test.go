@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// newRuns returns a Once that stores responses in a store of its own.
+// newRuns returns a Once with a separate store.
 func newRuns(t *testing.T, opts ...once.Option) (*core.Locker, *once.Once) {
 	t.Helper()
 	l, err := core.New(memstore.New())
@@ -141,8 +141,8 @@ func TestError(t *testing.T) {
 	})
 }
 
-// TestAnswersOfGin: a service that moves from gin to net/http replays its earlier
-// responses.
+// TestAnswersOfGin checks that a service that moves from gin to net/http replays its
+// earlier responses.
 func TestAnswersOfGin(t *testing.T) {
 	t.Parallel()
 	_, o := newRuns(t)
@@ -180,8 +180,8 @@ func TestBadHandler(t *testing.T) {
 	}
 }
 
-// TestPath: a parameter that is there and empty is the client's mistake, and one that
-// the route does not have is the program's.
+// TestPath checks that an empty parameter is a mistake of the client, and a parameter
+// that the route lacks a mistake of the program.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{

@@ -10,9 +10,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// outside adapts the writer that a middleware was given to guard.Writer. It holds the
-// status back until the header is written. A status that no handler chose it leaves to
-// the writer.
+// outside adapts the writer of a middleware to guard.Writer. It holds the status back
+// until the header is written. If no handler chose a status, the writer chooses it.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -28,7 +27,7 @@ func (w *outside) Written() bool { return w.size >= 0 }
 
 func (w *outside) WriteHeader(status int) {
 	switch {
-	case w.Written() || status <= 0: // gin's -1 for "leave it", in a response that httpmw has stored
+	case w.Written() || status <= 0: // -1 means "leave it" in gin, in a response that httpmw has stored
 	case informs(status):
 		w.ResponseWriter.WriteHeader(status)
 	default:
@@ -51,7 +50,7 @@ func (w *outside) begin() {
 	w.size = max(w.size, 0)
 }
 
-// end writes a status that was chosen, and not written by the first byte.
+// end writes a status that was chosen and that no write has sent yet.
 func (w *outside) end() {
 	if w.chosen {
 		w.WriteHeaderNow()
@@ -132,7 +131,7 @@ func (w *inside) WriteString(data string) (int, error) {
 func (w *inside) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
-		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // as net/http does
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status)) // net/http panics too
 	case informs(status):
 		w.rec.Inform(status)
 	case !w.rec.Written():
@@ -165,13 +164,13 @@ func (w *inside) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// informs reports whether a status comes before that of the response.
+// informs reports whether status is informational, before the status of the response.
 func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }
 
-// innermost returns the writer that the others wrap: the server's, whose abilities the
-// ones around it only seem to have.
+// innermost returns the server's writer, which the others wrap. Only its methods show
+// which features work.
 func innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		outer, wraps := w.(unwrapper)

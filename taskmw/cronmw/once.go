@@ -18,33 +18,34 @@ import (
 
 // Locker returns a locker for gocron.WithDistributedLocker and
 // gocron.WithDistributedJobLocker. It locks a job of gocron by its name, so give each
-// one a name (gocron.WithName): the key is core.Key("cron", name). Jobs without a name
-// have that of their function, which two of them can share, as those of one closure do:
-// they would exclude each other. So a name that looks like a function's is refused on
-// each run, with core.ErrInvalid, and the job does not run: "main.report",
-// "example.com/jobs.Report", "jobs.New.func1". The observer of l is notified of the
-// first by core.Misused.
+// job a name (gocron.WithName). The key is core.Key("cron", name). A job without a name
+// has the name of its function. Two jobs of one closure share that name, and would
+// exclude each other. So a run is refused with core.ErrInvalid if the job's name looks
+// like that of a function: "main.report", "example.com/jobs.Report", "jobs.New.func1".
+// The first refusal notifies the observer of l of core.Misused.
 //
-// keep is how long the key is kept from its acquire, as the package says; opts are
-// those of each acquire. There is one attempt. A run that did not get the lock is
-// skipped. gocron's monitors and event listeners get the reason: core.ErrBusy if
-// another replica runs the job, or has run it.
+// keep is the time for which the key is kept from its acquire, see the package
+// documentation. opts are the options of each acquire, which makes one attempt. A run
+// that does not get the lock is skipped. gocron's monitors and event listeners get the
+// reason: core.ErrBusy if another replica runs the job, or has run it.
 //
-// Locker panics if l is nil, keep is not positive, or l.Check fails with opts.
+// Locker panics if l is nil, if keep is not positive, or if an option of opts is not
+// allowed.
 func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
 	return newLocker(l, keep, opts)
 }
 
-// Once returns a wrapper for cron.WithChain and cron.NewChain: the wrapped jobs run at
-// most once among all that have this name and store. The key is core.Key("cron", name);
-// keep and opts are as for Locker, and Once panics as Locker does. A run that did not
-// get the lock is skipped. logger logs it: at Info if another replica runs the job, or
-// has run it, and as an error if the store did not answer. The loss of the lock while
-// the job ran is an error too.
+// Once returns a wrapper for cron.WithChain and cron.NewChain: each scheduled run of a
+// wrapped job happens at most once among all replicas with this name and store. The key
+// is core.Key("cron", name). keep and opts are those of Locker, and Once panics like
+// Locker, and if logger is nil. A run that does not get the lock is skipped. logger
+// logs it: at Info if another replica runs the job, or has run it, and as an error if
+// the store did not answer. logger also gets an error if the lock was lost while the
+// job ran.
 //
-// Several jobs need several names, and so several Once: jobs of one exclude each other.
-// When a second job is wrapped, by a chain of the whole cron.Cron for example, logger
-// gets an error that matches core.ErrInvalid.
+// Each job needs a separate name, and so a separate Once, because the jobs of one Once
+// exclude each other. When a second job is wrapped, for example by a chain of the whole
+// cron.Cron, logger gets an error that matches core.ErrInvalid.
 func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, opts ...core.AcquireOption) cron.JobWrapper {
 	locks := newLocker(l, keep, opts)
 	if logger == nil {
@@ -75,15 +76,15 @@ func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, o
 	}
 }
 
-// The mistakes in the names of jobs. A name is not shown: it is a part of the key.
+// The errors about names of jobs. They do not contain the name, because it is a part of
+// the key.
 var (
 	errUnnamed = fmt.Errorf("cronmw: the job has no name of its own, see gocron.WithName: %w", core.ErrInvalid)
 	errShared  = fmt.Errorf("cronmw: a second job has this name, and they exclude each other: %w", core.ErrInvalid)
 )
 
-// functionName matches the names that gocron gives to jobs without one: those of
-// functions of package main or of a path with a domain, closures, methods and their
-// values.
+// functionName matches the names that gocron gives to jobs without a name: functions of
+// package main or of a path with a domain, closures, methods and method values.
 var functionName = regexp.MustCompile(`^main\.|^[^/ ]+\.[^/ ]+/.*\.[^/]+$|\.func\d+(\.\d+|\.func\d+)*$|\.\(\*|-fm$|\[\.\.\.\]`)
 
 type locker struct {
@@ -115,7 +116,7 @@ func (l locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return l.lock(ctx, name)
 }
 
-// lock acquires the lock of the job of that name, if it is free.
+// lock acquires the lock of the job with this name, if the lock is free.
 func (l locker) lock(ctx context.Context, name string) (gocron.Lock, error) {
 	lease, err := l.locks.TryAcquire(ctx, core.Key("cron", name), l.opts...)
 	if err != nil {

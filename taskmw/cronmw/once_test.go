@@ -43,7 +43,7 @@ func newLocker(t *testing.T, store core.Store) *core.Locker {
 	return l
 }
 
-// runs records when a job was begun, by all replicas.
+// runs records the times at which the replicas began a job.
 type runs struct {
 	mu  sync.Mutex
 	all []time.Time
@@ -226,7 +226,7 @@ func (s *down) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 	return answers
 }
 
-// scheduler runs note every second on a scheduler of gocron.
+// scheduler starts a scheduler of gocron that runs note every second.
 func scheduler(t *testing.T, note func(), opts ...gocron.SchedulerOption) {
 	t.Helper()
 	s, err := gocron.NewScheduler(opts...)
@@ -258,7 +258,8 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// method has a method that is the function of jobs, whose names gocron makes of it.
+// method has a method that is the function of jobs. gocron derives the jobs' names from
+// it.
 type method struct{ runs *atomic.Int32 }
 
 func (m *method) run() { m.runs.Add(1) }
@@ -274,7 +275,7 @@ func (m *misuses) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// refusing counts the jobs that a locker refuses as invalid.
+// refusing is a locker that counts the jobs that it refuses as invalid.
 type refusing struct {
 	gocron.Locker
 	atomic.Int32

@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw/cronmw"
 )
 
-// replicaEnv makes the test binary a replica that schedules two jobs; it holds the
-// address of a Redis.
+// replicaEnv is the environment variable that makes the test binary a replica that
+// schedules two jobs. Its value is the address of a Redis.
 const replicaEnv = "LOCKKIT_CRONMW_REPLICA"
 
 func TestMain(m *testing.M) {
@@ -33,19 +33,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience bounds how long a test waits for an event.
+// patience limits the time for which a test waits for an event.
 const patience = 60 * time.Second
 
 // report is a line that a replica prints.
 type report struct {
 	Job   string // "gocron" or "cron"
-	Ran   bool   // whether it begins to run; otherwise its turn has come
+	Ran   bool   // the job begins to run; otherwise its turn has come
 	At    int64  // in nanoseconds since 1970
-	Since int64  // of one that runs: when its turn had come
+	Since int64  // if the job runs, the time of its turn
 }
 
-// replica schedules a job by gocron and one by cron, every second. Both take a
-// millisecond. It ends with its parent.
+// replica schedules a job by gocron and one by cron, every second. Both jobs take a
+// millisecond. The replica ends with its parent.
 func replica(addr string) {
 	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1}))
 	if err != nil {
@@ -97,7 +97,7 @@ func replica(addr string) {
 	select {}
 }
 
-// asked reports each turn before it asks for the lock.
+// asked is a locker that reports each turn before it acquires the lock.
 type asked struct {
 	gocron.Locker
 	turn func()
@@ -108,8 +108,8 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return a.Locker.Lock(ctx, name)
 }
 
-// TestReplicas has three processes that schedule the same jobs every second, by the
-// same clock but with any delay.
+// TestReplicas runs three processes that schedule the same jobs every second, by the
+// same clock but with random delays.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestReplicas(t *testing.T) {
 			late := 0
 			for i, r := range runs {
 				if i > 0 && r.At-runs[i-1].Since < int64(keep) {
-					// The lock was taken after Since, and again before At.
+					// The lock was acquired after Since, and acquired again before At.
 					t.Errorf("two runs begin within %v", time.Duration(r.At-runs[i-1].Since))
 				}
 				if r.Since%int64(time.Second) > int64(keep) {

@@ -53,13 +53,14 @@ const (
 	// inlineWait is the default of the time for which a message waits for its keys. It is below
 	// the time after which brokers deliver again: the shortest usual one is 10 seconds.
 	inlineWait = 5 * time.Second
-	// maxPause is the longest pause after that. Nack has no delay, and brokers deliver at once.
+	// maxPause is the maximum pause after that wait. Nack has no delay, and brokers deliver at
+	// once.
 	maxPause = time.Second
 	// unasked is a wait that no caller asks for.
 	unasked = math.MaxInt64 - 1
 )
 
-// delivery is one attempt of a broker to get a message done, or of an outer Retry.
+// delivery is one attempt of a broker, or of an outer Retry, to process a message.
 type delivery struct {
 	busy  Busy
 	msg   *message.Message

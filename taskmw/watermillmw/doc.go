@@ -18,8 +18,9 @@
 //
 // # Order
 //
-// A lock is no queue: messages of one key run one at a time, but not in the order in which they
-// were published. Most brokers deliver a message that found its key busy again after others.
+// A lock is not a queue. Messages of one key run one at a time, but not in the order in which
+// they were published. After a message found its key busy, most brokers deliver other messages
+// before they deliver it again.
 //
 // # Outcomes
 //
@@ -41,9 +42,10 @@
 //	produced more than is stored      fails with once.ErrUnreplayable
 //	no context of a router            fails with core.ErrInvalid, see HandlerName
 //
-// A message that fails does so for the outer middlewares. Without a PoisonQueue the router nacks
-// it, and the broker delivers it again, as after any error of a handler. Errors name the lock and
-// never the key: PoisonQueue stores them with the message. They match core's sentinels.
+// The outer middlewares get the error of a message that fails. Without a PoisonQueue the router
+// nacks it, and the broker delivers it again, as after any error of a handler. Errors name the
+// lock and never the key: PoisonQueue stores them with the message. They match core's
+// sentinels.
 //
 // A nacked message does not fail: an outer middleware gets no error and no produced messages, and
 // the router's ack has no effect after the nack. So a busy message is never put into a poison
@@ -71,9 +73,10 @@
 //
 // # Other middlewares
 //
-// Retry tries again after a failure. Each try of an outer Retry is an attempt of its own, and the
-// lock is free between them. All tries of an inner Retry are under one lease, and one attempt of
-// once.AttemptFromContext. If a later try finds an inner lock busy, the attempt still counts.
+// Retry tries again after a failure. Each try of an outer Retry is a separate attempt, and the
+// lock is free between the tries. All tries of an inner Retry are under one lease, and one
+// attempt of once.AttemptFromContext. If a later try finds an inner lock busy, the attempt
+// still counts.
 //
 // An outer PoisonQueue takes messages that failed, even those with a bad key. An inner one takes
 // those whose handler failed; the message counts as done then.

@@ -37,7 +37,7 @@ import (
 // its key fails with once.ErrMismatch.
 //
 // The handler runs under the context of a lease, which is derived from the message's context and
-// is canceled when the lease is lost. The handler's result stands even if its success could not
+// is canceled when the lease is lost. The handler's result counts even if its success could not
 // be stored: the message is acked, and a later one may run again. The run is held until the
 // handler returns, as Lock holds its lock.
 //
@@ -49,9 +49,9 @@ import (
 // whatever the handler returns. It is delivered again if the transaction was rolled back or its
 // outcome is unknown.
 //
-// A message that an inner Lock has postponed is no attempt, unless an earlier try of an inner
-// Retry has reached the handler. Mount Idempotent inside a Lock where duplicates are rare. As the
-// outer one it costs two more calls to the store when the lock is busy.
+// A message that an inner Lock has postponed is not an attempt, unless an earlier try of an
+// inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates are rare.
+// An outer Idempotent costs two more calls to the store when the lock is busy.
 //
 // It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
 // bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.

@@ -200,7 +200,8 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// A message that an inner Lock has postponed has not run: that is no attempt, and no success.
+// A message that an inner Lock has postponed has not run. It counts as neither an attempt nor a
+// success.
 func TestIdempotent_PostponedInside(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]once.Option{"usual": nil, "AtMostOnce": {once.AtMostOnce()}} {

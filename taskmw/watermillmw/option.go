@@ -85,8 +85,8 @@ func OnBusy(b Busy) Option {
 // without FailOpen. core.Unlocked(ctx) reports that to the handler, and core.RanUnlocked events
 // count it. A grant whose reply was lost is cleaned up.
 //
-// It is right where two runs at once only cost time: a cache fill, a report that would be made
-// twice. It is wrong where they cost money: a charge, a booking.
+// Use FailOpen if two runs at once only cost time: a cache fill, or a report that is made
+// twice. Do not use it if they cost money: a charge, or a booking.
 func FailOpen() Option {
 	return func(g *config) { g.open = true }
 }

@@ -66,7 +66,7 @@ func (c inRouter) Value(key any) any {
 	return routed.Value(key)
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 60 * time.Second
 
 // sim runs fn as a subtest in virtual time.

@@ -49,7 +49,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// poisonQueue and retry are watermill's middlewares as a service has them.
+// poisonQueue and retry return watermill's middlewares with the usual settings of a service.
 func (r *rig) poisonQueue() message.HandlerMiddleware {
 	mw, err := middleware.PoisonQueue(r.pubsub, "poison")
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *rig) counted(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// run has the router run a handler for orders, with the outermost middleware first.
+// run makes the router run a handler for orders, with the outermost middleware first.
 func (r *rig) run(h message.HandlerFunc, mws ...message.HandlerMiddleware) {
 	r.t.Helper()
 	r.router.AddHandler("pay", "orders", r.pubsub, "done", r.pubsub, h).AddMiddleware(append([]message.HandlerMiddleware{r.counted}, mws...)...)

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// tries records what became of a message in the inner middlewares and the handler. An
+// tries records the outcome of a message in the inner middlewares and the handler. An
 // Idempotent has a record for each run. A Lock shares the record of the middleware around it.
 // An inner Retry makes several tries.
 type tries struct {
@@ -63,8 +63,8 @@ var errPostponed = errors.New("the message was postponed")
 
 // outcome returns the error of a run for once, whose last try returned err. If no try reached
 // the handler there was no run, unless a middleware in between has asked for its attempt and
-// may have acted on that. Otherwise the last try that reached the handler decides. An error
-// that does not say that nothing was done leaves that open.
+// may have acted on that. Otherwise the last try that reached the handler decides. After an
+// error that does not mean that nothing was done, the outcome is open.
 func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) error {
 	skipped := t.postponed != nil || isNotRun(err)
 	switch {

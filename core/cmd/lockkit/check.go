@@ -29,10 +29,10 @@ own, and prints each fault on a line, with its remedy. On ZooKeeper it tries a l
 exit code: 0 fit, 1 unfit, 69 a server did not answer, 64 usage
 ` + storeHelp
 
-// checkLimit bounds a check; no store's check takes as long.
+// checkLimit is the time limit of a check. Every store's check is faster.
 const checkLimit = 30 * time.Second
 
-// verdict has the fields of check -json.
+// verdict is the output of check -json.
 type verdict struct {
 	Fit    bool     `json:"fit"`
 	Faults []string `json:"faults"`
@@ -77,7 +77,7 @@ func check(args []string, out, errs io.Writer) int {
 	return exitUnfit
 }
 
-// faults returns the lines of a check's error, without internals.
+// faults returns the lines of a check's error, without package and operation names.
 func faults(err error) []string {
 	all := []string{}
 	if err == nil {
@@ -92,8 +92,8 @@ func faults(err error) []string {
 	return all
 }
 
-// silentServer reports whether the server did not answer at all: a refusal makes it
-// unfit.
+// silentServer reports whether the server did not answer at all. A server that refuses a
+// request does answer, and is unfit.
 func silentServer(err error) bool {
 	var fromRedis redis.Error
 	var fromPostgres *pgconn.PgError
@@ -101,7 +101,7 @@ func silentServer(err error) bool {
 	return errors.Is(err, core.ErrUnavailable) && !errors.As(err, &fromRedis) && !errors.As(err, &fromPostgres) && !errors.As(err, &fromMySQL) && !fromSQLite(err)
 }
 
-// parse reads the flags of a command. If there is nothing more to do, it returns the
+// parse reads the flags of a command. If nothing remains to be done, parse returns the
 // exit code and false.
 func parse(flags *flag.FlagSet, args []string, help string, out, errs io.Writer) (code int, ok bool) {
 	flags.SetOutput(io.Discard)

@@ -18,7 +18,8 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	// unfit checks that a check reports a fault on a line that begins so.
+	// unfit fails the test unless a check reports a fault on a line with the prefix
+	// line.
 	unfit := func(t *testing.T, c call, line string) {
 		t.Helper()
 		if c.code != 1 || !strings.Contains("\n"+c.out, "\n"+line) {
@@ -37,6 +38,7 @@ func TestCheck(t *testing.T) {
 		store := redisURL(server.Addr)
 		fit(t, do(t, store, "check"))
 		fit(t, do(t, store, "check", "-plain"))
+		fit(t, do(t, store, "check", "-redisson"))
 		server.Do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		server.Do("CONFIG", "SET", "appendonly", "no")
 		server.Do("CONFIG", "SET", "save", "")
@@ -100,7 +102,7 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := do(t, url, "check"); c.code > 1 || c.code == 1 && !strings.HasPrefix(c.out, "a crash can forget every lock: set fsync = on") {
-			t.Errorf("%+v", c) // the tests' server does not sync
+			t.Errorf("%+v", c) // the tests' server does not sync its commits
 		}
 		server.Exec("CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA lockkit TO app; " +
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockkit TO app; ALTER TABLE lockkit.locks ENABLE ROW LEVEL SECURITY")

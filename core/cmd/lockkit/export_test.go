@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// Main is the program, for tests that run it in processes of their own.
+// Main exports main, for tests that run the program in separate processes.
 var Main = main
 
-// SetAnswerLimit is for such a process, before Main.
+// SetAnswerLimit sets answerLimit in such a process before Main is called.
 func SetAnswerLimit(d time.Duration) { answerLimit = d }

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// guardName is the name of a process that kills a group when the process that started
-// it is gone. It is no command for users.
+// guardName is the argument that starts a guard. A guard kills a process group when the
+// process that started the guard has exited. Users do not call it.
 const guardName = "internal-guard"
 
-// guardMain reads the number of a process group from in. in ends with the process that
-// has the other end; guardMain then kills the group.
+// guardMain reads the ID of a process group from in. in ends when the process that
+// writes to it exits, and guardMain then kills the group.
 func guardMain(in io.Reader) int {
 	deafen()
 	r := bufio.NewReader(in)
 	line, err := r.ReadString('\n')
 	if err != nil {
-		return exitOK // there is no group yet
+		return exitOK // no group was started
 	}
 	group, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || group < 2 {

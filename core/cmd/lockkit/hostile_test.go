@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// harmless fails the test if the program writes characters that a terminal obeys, or
-// that change the direction of writing.
+// harmless fails the test if the output contains characters that control a terminal or
+// change the direction of writing.
 func (c call) harmless(t testing.TB) call {
 	t.Helper()
 	for _, text := range []string{c.out, c.errs} {
@@ -30,8 +30,9 @@ func (c call) harmless(t testing.TB) call {
 	return c
 }
 
-// hostile is a text that a terminal must not get: sequences of seven bits and of eight,
-// a line that looks like another hold, and letters that turn the line round.
+// hostile is a text that a terminal must not receive. It has control sequences of seven
+// and of eight bits, a line that looks like another hold, and characters that reverse
+// the line.
 const hostile = "\x1b[2J\x1b]0;title\x07\u009b2J\x7f\r\nheld  1s  1s  AAAAAAAAAAA  order:1\u202e\u2066\u200b"
 
 func onZooKeeper(t testing.TB, root string, opts ...zkstore.Option) core.Store {
@@ -112,8 +113,8 @@ func TestNoKeyIsObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreNotObeyedByATerminal: other clients of plain keys name them
-// as they like.
+// TestPlainKeysOfOthersAreNotObeyedByATerminal checks that names which other clients
+// chose for plain keys cannot control the terminal.
 func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -130,8 +131,8 @@ func TestPlainKeysOfOthersAreNotObeyedByATerminal(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsObeyedByATerminal: the text of a server that refuses a call is on one
-// line, and is not obeyed.
+// TestNoAnswerIsObeyedByATerminal checks that a server's refusal is shown on one line,
+// and cannot control the terminal.
 func TestNoAnswerIsObeyedByATerminal(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

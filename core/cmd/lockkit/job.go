@@ -17,20 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuck is how long after SIGKILL processes may still be there before they count as
-// processes that cannot be killed.
+// stuck is the time after SIGKILL after which remaining processes count as impossible to
+// kill.
 const stuck = 2 * time.Second
 
-// job is a command in a process group of its own, which its children are in as well.
+// job is a command in its own process group, which includes the command's children.
 type job struct {
 	cmd    *exec.Cmd
 	guard  *guard
 	ended  chan struct{}      // closed when the command was reaped
-	status syscall.WaitStatus // of the command, once it was reaped
+	status syscall.WaitStatus // valid after the command was reaped
 }
 
-// startJob starts the command. The goroutine that calls it must last as long as the
-// job: the kernel kills the command when the thread ends that has started it.
+// startJob starts the command. The calling goroutine must last as long as the job,
+// because the kernel kills the command when the thread that started the command exits.
 func startJob(path string, args, env []string) (*job, error) {
 	runtime.LockOSThread()
 	adopt()
@@ -42,7 +42,7 @@ func startJob(path string, args, env []string) (*job, error) {
 	cmd.Args, cmd.Env = args, env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if _, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ); err == nil {
-		cmd.Stdin = nil // a terminal stops a process that reads from it in another group than its own
+		cmd.Stdin = nil // a terminal stops a process that reads from it in a background group
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithParent(cmd.SysProcAttr)
@@ -59,9 +59,10 @@ func startJob(path string, args, env []string) (*job, error) {
 	return j, nil
 }
 
-// reap waits for every child of this process: for the command, and for the processes
-// that its descendants leave behind and adopt hands to this one. Nothing else may wait
-// for the command, which would take its exit status from here.
+// reap waits for every child of this process. These are the command, and the processes
+// left behind by its descendants, which adopt makes children of this process. No other
+// function may wait for the command, because then reap would miss the command's exit
+// status.
 func (j *job) reap() {
 	for running := true; ; {
 		var status syscall.WaitStatus
@@ -93,8 +94,8 @@ func (j *job) gone() bool {
 	return errors.Is(syscall.Kill(-j.group(), 0), syscall.ESRCH)
 }
 
-// stop ends the group, by SIGTERM now and SIGKILL at kill, and waits for that. It
-// reports whether nothing is left.
+// stop sends SIGTERM to the group now and SIGKILL at the time kill, and waits until the
+// group has exited. It reports whether the whole group has exited.
 func (j *job) stop(kill time.Time) bool {
 	if !j.gone() && time.Now().Before(kill) {
 		j.signal(syscall.SIGTERM)
@@ -117,7 +118,8 @@ func (j *job) stop(kill time.Time) bool {
 	return true
 }
 
-// exit returns the command's exit code as a shell has it. The command has exited.
+// exit returns the command's exit code as a shell reports it. The command must have
+// exited.
 func (j *job) exit() int {
 	if j.status.Signaled() {
 		return exitSignal + int(j.status.Signal())
@@ -125,12 +127,11 @@ func (j *job) exit() int {
 	return j.status.ExitStatus()
 }
 
-// guard is a process that kills the group when this process is gone, for whatever
-// reason.
+// guard is a process that kills the group when this process exits for any reason.
 type guard struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	reaped atomic.Bool // another process may have its number now
+	reaped atomic.Bool // another process may have its ID now
 }
 
 func newGuard() (*guard, error) {
@@ -139,7 +140,7 @@ func newGuard() (*guard, error) {
 		return nil, err
 	}
 	cmd := exec.Command(path, guardName)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is not to be killed with this one's group
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not killed with this process's group
 	cmd.Env = guardEnv()
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -151,14 +152,14 @@ func newGuard() (*guard, error) {
 	return &guard{cmd: cmd, in: in}, nil
 }
 
-// watch sends the guard the number of its group.
+// watch sends the guard the ID of the group.
 func (g *guard) watch(group int) error {
 	_, err := fmt.Fprintln(g.in, group)
 	return err
 }
 
-// end ends the guard before it sees the end of this process. Once the command has been
-// started, reap may be the one that waits for it.
+// end kills the guard, so that the guard does not react to the end of this process.
+// After the command was started, reap may be the function that waits for the guard.
 func (g *guard) end() {
 	if !g.reaped.Load() {
 		_ = g.cmd.Process.Kill()
@@ -166,11 +167,11 @@ func (g *guard) end() {
 	_ = g.cmd.Wait()
 }
 
-// guardEnv returns the environment without the variables that have a secret.
+// guardEnv returns the environment without the variables that contain a secret.
 func guardEnv() []string { return without(os.Environ(), storeVariable, ownerVariable) }
 
-// deafen makes the guard outlive the signals that a service manager sends to all
-// processes of a service, until this program has done its part.
+// deafen makes the guard ignore the signals that a service manager sends to all
+// processes of a service, so that this program can stop the command first.
 func deafen() { signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) }
 
 func killGroup(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) }

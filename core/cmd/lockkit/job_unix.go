@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// endWithParent does nothing: only the guard kills the group here.
+// endWithParent does nothing on this system. Only the guard kills the group here.
 func endWithParent(*syscall.SysProcAttr) {}
 
 func adopt() {}

@@ -38,7 +38,7 @@ type listing struct {
 	*operator
 	all  bool
 	held time.Duration
-	name string // "": all
+	name string // "" for all names
 }
 
 func ls(args []string, out, errs io.Writer) int {
@@ -98,8 +98,9 @@ const (
 	progressEvery = 2 * time.Second
 )
 
-// walk lists the locks of the store, page by page. ctx is for the first page: a walk
-// takes as long as the store is large, and each later page may take answerLimit.
+// walk lists the locks of the store, page by page. ctx limits the first page. The time
+// of a walk depends on the size of the store, so each later page may take up to
+// answerLimit.
 func (l listing) walk(ctx context.Context, in *inspect.Inspector) error {
 	found, reported := 0, time.Now()
 	if !l.json {

@@ -1,5 +1,6 @@
 // Command lockkit runs commands under locks of the kit, shows their holders, removes
-// holds, and reports why a server is unfit for locks. README.md beside it has examples.
+// holds, and reports why a server is unfit for locks. README.md in this directory has
+// examples.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// The exit codes, after sysexits.h if that has one.
+// These are the exit codes, as defined in sysexits.h where it defines one.
 const (
 	exitOK     = 0
 	exitUnfit  = 1  // of check
@@ -27,10 +28,10 @@ const (
 	exitBusy   = 75 // EX_TEMPFAIL
 	exitNoExec = 126
 	exitNoFile = 127
-	exitSignal = 128 // and the signal's number
+	exitSignal = 128 // plus the signal's number
 )
 
-// command is a command of the program, each in a file of its own.
+// command is a command of the program. Each command has its own file.
 type command struct {
 	name, brief string
 	main        func(args []string, out, errs io.Writer) int // returns the exit code
@@ -39,7 +40,7 @@ type command struct {
 var commands = []command{runCommand, lsCommand, showCommand, revokeCommand, releaseCommand, checkCommand}
 
 func main() {
-	logging.Disable() // the clients write to stderr of their own accord
+	logging.Disable() // by default, the clients write to stderr
 	_ = mysql.SetLogger(silent{})
 	os.Exit(lockkit(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -74,12 +75,12 @@ func usage() string {
 	return b.String()
 }
 
-// internals matches the packages of the kit in the text of an error, with their operations.
+// internals matches names of the kit's packages and operations in the text of an error.
 var internals = regexp.MustCompile(`\b(?:(?:inspect|redisstore|pgstore|sqlstore|casstore|zkstore|redlock): (?:(?:now|list|look|revoke|cards): )?)+`)
 
 // complain writes err on one line, without internals, and returns code. An error of the
-// kit has neither key nor owner nor token. It may have text of a server, which a terminal
-// must not obey.
+// kit contains no key, owner or token. It may contain text of a server, which must not
+// control the terminal.
 func complain(errs io.Writer, code int, err error) int {
 	var parts []string
 	for part := range strings.SplitSeq(internals.ReplaceAllString(err.Error(), ""), "\n") {

@@ -17,14 +17,14 @@ import (
 	program "github.com/lockkit/lockkit/core/cmd/lockkit"
 )
 
-// patience bounds how long a test waits for an event.
+// patience limits how long a test waits for an event.
 const patience = 60 * time.Second
 
-// asProgram makes this test binary the program, which has the race detector if the
-// tests have it. TestBuilt has the result of go build.
+// asProgram makes this test binary run the program, with the race detector if the tests
+// use it. TestBuilt tests the program that go build produces.
 const asProgram = "LOCKKIT_TEST_AS_PROGRAM"
 
-// answerLimit sets how long the program waits for a store.
+// answerLimit is the environment variable that sets the program's answerLimit.
 const answerLimit = "LOCKKIT_TEST_ANSWER_LIMIT"
 
 func TestMain(m *testing.M) {
@@ -38,11 +38,12 @@ func TestMain(m *testing.M) {
 		program.Main()
 	}
 	flag.Parse()
-	// Most tests wait for a lease to expire, and so many fit on two processors.
+	// Most tests wait for a lease to expire, so two processors can run six at once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "6")
 	}
-	// A shell makes its background processes ignore SIGINT, which children inherit.
+	// A shell makes its background processes ignore SIGINT, and their children inherit
+	// that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	os.Exit(m.Run())
 }
@@ -55,8 +56,8 @@ type call struct {
 	out, errs string
 }
 
-// lockkit returns the program with its arguments, not started yet, with the store in
-// its environment.
+// lockkit returns a command that runs the program with these arguments, with the store
+// in its environment. The command is not started yet.
 func lockkit(t testing.TB, store string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(self(t), args...)
@@ -79,8 +80,9 @@ func do(t testing.TB, store string, args ...string) call {
 	return end(t, lockkit(t, store, args...))
 }
 
-// served is do for a server that serves. It tries again if a busy machine did not
-// answer in time and nothing can have been done.
+// served runs the program until it exits, for a server that serves. It repeats the call
+// if the server did not answer in time on a busy machine, and the call cannot have
+// changed anything.
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)
@@ -106,8 +108,8 @@ func end(t testing.TB, cmd *exec.Cmd) call {
 	return call{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// want checks the exit code and that stderr has a text; an empty one stands for
-// nothing at all.
+// want checks the exit code, and that stderr contains text. If text is empty, stderr
+// must be empty.
 func (c call) want(t testing.TB, code int, text string) {
 	t.Helper()
 	if c.code != code || !strings.Contains(c.errs, text) || text == "" && c.errs != "" {

@@ -34,7 +34,8 @@ func newOperator(name string, out, errs io.Writer) *operator {
 	return o
 }
 
-// arguments reads the flags, after which there have to be from least to most arguments.
+// arguments parses the flags, and checks that between least and most arguments follow
+// them.
 func (o *operator) arguments(args []string, help string, least, most int) (code int, ok bool) {
 	if code, ok = parse(o.flags, args, help, o.out, o.errs); !ok {
 		return code, false
@@ -46,8 +47,8 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 	return exitOK, true
 }
 
-// answerLimit bounds the wait for a store, so that an operator has a result within ten
-// seconds. Tests shorten it.
+// answerLimit limits how long a command waits for the store, so that an operator has a
+// result within ten seconds. Tests shorten it.
 var answerLimit = 8 * time.Second
 
 // inspect calls do with the store, and returns the exit code. ctx times out after
@@ -76,17 +77,17 @@ func (o *operator) inspect(do func(ctx context.Context, in *inspect.Inspector) e
 	return exitOK
 }
 
-// row is a hold, a claim that waits, or a run, as it is shown.
+// row is a displayed hold, waiting claim or run.
 type row struct {
 	State   string `json:"state"` // held, waits, kept, run or done
 	Key     string `json:"key"`
 	Name    string `json:"name"`
-	Hold    string `json:"hold,omitempty"`   // its ID
+	Hold    string `json:"hold,omitempty"`   // the ID of the hold
 	Mode    string `json:"mode,omitempty"`   // core.Mode.String
 	Weight  int64  `json:"weight,omitempty"` // 0 if exclusive
 	Fair    bool   `json:"fair,omitempty"`
-	For     int64  `json:"for_ms,omitempty"`  // how long it has been held or waited for; 0: not known
-	Left    int64  `json:"left_ms,omitempty"` // until it expires
+	For     int64  `json:"for_ms,omitempty"`  // time held or waited; 0: not known
+	Left    int64  `json:"left_ms,omitempty"` // time until it expires
 	Attempt int    `json:"attempt,omitempty"`
 	Service string `json:"service,omitempty"`
 	Version string `json:"version,omitempty"`
@@ -94,7 +95,7 @@ type row struct {
 	PID     int    `json:"pid,omitempty"`
 	Process string `json:"process,omitempty"`
 	Trace   string `json:"trace,omitempty"`
-	kind    string // the mode and the weight, for a reader
+	kind    string // mode and weight in words
 }
 
 // rowsOf returns the rows of a lock.
@@ -134,14 +135,14 @@ func rowOf(l inspect.Lock, h inspect.Hold, state string) row {
 	return r
 }
 
-// by adds the process of the row.
+// by adds the card's process to the row.
 func (r *row) by(c core.Card) {
 	r.Service, r.Version, r.Host, r.PID, r.Process = c.Service, c.Version, c.Host, c.PID, c.Process
 }
 
 const heading = "STATE       FOR      LEFT  HOLD         KEY\n"
 
-// write shows rows as lines: one JSON object each, or a table.
+// write writes each row on one line, as a JSON object or as a row of the table.
 func (o *operator) write(rows []row) {
 	for _, r := range rows {
 		if o.json {
@@ -152,7 +153,7 @@ func (o *operator) write(rows []row) {
 	}
 }
 
-// writeJSON writes v on one line, without a character that a terminal obeys.
+// writeJSON writes v on one line, without characters that control a terminal.
 func writeJSON(out io.Writer, v any) {
 	if text, err := json.Marshal(v); err == nil {
 		_, _ = fmt.Fprintf(out, "%s\n", visible.JSON(text))
@@ -191,7 +192,7 @@ func (r row) String() string {
 	return line
 }
 
-// span returns a duration in milliseconds as a reader wants it.
+// span returns a readable text for a duration in milliseconds.
 func span(ms int64) string {
 	switch d := time.Duration(ms) * time.Millisecond; {
 	case ms <= 0:
@@ -203,8 +204,8 @@ func span(ms int64) string {
 	}
 }
 
-// shown returns a text that any user of the store may have written so that it moves no
-// cursor. Unless it is one plain word it stands in quotes.
+// shown returns a text without characters that control a terminal. Any user of the store
+// may have written s. Unless s is one plain word, it is quoted.
 func shown(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsPrint(r) || r == unicode.ReplacementChar || strings.ContainsRune(" \"'\\`$&|;<>()*?!#~", r)

@@ -30,7 +30,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// service returns a Locker of a service that operators inspect.
+// service returns the Locker of a service whose locks operators inspect.
 func service(t testing.TB, s core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(s, append(opts, core.WithObserver(nil))...)
@@ -65,7 +65,7 @@ func onPostgres(t testing.TB) (store core.Store, url string) {
 	return newPostgres(t, pool), url
 }
 
-// mariaDB is the server of the tests that make a database of their own.
+// mariaDB is the server of the tests that create their own database.
 var mariaDB = testserver.NewShared(func(t testing.TB) *testserver.MariaDB { return testserver.StartMariaDB(t) })
 
 // mariaURL returns the URL of a database, as user.
@@ -80,8 +80,8 @@ func onMariaDB(t testing.TB) (store core.Store, url string) {
 	return onSQL(t, sqlstore.MySQL, "mysql", server.DSN()), mariaURL(t, server, "root")
 }
 
-// onSQLite returns a store at a path with characters that a URL and a DSN give a
-// meaning.
+// onSQLite returns a store in a file whose path has characters with a meaning in URLs
+// and DSNs.
 func onSQLite(t testing.TB) (store core.Store, url string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a b?c#d%41@e.db")
@@ -89,7 +89,7 @@ func onSQLite(t testing.TB) (store core.Store, url string) {
 	return onSQL(t, sqlstore.SQLite, "sqlite", "file:"+strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)+settings), "sqlite://" + path
 }
 
-// onSQL returns a store in the tables that it makes.
+// onSQL returns a store and creates its tables.
 func onSQL(t testing.TB, d sqlstore.Dialect, driver, dsn string) core.Store {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
@@ -132,7 +132,7 @@ func acquire(t testing.TB, l *core.Locker, key string, opts ...core.AcquireOptio
 	return lease
 }
 
-// shown has the fields of -json.
+// shown has fields of the output of -json.
 type shown struct {
 	State, Key, Name, Hold, Mode, Process, Service, Host, Trace string
 	PID                                                         int
@@ -154,7 +154,7 @@ func (c call) rows(t testing.TB) (rows []shown) {
 	return rows
 }
 
-// noSecrets fails the test if the program shows a token, or an owner except for its
+// noSecrets fails the test if the output contains a token, or more of an owner than its
 // process.
 func (c call) noSecrets(t testing.TB, l *core.Lease) {
 	t.Helper()
@@ -235,7 +235,7 @@ func TestOperators(t *testing.T) {
 				wg.Wait()
 				slices.SortFunc(calls[:], func(a, b call) int { return a.code - b.code })
 				calls[0].want(t, 0, "")
-				for calls[1].code == 69 { // a busy machine did not answer in time: the same command asks again
+				for calls[1].code == 69 { // a busy machine did not answer in time: repeat the command
 					calls[1] = served(t, url, "revoke", "revoke:1", lease.ID())
 				}
 				calls[1].want(t, 70, "no such hold")
@@ -390,7 +390,7 @@ func TestOperatorsWithoutRights(t *testing.T) {
 		for _, args := range [][]string{{"ls", "-all"}, {"show", "order:1"}, {"ls"}, {"revoke", "order:1", lease.ID()}} {
 			c := do(t, url, args...)
 			for tries := 1; tries < 20 && strings.Contains(c.errs, "no answer"); tries++ {
-				c = do(t, url, args...) // a busy machine
+				c = do(t, url, args...) // busy machine
 			}
 			c.want(t, 69, "GRANT SELECT")
 			if strings.Contains(c.out+c.errs, "sesame") {
@@ -509,6 +509,46 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 		}
 		served(t, url, append(append([]string{"revoke"}, flags...), "order:1", lease.ID())...).want(t, 0, "")
 	})
+	t.Run("Redisson's locks", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.StartRedis(t)
+		client := testclient.Redis(t, server.Addr)
+		l := service(t, onRedis(t, server.Addr, redisstore.WithRedisson()))
+		lease, url := acquire(t, l, "order:1"), redisURL(server.Addr)
+		const thread = "285475da-9152-4c83-822a-67ee2f116a79:52"
+		theirs := func(key string) string {
+			if err := errors.Join(client.HSet(t.Context(), key, thread, 1).Err(), client.PExpire(t.Context(), key, time.Hour).Err()); err != nil {
+				t.Fatal(err)
+			}
+			rows := served(t, url, "show", "-redisson", "-json", key).rows(t)
+			if len(rows) != 1 || rows[0].State != "held" || rows[0].Process != "" {
+				t.Fatalf("%+v, want a hold without a process", rows)
+			}
+			return rows[0].Hold
+		}
+		rows := served(t, url, "show", "-redisson", "-json", "order:1").rows(t)
+		if len(rows) != 1 || rows[0].Hold != lease.ID() || rows[0].Process == "" {
+			t.Fatalf("%+v, want %s and its process", rows, lease.ID())
+		}
+		second, third := theirs("order:2"), theirs("order:3")
+		served(t, url, "ls", "-redisson").want(t, 64, "ls -all")
+		c := served(t, url, "ls", "-redisson", "-all")
+		for _, hold := range []string{lease.ID(), second, third} {
+			if !strings.Contains(c.out, hold) || strings.Contains(c.out, thread) {
+				t.Errorf("%+v, want %s and no thread", c, hold)
+			}
+		}
+		served(t, url, "revoke", "-redisson", "order:1", lease.ID()).want(t, 0, "")
+		<-lease.Context().Done()
+		served(t, url, "revoke", "-redisson", "order:2", second).want(t, 0, "")
+		served(t, url, "revoke", "-redisson", "order:2", second).want(t, 70, "no such hold")
+		if _, err := l.TryAcquire(t.Context(), "order:2"); !errors.Is(err, core.ErrBusy) {
+			t.Errorf("got %v, want busy for the rest of the revoked hold", err)
+		}
+		served(t, url, "release", "-redisson", "-now", "-yes", "order:3", third).want(t, 0, "")
+		_ = acquire(t, l, "order:3")
+		do(t, url, "show", "-redisson", "-plain", "order:1").want(t, 64, "exclude each other")
+	})
 	t.Run("a store that is down", func(t *testing.T) {
 		t.Parallel()
 		do(t, "redis://127.0.0.1:1", "show", "order:1").want(t, 69, "lockkit: lock store unavailable: dial tcp 127.0.0.1:1: connect: connection refused")
@@ -542,7 +582,7 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		proxy.Delay(500 * time.Microsecond) // for each command
+		proxy.Delay(500 * time.Microsecond) // per command
 		c := do(t, redisURL(proxy.Addr), "ls", "-all", "-plain", "-prefix", "p:")
 		c.want(t, 0, " keys so far\n")
 		if n := strings.Count(c.out, "\nheld "); n != 10_000 {
@@ -551,8 +591,8 @@ func TestOperatorsOnOtherStores(t *testing.T) {
 	})
 }
 
-// TestOperatorsOfASilentServer has a server that accepts connections and never answers,
-// like a ZooKeeper without a majority of its servers.
+// TestOperatorsOfASilentServer checks the commands on a server that accepts connections
+// and never answers, like a ZooKeeper without a majority of its servers.
 func TestOperatorsOfASilentServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,9 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// orphans leaves ten processes behind that exit at once, five of them outside of its
-// group. It exits with 7 once its parent has no other children than this shell and the
-// guard, and with 9 if that does not come about.
+// orphans is a script that leaves ten processes behind that exit at once, five of them
+// outside of its group. The script exits with 7 when its parent has no other children
+// than the script and the guard. If that does not happen, it exits with 9.
 const orphans = `
 for i in 1 2 3 4 5; do
 	sh -c 'sh -c "echo . >>\"\$0\"" "$0" & ' "$0"

@@ -32,7 +32,7 @@ func revoke(args []string, out, errs io.Writer) int {
 	return o.end((*inspect.Inspector).Revoke, "the hold is revoked; the key stays taken for the rest of the hold")
 }
 
-// end removes the hold of the arguments.
+// end removes the hold that the arguments name.
 func (o *operator) end(how func(in *inspect.Inspector, ctx context.Context, key, hold string) error, done string) int {
 	hold := o.flags.Arg(1)
 	return o.inspect(func(ctx context.Context, in *inspect.Inspector) error {

@@ -66,17 +66,18 @@ exit code: that of COMMAND, 128 and the number of the signal that ended it, or
  126, 127  COMMAND cannot be run, is not there
 ` + storeHelp
 
-// errStuck reports that the lock has to stay taken for as long as it lasts.
+// errStuck reports that the lock is not released, because a process of the command is
+// still running.
 var errStuck = errors.New("a process of the command cannot be killed; the lock is not released, and expires with its ttl")
 
 // plan has the arguments of run.
 type plan struct {
 	where storeFlags
 	key   string
-	path  string   // of the command
-	args  []string // with its name
+	path  string   // path of the command
+	args  []string // including the command's name
 	ttl   time.Duration
-	grace time.Duration // 0: as long as the lease leaves
+	grace time.Duration // 0: all the time that the lease leaves
 	join  bool
 	opts  []core.AcquireOption
 }
@@ -102,9 +103,9 @@ func run(args []string, out, errs io.Writer) int {
 		complain(errs, code, err)
 	}
 	if errors.Is(err, errStuck) {
-		return code // neither a lease nor a session may end early
+		return code // neither the lease nor the session may end before it expires
 	}
-	// A grant of a call without an answer is released now or never.
+	// A grant whose answer was lost must be released now, because the process exits.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = locks.Close(ctx)
@@ -112,7 +113,7 @@ func run(args []string, out, errs io.Writer) int {
 	return code
 }
 
-// newPlan reads the arguments. If there is nothing to run, it returns the exit code
+// newPlan reads the arguments. If there is nothing to run, newPlan returns the exit code
 // and false.
 func newPlan(args []string, out, errs io.Writer) (p *plan, code int, ok bool) {
 	p = &plan{}
@@ -167,15 +168,15 @@ func cannotRun(err error) int {
 	return exitNoExec
 }
 
-// run runs the command under the lock. It returns the exit code, and the reason if that
-// is not the command's own.
+// run runs the command under the lock. It returns the exit code, and the reason if the
+// exit code is not the command's own.
 func (p *plan) run(locks *core.Locker) (int, error) {
 	signals := make(chan os.Signal, 16)
 	listen(signals)
 	defer signal.Stop(signals)
 	lease, sig, err := p.acquire(locks, signals)
 	switch {
-	case err == nil && sig != 0: // it was granted all the same
+	case err == nil && sig != 0: // the lock was granted despite the signal
 		_ = lease.Release(context.Background())
 		return exitSignal + int(sig), nil
 	case sig != 0:
@@ -207,8 +208,9 @@ func (p *plan) run(locks *core.Locker) (int, error) {
 	return code, nil
 }
 
-// listen subscribes to the signals that are passed on, and to those that would kill
-// or suspend this process while the command runs. Ignored signals stay ignored.
+// listen subscribes to the signals that are passed on to the command, and to the signals
+// that would kill or suspend this process while the command runs. Ignored signals stay
+// ignored.
 func listen(signals chan<- os.Signal) {
 	for _, s := range append(slices.Clone(handed), syscall.SIGTSTP, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {
@@ -223,7 +225,7 @@ var handed = []os.Signal{
 
 // acquire acquires the lock, or returns the signal that ended the wait.
 func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *core.Lease, sig syscall.Signal, err error) {
-	// It lives on with the lease, and ends with this process.
+	// The lease depends on ctx, so only a signal during the acquire cancels ctx.
 	ctx, cancel := context.WithCancel(context.Background())
 	if owner := os.Getenv(ownerVariable); p.join && owner != "" {
 		ctx = core.ContextWithOwner(ctx, owner)
@@ -250,8 +252,8 @@ func (p *plan) acquire(locks *core.Locker, signals <-chan os.Signal) (lease *cor
 	return lease, <-over, err
 }
 
-// environ returns the command's environment, without a token or an owner of another
-// lock under which this process itself runs.
+// environ returns the command's environment. It omits the token and owner of another
+// lock under which this process itself may run.
 func (p *plan) environ(lease *core.Lease) []string {
 	env := without(os.Environ(), tokenVariable, ownerVariable)
 	if token := lease.Token(); token > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// runWorker starts the program with a worker as its command, and waits until that
+// runWorker starts the program with a worker as its command, and waits until the worker
 // works.
 func runWorker(t testing.TB, store, file string, args ...string) *testserver.Process {
 	t.Helper()
@@ -25,8 +25,8 @@ func runWorker(t testing.TB, store, file string, args ...string) *testserver.Pro
 	return p
 }
 
-// startWorker does not wait. args are the flags and the key, and after "--" the
-// arguments of the worker.
+// startWorker starts the program with a worker without waiting. args are the flags and
+// the key, and after "--" the arguments of the worker.
 func startWorker(t testing.TB, store, file string, args ...string) *testserver.Process {
 	t.Helper()
 	all, worker := []string{"run"}, []string{}

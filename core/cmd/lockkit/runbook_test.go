@@ -13,14 +13,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// section is a part of core/OPERATIONS.md, under a heading of the second level.
+// section is a section of core/OPERATIONS.md, with a heading of the second level.
 type section struct {
 	title  string
 	blocks []*block
-	words  map[string]bool // commands in the text, and whether they were run
+	words  map[string]bool // commands in the text, and whether the test has run them
 }
 
-// block is a block of commands, each with what it prints.
+// block is a block of commands with their expected output.
 type block struct {
 	steps []step
 	run   bool
@@ -80,13 +80,13 @@ func blockOf(t *testing.T, text string) *block {
 type scene struct {
 	*section
 	t     *testing.T
-	store string   // LOCKKIT_STORE
-	port  string   // the port of redis-cli, unless its command has one
-	here  []string // words of the page, each followed by the word that stands for it here
+	store string   // value of LOCKKIT_STORE
+	port  string   // redis-cli's port, unless the command names one
+	here  []string // pairs of a word of the page and its replacement in the test
 	stdin string
 }
 
-// sh runs a script in a shell, in which lockkit is the program.
+// sh runs a script in a shell. The command lockkit runs the program.
 func (s *scene) sh(script string) call {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -102,7 +102,8 @@ func (s *scene) sh(script string) call {
 		if err != nil {
 			testserver.Missing(s.t, "redis-cli is not installed (apt-get install redis-tools, or brew install redis)")
 		}
-		// As on a terminal. An option of the command's own overrides these.
+		// The output is formatted as on a terminal. Options of the command override
+		// these.
 		text := "#!/bin/sh\nexec " + real + " --no-raw -p " + s.port + " \"$@\"\n"
 		if err := os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(text), 0o700); err != nil {
 			s.t.Fatal(err)
@@ -111,8 +112,8 @@ func (s *scene) sh(script string) call {
 	return end(s.t, cmd)
 }
 
-// block runs the block that begins with this command, in one shell, and compares what
-// each command prints with the page.
+// block runs the block that begins with the command first, in one shell, and compares
+// each command's output with the page.
 func (s *scene) block(first string) {
 	s.t.Helper()
 	for _, b := range s.blocks {
@@ -135,14 +136,14 @@ func (s *scene) block(first string) {
 	s.t.Errorf("the page has no block that begins with $ %s", first)
 }
 
-// run runs a command that stands in the text.
+// run runs a command that occurs in the text.
 func (s *scene) run(command string) call {
 	s.t.Helper()
 	s.noted(command)
 	return s.sh(command)
 }
 
-// noted records that a command of the text is known.
+// noted records that the test covers a command of the text.
 func (s *scene) noted(command string) {
 	s.t.Helper()
 	if _, ok := s.words[command]; !ok {
@@ -151,7 +152,7 @@ func (s *scene) noted(command string) {
 	s.words[command] = true
 }
 
-// complete fails the test for each command of the section that was not run.
+// complete fails the test for each command of the section that the test did not run.
 func (s *section) complete(t *testing.T) {
 	t.Helper()
 	for _, b := range s.blocks {
@@ -166,8 +167,8 @@ func (s *section) complete(t *testing.T) {
 	}
 }
 
-// alike returns the output of a command in the words of the page and without what
-// varies.
+// alike returns a command's output with the words of the page, and without the parts
+// that vary.
 func (s *scene) alike(text string) string {
 	var back []string
 	for i := 0; i+1 < len(s.here); i += 2 {
@@ -202,8 +203,8 @@ func alike(text string) string {
 	return text
 }
 
-// TestRunbook runs every command of core/OPERATIONS.md, which prints what the page
-// says.
+// TestRunbook runs every command of core/OPERATIONS.md, and compares the outputs with
+// the page.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
 	scenes := map[string]func(s *scene){

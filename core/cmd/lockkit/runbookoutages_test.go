@@ -25,11 +25,13 @@ func failoverScene(s *scene) {
 	old := sentinel.Master()
 	s.on(old)
 	s.store = fmt.Sprintf("redis+sentinel://%s?master_name=%s", sentinel.Sentinels[0].Addr, testserver.SentinelName)
-	// The lock is held by a process that asks the sentinels, and both replicas have it.
+	// A process that uses the sentinels holds the lock, and both replicas have received
+	// it.
 	f := file(s.t)
 	runWorker(s.t, s.store, f, "order:42")
 	old.Do("WAIT", 2, patience.Milliseconds())
-	// On a slow machine a failover would be complete before the command has asked.
+	// On a slow machine, the failover could complete before the command has sent its
+	// request.
 	sentinel.DownAfter(time.Hour)
 	old.Kill()
 	s.sh("lockkit run probe:1 -- echo ran").want(s.t, 69, "unavailable")
@@ -48,7 +50,7 @@ func failoverScene(s *scene) {
 		s.t.Errorf("%+v", c)
 	}
 	s.run("lockkit run order:42 -- echo ran").want(s.t, 75, "lock is busy")
-	// The old master comes back as a master, until the sentinels make it a replica.
+	// The restarted old master is a master until the sentinels make it a replica.
 	old.Restart()
 	testserver.Eventually(s.t, patience, "the old master is a replica", func() bool { return old.Field("replication", "role") == "slave" })
 	s.here = append(s.here, "OLD", old.Addr)
@@ -96,7 +98,7 @@ func quorumScene(s *scene) {
 	if c := s.run("redis-cli -p 27452 INFO server | grep uptime_in_seconds"); c.code != 0 || alike(c.out) != "uptime_in_seconds:N" {
 		s.t.Errorf("%+v", c)
 	}
-	// Two entries that are one server, and a replica.
+	// One list has the same server twice, and the other one has a replica.
 	servers[2].Do("REPLICAOF", "127.0.0.1", servers[0].Port())
 	for why, three := range map[string][]*testserver.Redis{
 		"same server": {servers[0], servers[1], servers[0]}, "replica": servers,

@@ -23,14 +23,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// on makes the commands of the scene ask this server.
+// on makes the scene's commands use this server.
 func (s *scene) on(server *testserver.Redis) *scene {
 	s.store, s.port = redisURL(server.Addr), strconv.Itoa(server.Port())
 	return s
 }
 
-// known records commands of the text that something else runs: a text in a file shows
-// that it still does.
+// known records a command of the text that another test runs. It checks that file
+// contains text, which shows that the other test exists.
 func (s *scene) known(command, file, text string) {
 	s.t.Helper()
 	s.noted(command)
@@ -87,15 +87,15 @@ func logScene(s *scene) {
 	if c := s.sh("lockkit show order:42"); !strings.Contains(c.out, lease.ID()) {
 		s.t.Errorf("%+v", c)
 	}
-	s.noted("redis-cli MONITOR") // which does not end
+	s.noted("redis-cli MONITOR") // does not exit
 	s.monitor(server, lease.Owner())
 	if c := s.run("redis-cli GET 'lk2:{order:42}'"); !strings.Contains(c.out, lease.Owner()[:30]) { // the rest is the token
 		s.t.Errorf("%+v", c)
 	}
 }
 
-// monitor waits until redis-cli MONITOR shows a text that is sent to the server
-// meanwhile.
+// monitor runs redis-cli MONITOR until it shows the text want, which monitor sends to
+// the server.
 func (s *scene) monitor(server *testserver.Redis, want string) {
 	s.t.Helper()
 	cmd := exec.Command("redis-cli", "-p", s.port, "MONITOR")
@@ -142,7 +142,7 @@ func sizingScene(s *scene) {
 	s.known("go test ./core/pgstore -run TestRoundTrips -v", "core/pgstore/locker_test.go", "func TestRoundTrips(")
 	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene asks that
 	s.known("go test ./core/zkstore -run TestRequests -v", "core/zkstore/requests_test.go", "func TestRequests(")
-	s.sh("lockkit run probe:1 -- true") // from now on the server knows the scripts
+	s.sh("lockkit run probe:1 -- true") // makes the server load the scripts
 	s.run("redis-cli CONFIG RESETSTAT").want(s.t, 0, "")
 	s.run("lockkit run probe:1 -- true").want(s.t, 0, "")
 	c := s.run("redis-cli INFO commandstats")
@@ -171,7 +171,8 @@ func payments(t *testing.T, store core.Store) *core.Locker {
 	return service(t, store, core.WithCard(core.Card{Service: "payments", Version: "1.4.2"}))
 }
 
-// contended makes holder hold a key, and other wait for it. It returns the IDs of both.
+// contended makes holder hold a key, and other wait for it. It returns the IDs of the
+// hold and the waiting claim.
 func (s *scene) contended(holder, other *core.Locker, opts ...core.AcquireOption) (held, waits string) {
 	s.t.Helper()
 	lease := acquire(s.t, holder, "order:42")
@@ -223,7 +224,7 @@ func lostScene(s *scene) {
 	s.block("redis-cli --latency -i 1 --raw")
 }
 
-// slow runs the commands for a server that may be slow.
+// slow runs the commands for diagnosing a slow server.
 func (s *scene) slow() {
 	s.t.Helper()
 	s.sh("redis-cli CONFIG SET slowlog-log-slower-than 0; redis-cli KEYS '*'")
@@ -273,7 +274,7 @@ func runScene(s *scene) {
 		if got := fmt.Sprint(states()); got != "[held run]" {
 			s.t.Errorf("while it goes on it shows %s", got)
 		}
-		proxy.Partition() // for the others it has died
+		proxy.Partition() // for all others it has crashed
 		return once.Answer{}, nil
 	})
 	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })

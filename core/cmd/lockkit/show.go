@@ -15,8 +15,9 @@ const showHelp = `usage: lockkit show [flags] KEY
 It shows the holds, the waiters and the recorded run of KEY. Of each hold it prints the
 ID, which revoke takes, how long it has been held, how long it lasts if it is not
 extended, its mode, and its process. That is host and PID if the process has written a
-card (core.WithCard), otherwise its ID, and nothing with -plain. A reader and a single
-permit are the same to a store; the card distinguishes them some seconds later.
+card (core.WithCard), otherwise its ID, and nothing with -plain or of Redisson's holds.
+A reader and a single permit are the same to a store; the card distinguishes them some
+seconds later.
 
   held   a hold                          waits  a waiter, in order of arrival
   kept   a key that stays taken until    run    a run that has begun

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// openMySQL opens mysql://user:password@host:3306/database?parameters, and mariadb://
-// too.
+// openMySQL opens a store on mysql://user:password@host:3306/database?parameters, or the
+// same with mariadb://.
 func openMySQL(raw string) (*storeClient, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -26,7 +26,8 @@ func openMySQL(raw string) (*storeClient, error) {
 	if port == "" {
 		port = "3306"
 	}
-	// User, password and name may have any characters, so they are no part of the text.
+	// User, password and database name may contain any characters, so they are not part
+	// of the parsed text.
 	c, err := mysql.ParseDSN("tcp(" + net.JoinHostPort(host, port) + ")/?" + u.RawQuery)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
-// openSQLite opens a file that exists. The settings of a connection are those of a
-// service; the journal is the file's own, which check verifies.
+// openSQLite opens an existing file. It uses the connection settings of a service. The
+// journal mode is stored in the file, and check verifies it.
 func openSQLite(path string) (*storeClient, error) {
 	switch file, err := os.Stat(path); {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
@@ -34,7 +34,7 @@ func openSQLite(path string) (*storeClient, error) {
 	return openSQL(db, sqlstore.SQLite)
 }
 
-// fromSQLite reports whether err is an answer of SQLite.
+// fromSQLite reports whether err is an error of SQLite.
 func fromSQLite(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e)

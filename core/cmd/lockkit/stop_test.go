@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// ttl leaves a busy machine a quarter of a second between SIGTERM and SIGKILL, and as
-// much from there to the expiry of the key.
+// ttl leaves a quarter of a second from SIGTERM to SIGKILL, and a quarter from SIGKILL
+// to the expiry of the key, for a busy machine.
 const ttl = 10 * time.Second
 
-// heldBack starts the program with a worker that ignores SIGTERM, and with a stubborn
-// child.
+// heldBack starts the program with a worker that ignores SIGTERM and has a child that
+// ignores it too.
 func heldBack(t *testing.T, store string, args ...string) (p *holder) {
 	t.Helper()
 	p = &holder{command: file(t), child: file(t)}
@@ -36,10 +36,11 @@ type holder struct {
 	command, child string
 }
 
-// lastSign is when the command or its child was seen alive for the last time.
+// lastSign returns the last time at which the command or its child was alive.
 func (h *holder) lastSign() int64 { return max(sign(h.command, signAlive), sign(h.child, signAlive)) }
 
-// wantLost waits until the program exits, which has to report the loss of the lock.
+// wantLost waits until the program exits, and checks that it reports the loss of the
+// lock.
 func (h *holder) wantLost(t *testing.T) {
 	t.Helper()
 	h.process.Wait(patience)
@@ -50,8 +51,8 @@ func (h *holder) wantLost(t *testing.T) {
 	awaitEnd(t, h.child)
 }
 
-// wantApart checks that the next command began when the first and its child had exited,
-// and that they had got SIGTERM before.
+// wantApart checks that the next command began after the first command and its child had
+// exited, and that both received SIGTERM before.
 func (h *holder) wantApart(t *testing.T, next string) {
 	t.Helper()
 	last, begin := h.lastSign(), sign(next, signBegin)
@@ -77,7 +78,7 @@ func TestStop(t *testing.T) {
 		next := file(t)
 		server.Pause()
 		frozen := mono()
-		// The key has expired by then, and the next claim is granted.
+		// At this time the key has expired, so the next claim is granted.
 		time.Sleep(time.Duration(frozen + int64(ttl) - mono()))
 		thawed := mono()
 		server.Resume()

@@ -43,16 +43,18 @@ In user and password, write special characters as %40 for @. A path of SQLite is
 taken as it is.
 `
 
-// storeFlags has the flags that name the store.
+// storeFlags has the flags that select the store.
 type storeFlags struct {
-	url    string
-	prefix optional
-	plain  bool
-	proxy  bool
-	silent bool // scripts do not publish
+	url      string
+	prefix   optional
+	plain    bool
+	redisson bool
+	proxy    bool
+	silent   bool // scripts do not publish
 }
 
-// optional is a text that may be empty. It records whether the text was given.
+// optional is the value of a flag that may be empty. It records whether the flag was
+// given.
 type optional struct {
 	text  string
 	given bool
@@ -65,6 +67,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.url, "store", "", "")
 	flags.Var(&f.prefix, "prefix", "")
 	flags.BoolVar(&f.plain, "plain", false, "")
+	flags.BoolVar(&f.redisson, "redisson", false, "")
 	flags.BoolVar(&f.proxy, "proxy", false, "")
 	flags.BoolVar(&f.silent, "no-scripted-wake-ups", false, "")
 }
@@ -72,6 +75,7 @@ func (f *storeFlags) register(flags *flag.FlagSet) {
 const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKKIT_STORE
   -prefix P      the beginning of Redis keys, before lk2: (plain keys: lk1:)
   -plain         plain Redis keys, as other programs write them
+  -redisson      Redisson's locks, with no prefix of the kit's
   -proxy         a proxy spreads the Redis keys over several servers
   -no-scripted-wake-ups
                  the Redis server runs no script with PUBLISH in it
@@ -80,15 +84,15 @@ const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKK
 // storeClient is a store with its client.
 type storeClient struct {
 	core.Store
-	servers   string                          // for an operator
-	connected func(ctx context.Context) error // waits for a connection, where the client makes it in advance
+	servers   string                          // shown to operators
+	connected func(ctx context.Context) error // waits, if the client connects in advance
 	check     func(ctx context.Context) error
 	close     func()
 }
 
-// open returns the store of the flags. It connects to nothing yet, except to ZooKeeper,
-// where session is how long the key of a crashed holder stays taken. Its errors match
-// core.ErrInvalid and have no password.
+// open returns the store that the flags select. Only ZooKeeper is connected at once.
+// session is ZooKeeper's session timeout, for which the key of a crashed holder stays
+// taken. Its errors match core.ErrInvalid and do not contain a password.
 func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	raw := f.url
 	if raw == "" {
@@ -107,8 +111,8 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	switch {
 	case kind == "redis" || kind == "rediss" || scheme == "unix":
 		s, err = f.openRedis(kind+"://"+rest, how)
-	case f.plain || f.prefix.given || f.proxy || f.silent:
-		return nil, fmt.Errorf("-prefix, -plain, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
+	case f.plain || f.redisson || f.prefix.given || f.proxy || f.silent:
+		return nil, fmt.Errorf("-prefix, -plain, -redisson, -proxy and -no-scripted-wake-ups are for Redis: %w", core.ErrInvalid)
 	case scheme == "postgres" || scheme == "postgresql":
 		s, err = openPostgres(raw)
 	case scheme == "mysql" || scheme == "mariadb":
@@ -122,7 +126,7 @@ func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 			"redis+sentinel:// postgres:// mysql:// mariadb:// sqlite:// zk://: %w", core.ErrInvalid)
 	}
 	if errors.Is(err, core.ErrInvalid) {
-		return nil, err // of the store, which has seen no URL
+		return nil, err // the store's error; the store does not know the URL
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the store's URL: %w: %w", safe(raw, err), core.ErrInvalid)
@@ -144,10 +148,11 @@ func serversOf(rest string) string {
 	return hosts
 }
 
-// atOnce is connected for a client that connects with the first call.
+// atOnce is the connected function of a client that connects with its first call.
 func atOnce(context.Context) error { return nil }
 
-// safe returns a parser's error about a URL, unless it may show a part of the password.
+// safe returns the error of parsing a URL, or a general error if err could contain a
+// part of the password.
 func safe(raw string, err error) error {
 	u, bad := url.Parse(raw)
 	switch {
@@ -212,6 +217,9 @@ func (f *storeFlags) openRedis(raw, how string) (*storeClient, error) {
 	if f.plain {
 		opts = append(opts, redisstore.WithPlainKeys())
 	}
+	if f.redisson {
+		opts = append(opts, redisstore.WithRedisson())
+	}
 	if f.proxy {
 		opts = append(opts, redisstore.WithProxy())
 	}
@@ -243,8 +251,8 @@ func openPostgres(raw string) (*storeClient, error) {
 	return &storeClient{Store: s, connected: atOnce, check: s.Check, close: func() { _ = s.Close(); pool.Close() }}, nil
 }
 
-// openZooKeeper reads user:password@host:port,host:port/root, of which net/url
-// takes one host only.
+// openZooKeeper parses user:password@host:port,host:port/root. net/url cannot parse it,
+// because it supports only one host.
 func openZooKeeper(rest string, timeout time.Duration) (*storeClient, error) {
 	hosts, root, _ := strings.Cut(rest, "/")
 	var opts []zkstore.Option
@@ -285,7 +293,8 @@ func openZooKeeper(rest string, timeout time.Duration) (*storeClient, error) {
 	}, nil
 }
 
-// session waits until conn has one. Without a majority of the servers it gets none.
+// session waits until conn has a session. Without a majority of the servers, conn gets
+// no session.
 func session(ctx context.Context, conn *zk.Conn) error {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
@@ -299,13 +308,13 @@ func session(ctx context.Context, conn *zk.Conn) error {
 	return nil
 }
 
-// authenticate waits until a server has authenticated conn, for at most two seconds: the
-// client sends the user to each server that it finds later.
+// authenticate waits until a server has authenticated conn, for at most two seconds. The
+// client sends the user to each server to which it connects later.
 func authenticate(conn *zk.Conn, auth string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = conn.AddAuth("digest", []byte(auth)) // a refusal shows with the first lock
+		_ = conn.AddAuth("digest", []byte(auth)) // the first lock shows a refusal
 	}()
 	select {
 	case <-done:
@@ -319,7 +328,7 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 func (silent) Print(...any)          {}
 
-// try checks a store that has no check, by a lock of its own.
+// try checks a store that has no check, by acquiring and releasing a lock.
 func try(ctx context.Context, s core.Store) error {
 	locks, err := core.New(s, core.WithObserver(core.Observers()))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// names returns the names of the requests that have passed.
+// names returns the names of the requests that the proxy has passed on.
 func names(p *testserver.Proxy) (all []string) {
 	for _, q := range p.Requests() {
 		all = append(all, q.Name)
@@ -22,7 +22,8 @@ func names(p *testserver.Proxy) (all []string) {
 	return all
 }
 
-// With -proxy each lock is granted by a script, whose time is that of its key's server.
+// TestStoreFlags_Proxy checks that with -proxy a script grants each lock, with the time
+// of the server that has the key.
 func TestStoreFlags_Proxy(t *testing.T) {
 	t.Parallel()
 	p := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
@@ -38,7 +39,8 @@ func TestStoreFlags_Proxy(t *testing.T) {
 	do(t, redisURL(p.Addr), "ls", "-all", "-proxy").want(t, 0, "")
 }
 
-// With -no-scripted-wake-ups the program publishes, and not its script.
+// TestStoreFlags_NoScriptedWakeUps checks that with -no-scripted-wake-ups the program
+// publishes instead of its script.
 func TestStoreFlags_NoScriptedWakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -87,7 +89,7 @@ func TestStoreFlags_NoScriptedWakeUps(t *testing.T) {
 
 func TestStoreFlags_OtherStores(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"-prefix=p", "-plain", "-proxy", "-no-scripted-wake-ups"} {
+	for _, flag := range []string{"-prefix=p", "-plain", "-redisson", "-proxy", "-no-scripted-wake-ups"} {
 		for _, command := range [][]string{{"check"}, {"ls", "-all"}, {"show"}, {"run"}} {
 			args := append(slices.Clone(command), flag)
 			switch command[0] {

@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// trust decides how long the command may run. The engine trusts a lease for 95 % of the
-// time that the key lasts. Half of the rest is for the command to exit, and half is
-// left for clocks that run at different rates and a busy machine.
+// trust decides until when the command may run. The engine trusts a lease for 95 % of
+// its key's time to live. Half of the rest is for stopping the command. The other half
+// allows for clock drift and a busy machine.
 type trust struct {
 	lease *core.Lease
-	last  time.Time     // the latest deadline of the lease that was seen
-	span  time.Duration // the validity of the lease when it was granted
-	slack time.Duration // from the deadline to SIGKILL, at the most
-	grace time.Duration // from SIGTERM to SIGKILL
+	last  time.Time     // the latest deadline of the lease that was read
+	span  time.Duration // validity of the lease when it was granted
+	slack time.Duration // maximum time from the deadline to SIGKILL
+	grace time.Duration // time from SIGTERM to SIGKILL
 }
 
 func newTrust(lease *core.Lease, grace time.Duration) *trust {
@@ -32,12 +32,13 @@ func newTrust(lease *core.Lease, grace time.Duration) *trust {
 	return t
 }
 
-// stopAt returns when SIGTERM is due, and killAt when SIGKILL is.
+// stopAt returns the time at which SIGTERM is due, and killAt the time at which SIGKILL
+// is due.
 func (t *trust) stopAt() time.Time { return t.last.Add(min(0, t.slack-t.grace)) }
 func (t *trust) killAt() time.Time { return t.last.Add(min(t.slack, t.grace)) }
 
-// holds reports whether the command may go on. It asks the clocks, even after the
-// machine was suspended.
+// holds reports whether the command may continue. It reads the clocks, so its result is
+// right even after the machine was suspended.
 func (t *trust) holds() bool {
 	deadline := t.lease.Deadline()
 	if t.lease.Context().Err() != nil {
@@ -47,8 +48,8 @@ func (t *trust) holds() bool {
 	return time.Now().Before(t.stopAt())
 }
 
-// watch passes signals on until the command has exited, or stops it when the lease is
-// lost. It returns when nothing of its group is left, or cannot be killed.
+// watch passes signals on until the command has exited. If the lease is lost, it stops
+// the command. It returns when the whole group has exited or cannot be killed.
 func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -65,7 +66,7 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 				j.signal(s.(syscall.Signal))
 			}
 		case <-j.ended:
-			// The children have the grace, as long as the lease was valid for it.
+			// The children have the grace period, if the lease is valid for that long.
 			kill := time.Now().Add(t.grace)
 			if t.killAt().Before(kill) {
 				kill = t.killAt()
@@ -75,8 +76,9 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 	}
 }
 
-// end returns when the command, which has to stop, is killed: not later than killAt. A
-// lease that expired while the machine was suspended has its deadline in the past.
+// end returns the time at which a command that must stop is killed, at the latest
+// killAt. If the lease expired while the machine was suspended, the lease's deadline is
+// in the past.
 func (t *trust) end() time.Time {
 	kill := t.killAt()
 	if t.lease.Context().Err() == nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A worker is a command that leaves signs of life: eight bytes each in a file that
-// outlives it, of the clock that all processes share.
+// A worker is a command that writes signs of life into a file. Each sign is eight bytes
+// with the time on the clock that all processes share.
 const (
 	signBegin = iota * 8
 	signAlive
-	signTerm // of the first SIGTERM or SIGINT
+	signTerm // the first SIGTERM or SIGINT
 	signPid
 	signs
 )
 
-// work is "worker FILE", which exits at SIGTERM or SIGINT, "worker FILE once", which
-// exits at once, "worker FILE stubborn", which does not exit, or "worker FILE parent
-// FILE2", which has a stubborn child.
+// work runs a worker. "worker FILE" exits at SIGTERM or SIGINT, and "worker FILE once"
+// exits at once. "worker FILE stubborn" ignores the signals, and "worker FILE parent
+// FILE2" also has a stubborn child.
 func work(args []string) int {
 	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -61,10 +61,10 @@ func work(args []string) int {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	return 4 // nobody has stopped it
+	return 4 // was not stopped
 }
 
-// sign returns one of the signs of life in a file, or 0 if it is not there.
+// sign returns one of the signs of life in a file, or 0 if it is absent.
 func sign(file string, at int) int64 {
 	all, _ := os.ReadFile(file)
 	if len(all) < at+8 {
@@ -73,13 +73,13 @@ func sign(file string, at int) int64 {
 	return int64(binary.LittleEndian.Uint64(all[at:]))
 }
 
-// awaitBegin waits until the worker of the file works.
+// awaitBegin waits until the worker of the file is working.
 func awaitBegin(t testing.TB, file string) {
 	t.Helper()
 	testserver.Eventually(t, patience, "the command runs", func() bool { return sign(file, signAlive) > 0 })
 }
 
-// awaitEnd waits until the worker of the file is no process any more, or a zombie.
+// awaitEnd waits until the worker of the file has exited or is a zombie.
 func awaitEnd(t testing.TB, file string) {
 	t.Helper()
 	pid := int(sign(file, signPid))

@@ -1,4 +1,4 @@
-// Package brief limits how much of a text from outside an error shows.
+// Package brief limits the length of external texts in errors.
 package brief
 
 import (
@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// most is the number of bytes of such a text that are shown.
+// most is the maximum number of bytes that are shown of such a text.
 const most = 200
 
-// Error returns err, with its text cut if that is longer than 200 bytes. The result
-// matches everything that err matches.
+// Error returns err with its text cut to 200 bytes, if it is longer. The result matches
+// everything that err matches.
 func Error(err error) error {
 	if err == nil || len(err.Error()) <= most {
 		return err
@@ -27,8 +27,8 @@ func (c *cut) Error() string { return c.text }
 
 func (c *cut) Unwrap() error { return c.err }
 
-// Text returns s, or its first 200 bytes and the number of the others. A rune is not
-// cut in two.
+// Text returns s, or its first 200 bytes and the number of the remaining bytes. It does
+// not cut a rune in two.
 func Text(s string) string {
 	if len(s) <= most {
 		return s

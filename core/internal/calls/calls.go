@@ -1,11 +1,12 @@
-// Package calls runs a call so that its caller can leave it: a client may not return
-// when a context is done, or may give up its connection then.
+// Package calls runs a call so that its caller can leave it. A client may not return
+// when a context is done, or may close its connection then.
 //
-// It is for calls whose late outcome nobody needs: redisstore, its pipeline, pgstore
-// and casstore. These stores bound a call themselves, because PostgreSQL's wait for a
-// row and the pipeline's timer follow the bound, and they know whether anything was
-// sent. A late answer in zkstore is a node to be removed, and in redlock a vote, so
-// these have their own ways. memstore has no calls.
+// The package is for calls whose late outcome nobody needs: those of redisstore, its
+// pipeline and casstore. The SQL stores use it through casstore. These stores limit a
+// call themselves, because the pipeline's timer and PostgreSQL's wait for a row use
+// that limit. They also know whether anything was sent. In zkstore a late answer is a
+// node that has to be deleted, and in redlock it is a vote, so these packages have
+// their own implementations. memstore makes no such calls.
 package calls
 
 import (
@@ -13,9 +14,9 @@ import (
 	"fmt"
 )
 
-// Detached runs work on a goroutine of its own, even if ctx is done, and returns its
-// outcome. If ctx is done first, the caller has left, and err is the cause; a later
-// outcome is dropped. A panic in work is an error.
+// Detached runs work in a new goroutine, even if ctx is done, and returns its outcome.
+// If ctx is done first, the caller leaves: left is true, err is the cause of ctx, and a
+// later outcome is dropped. A panic in work is returned as an error.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left bool, err error) {
 	type outcome struct {
 		value T
@@ -38,7 +39,7 @@ func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left
 	case <-ctx.Done():
 	}
 	select {
-	case o := <-done: // it came at the same moment
+	case o := <-done: // the outcome arrived at the same moment
 		return o.value, false, o.err
 	default:
 		return value, true, context.Cause(ctx)

@@ -16,7 +16,7 @@ var errOwn = errors.New("own")
 func TestDetached(t *testing.T) {
 	t.Parallel()
 
-	// It is returned unchanged.
+	// The outcome of the work is returned unchanged.
 	t.Run("outcome", func(t *testing.T) {
 		t.Parallel()
 		got, left, err := calls.Detached(t.Context(), func() (int, error) { return 42, errOwn })
@@ -25,7 +25,7 @@ func TestDetached(t *testing.T) {
 		}
 	})
 
-	// A caller leaves when its context is done, and the work goes on.
+	// If its context is done, a caller leaves, and the work continues.
 	t.Run("caller leaves", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestDetached(t *testing.T) {
 		})
 	})
 
-	// The work runs even if the context is done.
+	// The work runs even if the context is already done.
 	t.Run("context done before", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -57,11 +57,11 @@ func TestDetached(t *testing.T) {
 		<-ran
 	})
 
-	// An outcome that is there when the context is done counts.
+	// An outcome that is available when the context is done counts.
 	t.Run("outcome with the context", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			for range 100 { // a select between two that are ready is random
+			for range 100 { // a select between two ready cases is random
 				ctx, cancel := context.WithCancel(t.Context())
 				got, left, err := calls.Detached(atOnce{ctx, cancel}, func() (int, error) { return 42, nil })
 				if got != 42 || left || err != nil {
@@ -80,8 +80,8 @@ func TestDetached(t *testing.T) {
 	})
 }
 
-// atOnce is a context that is done at the moment at which it is waited for, when
-// everything else has come to rest.
+// atOnce is a context that becomes done when its Done method is called and all other
+// goroutines are blocked.
 type atOnce struct {
 	context.Context
 	cancel context.CancelFunc

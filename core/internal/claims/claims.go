@@ -1,12 +1,12 @@
-// Package claims has the checks of claims that all stores on servers make before
-// anything is sent. A Locker sends no claim that they refuse: a weight that is not
-// positive, for example, would make room for others.
+// Package claims contains the checks that all stores on servers make before a claim is
+// sent. A Locker sends no claim that they refuse. For example, a weight that is not
+// positive would make room for other claims.
 //
-// Further checks are in each store: in Redis a lease and an owner stand between spaces,
-// dates of PostgreSQL have an end, and sessions of ZooKeeper keep no records. redlock
-// checks only that a majority can decide a claim; its nodes check the rest. memstore
-// has a check of its own: it has no format, and takes any key, value and limit;
-// core/storetest builds broken stores on it, whose claims go beyond store.All.
+// Each store adds its own checks. In Redis a lease and an owner stand between spaces,
+// dates of PostgreSQL have a maximum, and sessions of ZooKeeper cannot keep records.
+// redlock checks only that a majority can decide a claim; its nodes check the rest.
+// memstore does not use this package: it has no format, and accepts any key, value and
+// limit. core/storetest builds broken stores on memstore, with claims beyond store.All.
 package claims
 
 import (
@@ -22,20 +22,20 @@ import (
 
 const (
 	// maxToken is the highest token that a claim may require. Tokens stay below 2^53,
-	// up to which a Lua number is exact. A key with a token just below that could never
-	// be granted again.
+	// because a Lua number is exact up to 2^53. A key whose token is just below 2^53
+	// could never be granted again.
 	maxToken = 1 << 52
-	// maxValue bounds the length of a record's value in bytes. Redis takes no word of
-	// more than 512 MiB, and does nothing else while it copies one.
+	// maxValue is the maximum length of a record's value in bytes. Redis accepts no
+	// argument of more than 512 MiB, and does nothing else while it copies one.
 	maxValue = 64 << 20
-	// maxAttempt is an int on every platform: a number that one process saves can be
-	// read by each.
+	// maxAttempt fits an int on every platform, so that every process can read a number
+	// that another one has saved.
 	maxAttempt = math.MaxInt32
 )
 
 // Check returns an error if c is not allowed for op: "acquire", "extend", "release" or
-// "watch". It checks the fields that op uses. The error is store.ErrInvalid, or
-// store.ErrUnsupported for a token where no store gives one.
+// "watch". It checks the fields that op uses. The error is store.ErrInvalid. For a
+// required token of a claim that is not exclusive it is store.ErrUnsupported.
 func Check(s, op string, c *store.Claim, braces bool) error {
 	fault := badKey(c.Key, braces)
 	switch {
@@ -63,7 +63,7 @@ func Check(s, op string, c *store.Claim, braces bool) error {
 	return fmt.Errorf("%s: %s: %s: %w", s, op, fault, store.ErrInvalid)
 }
 
-// CheckKey returns store.ErrInvalid for a key that no store can have.
+// CheckKey returns store.ErrInvalid for a key that no store accepts.
 func CheckKey(op, key string, braces bool) error {
 	if fault := badKey(key, braces); fault != "" {
 		return fmt.Errorf("%s: %s: %w", op, fault, store.ErrInvalid)

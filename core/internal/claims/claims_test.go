@@ -11,17 +11,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestCheck: each fault is refused by the operations that use the faulty field, and by
-// no other.
+// TestCheck checks that each fault is refused by the operations that use the faulty
+// field, and by no others.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ops := []string{"acquire", "extend", "release", "watch"}
 	tooMany := math.MaxInt32
-	tooMany++ // negative where an int has 32 bits
+	tooMany++ // negative if an int has 32 bits
 	for _, c := range []struct {
 		what    string
 		of      func(c *store.Claim)
-		refused string // the operations, by their first letters
+		refused string // the first letters of the operations
 		want    error
 		text    string
 	}{

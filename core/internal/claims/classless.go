@@ -6,10 +6,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Classless returns err without its class, the errors of package store that describe
-// the outcome of a call. The result matches everything else that err matches. A caller
-// can cancel its context with any cause, even with one of these errors, and that is no
-// answer of a store.
+// Classless returns err without its class. Classes are the errors of package store that
+// describe the outcome of a call. The result matches everything else that err matches.
+// A caller can cancel its context with any cause, even with a class. Such a cause is
+// not a store's answer.
 func Classless(err error) error {
 	for _, class := range classes {
 		if errors.Is(err, class) {
@@ -21,7 +21,7 @@ func Classless(err error) error {
 
 var classes = []error{store.ErrBusy, store.ErrLost, store.ErrUnavailable, store.ErrUnsupported, store.ErrInvalid}
 
-// classless has no Unwrap, which would show the class.
+// classless has no Unwrap, because Unwrap would expose the class.
 type classless struct{ err error }
 
 func (c *classless) Error() string { return c.err.Error() }
@@ -36,7 +36,7 @@ func (c *classless) Is(target error) bool {
 	return errors.Is(c.err, target)
 }
 
-// As finds target in c.err, except an error that means that the key is busy.
+// As finds target in c.err, except a *store.BusyError.
 func (c *classless) As(target any) bool {
 	if _, busy := target.(**store.BusyError); busy {
 		return false

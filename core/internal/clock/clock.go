@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Moment is a point on the monotonic clock, and how long the machine had been suspended
-// by then. The monotonic clock stops while the machine is suspended, but the clocks of
-// other machines do not: time since a moment counts both.
+// Moment is a point on the monotonic clock, with the total suspension of the machine up
+// to then. The monotonic clock stops while the machine is suspended, but the clocks of
+// other machines continue. So the time since a moment counts both.
 type Moment struct {
 	at     time.Duration // since started
 	asleep time.Duration
@@ -17,7 +17,8 @@ type Moment struct {
 // Clock returns the present moment.
 type Clock func() Moment
 
-// Asking returns a Clock that asks each time how long the machine has been suspended.
+// Asking returns a Clock that calls suspended each time for the machine's total
+// suspension.
 func Asking(suspended func() time.Duration) Clock {
 	return func() Moment { return Moment{time.Since(started), suspended()} }
 }
@@ -43,16 +44,18 @@ func (m Moment) Slept(start Moment) bool { return m.asleep-start.asleep > noise 
 // Time returns m as a time of the standard library. Do not rely on its wall clock.
 func (m Moment) Time() time.Time { return started.Add(m.at) }
 
-// cached returns moments. Asking how long the machine was suspended takes system calls.
-// So it asks only when the wall clock has moved against the monotonic one since it last
-// asked: on resuming, the kernel adds the same to the wall clock as to CLOCK_BOOTTIME.
-// Other moves of the wall clock make it ask in vain. It is safe for concurrent use.
+// cached returns moments without reading the machine's total suspension each time,
+// which takes system calls. It reads the total only if the wall clock has moved against
+// the monotonic clock since the last reading. On resuming, the kernel adds the same
+// time to the wall clock and to CLOCK_BOOTTIME. Other changes of the wall clock cause a
+// reading without need. cached is safe for concurrent use.
 type cached struct {
 	suspended func() time.Duration
 	last      atomic.Pointer[reading]
 }
 
-// reading is an answer, and how far the wall clock was ahead then.
+// reading is a reading of the total suspension, and the lead of the wall clock at that
+// time.
 type reading struct {
 	ahead     time.Duration
 	suspended time.Duration
@@ -63,7 +66,8 @@ func (c *cached) now() Moment {
 	return c.at(t, t.UnixNano())
 }
 
-// at returns the moment at which the monotonic clock shows t, and the wall clock wall.
+// at returns the moment at which the monotonic clock shows t and the wall clock shows
+// wall.
 func (c *cached) at(t time.Time, wall int64) Moment {
 	mono := t.Sub(started)
 	ahead := time.Duration(wall) - mono

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suspended returns how long this machine has been suspended since it booted:
+// suspended returns the total suspension of this machine since it booted.
 // CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. A pause between the
-// readings would make the result smaller, and that result would be remembered. So the
-// readings are repeated then.
+// readings would make the result smaller, and the caller would remember that result. So
+// suspended repeats the readings after a pause.
 func suspended() time.Duration {
 	var d time.Duration
 	for range 10 {

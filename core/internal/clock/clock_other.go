@@ -4,5 +4,6 @@ package clock
 
 import "time"
 
-// System is the clock of this machine. It sees no suspension: no clock is known that does.
+// System is the clock of this machine. It does not detect suspension: no known clock
+// does here.
 var System = Asking(func() time.Duration { return 0 })

@@ -7,7 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// TestTheClockAsks: hazard 4 TestTheClockAsks is about hazard 4 of PROOF.md.
+// TestTheClockAsks checks when a cached clock reads the machine's suspension, for
+// hazard 4.
 func TestTheClockAsks(t *testing.T) {
 	t.Parallel()
 	asked, asleep := 0, time.Duration(0)
@@ -37,7 +38,7 @@ func TestTheClockAsks(t *testing.T) {
 	}
 }
 
-// TestMoment is about hazard 4.
+// TestMoment checks that time since a moment includes suspension, for hazard 4.
 func TestMoment(t *testing.T) {
 	t.Parallel()
 	var asleep time.Duration

@@ -2,7 +2,8 @@ package clock
 
 import "time"
 
-// Sparing is a clock on a machine that reports how long it was suspended.
+// Sparing returns the Since of a cached clock, on a machine that was suspended for this
+// time.
 func Sparing(suspended func() time.Duration) (since func(t time.Time, wall int64) time.Duration) {
 	c := &cached{suspended: suspended}
 	first := c.now()

@@ -96,6 +96,12 @@ func (PostgreSQL) Probes() []Probe {
 				"WHERE n.nspname='lockkit' AND c.relkind='r' AND c.relpersistence<>'p')",
 			"a table of the schema lockkit is not logged, a crash forgets every lock: ALTER TABLE … SET LOGGED",
 		},
+		{
+			"EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r JOIN pg_catalog.pg_class c ON c.oid=r.srrelid " +
+				"JOIN pg_catalog.pg_namespace n ON n.oid=c.relnamespace WHERE n.nspname='lockkit')",
+			"a subscription writes the tables of the schema lockkit, and Commit is refused there: connect to the origin, " +
+				"or DROP SUBSCRIPTION where this server has replaced it",
+		},
 		{"(SELECT max(token) FROM lockkit.version)>" + postgresNow + "+60000000", clockAdvice},
 	}
 }

@@ -1,4 +1,4 @@
-// Package due is a queue of values by their due time.
+// Package due provides a queue of values that is ordered by their due times.
 package due
 
 import (
@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Queue holds values, the first due one in front. Its zero value is empty. It is not
-// safe for concurrent use.
+// Queue contains values. The value that is due first is in front. Its zero value is
+// empty. It is not safe for concurrent use.
 //
-// It is a heap that contains all that it compares, and a value does not know its place
-// there: a hundred thousand values are not in the processor's cache. So a removed value
-// leaves a stale item behind. That item is taken out when it comes to the front, or
-// with all others when they are as many as the rest.
+// A Queue is a heap. A value does not store its position in the heap, because updating
+// the positions would touch the values, and a hundred thousand values do not fit in the
+// processor's cache. So a removed value leaves a stale item behind. That item is
+// removed when it comes to the front. If there are more than 64 stale items and they
+// are the majority, all are removed.
 type Queue[T any] struct {
 	items items[T]
 	stale int
-	spare []*Entry[T] // a few for reuse
+	spare []*Entry[T] // a few entries for reuse
 }
 
-// Entry leads from the queue to a value that was added, until that is removed.
+// Entry refers to a value in the queue, until the value is removed.
 type Entry[T any] struct{ value *T }
 
 type item[T any] struct {
@@ -31,7 +32,7 @@ type item[T any] struct {
 // Len returns the number of values.
 func (q *Queue[T]) Len() int { return len(q.items) - q.stale }
 
-// Add adds v, which is due at that time on the caller's clock.
+// Add adds v, which is due at the given time of the caller's clock.
 func (q *Queue[T]) Add(at time.Duration, v *T) *Entry[T] {
 	var e *Entry[T]
 	if last := len(q.spare) - 1; last >= 0 {
@@ -64,7 +65,8 @@ func (q *Queue[T]) Remove(e *Entry[T]) {
 	}
 }
 
-// First returns the value that is due first, and its time, or nil.
+// First returns the value that is due first and its due time, or nil if the queue is
+// empty.
 func (q *Queue[T]) First() (at time.Duration, v *T) {
 	for len(q.items) > 0 {
 		first := q.items[0]
@@ -101,7 +103,8 @@ func (q items[T]) Len() int           { return len(q) }
 func (q items[T]) Less(i, j int) bool { return q[i].due < q[j].due }
 func (q items[T]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
-// Push and Pop pass no value on, which would need an allocation.
+// Push and Pop transfer no value, because passing a value as any would need an
+// allocation.
 func (q *items[T]) Push(any) {}
 
 func (q *items[T]) Pop() any {

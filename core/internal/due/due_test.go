@@ -16,11 +16,11 @@ func TestWhatIsDueFirstComesFirst(t *testing.T) {
 		entry *due.Entry[value]
 	}
 	var q due.Queue[value]
-	var in []*value // what the queue should have
+	var in []*value // the expected content of the queue
 	q.Remove(nil)
 	for step := range 10_000 {
 		switch {
-		case len(in) == 0 || rand.N(1000) < 500+200*(1-2*(step/1000%2)): // it grows, and shrinks
+		case len(in) == 0 || rand.N(1000) < 500+200*(1-2*(step/1000%2)): // grows, then shrinks
 			v := &value{at: rand.N(time.Hour)}
 			v.entry = q.Add(v.at, v)
 			in = append(in, v)

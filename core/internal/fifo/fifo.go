@@ -1,21 +1,21 @@
-// Package fifo is a queue that any of its members can leave at once.
+// Package fifo provides a queue that any member can leave in constant time.
 package fifo
 
-// Queue is members in order of arrival. Its zero value is empty. It is not safe for
-// concurrent use, and must not be copied.
+// Queue contains members in order of arrival. Its zero value is empty. It is not safe
+// for concurrent use, and must not be copied.
 type Queue[T any] struct {
-	ring   Node[T] // without a member: its next is the first, and its prev the last
+	ring   Node[T] // has no member: its next is the first node, and its prev the last
 	length int
 }
 
-// Node is a member's part in a queue, and a field of it: nothing is allocated. Its
-// zero value is in no queue.
+// Node links a member into a queue. It is a field of the member, so that Push allocates
+// nothing. Its zero value is in no queue.
 type Node[T any] struct {
 	member     *T
-	prev, next *Node[T] // nil if it is in no queue
+	prev, next *Node[T] // nil if the node is in no queue
 }
 
-// Push puts member, whose node n is, at the end. It must be in no queue.
+// Push adds member at the end. n is the node of member, and must be in no queue.
 func (q *Queue[T]) Push(n *Node[T], member *T) {
 	end := &q.ring
 	if end.next == nil {
@@ -27,7 +27,7 @@ func (q *Queue[T]) Push(n *Node[T], member *T) {
 	q.length++
 }
 
-// Remove takes out a member that is in the queue, by its node.
+// Remove removes the member whose node is n. The member must be in the queue.
 func (q *Queue[T]) Remove(n *Node[T]) {
 	n.prev.next = n.next
 	n.next.prev = n.prev
@@ -38,10 +38,10 @@ func (q *Queue[T]) Remove(n *Node[T]) {
 // Len returns the number of members.
 func (q *Queue[T]) Len() int { return q.length }
 
-// First returns the member that came first, or nil.
+// First returns the member that was pushed first, or nil.
 func (q *Queue[T]) First() *T { return q.ring.Next() }
 
-// Next returns the member that came after that of n, or nil.
+// Next returns the member after that of n, or nil.
 func (n *Node[T]) Next() *T {
 	if n.next == nil {
 		return nil

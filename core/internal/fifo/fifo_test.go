@@ -13,7 +13,7 @@ type member struct{ place fifo.Node[member] }
 func TestMembersStayInOrder(t *testing.T) {
 	t.Parallel()
 	var q fifo.Queue[member]
-	var in, out []*member // in order of arrival; those that have left may come again
+	var in, out []*member // in order of arrival; members that have left may be pushed again
 	for step := range 3_000 {
 		if len(in) == 0 || rand.N(20) < 10+5*(1-2*(step/100%2)) {
 			m := new(member)

@@ -1,5 +1,6 @@
-// Package hooks has the functions of core and once that adapters call and users do not.
-// Packages core and once set them when the program starts, and package adapter shows them.
+// Package hooks holds the functions of core and once that are for adapters, not for
+// users. Packages core and once set them at program start, and package adapter exposes
+// them.
 package hooks
 
 import (
@@ -7,11 +8,11 @@ import (
 	"time"
 )
 
-// Core is a Locker of *core.Locker, core.Event and core.AcquireOption.
+// Core is a Locker[*core.Locker, core.Event, core.AcquireOption].
 var Core any
 
-// Locker has the functions of a Locker, with the types of package core, which this package
-// cannot import. Package adapter documents them.
+// Locker holds functions on a Locker. Its type parameters are types of package core,
+// which this package cannot import. Package adapter documents the functions.
 type Locker[L, Event, Option any] struct {
 	Check    func(l L, opts ...Option) (wait time.Duration, err error)
 	CheckRun func(l L, opts ...Option) (wait time.Duration, err error)
@@ -22,10 +23,10 @@ type Locker[L, Event, Option any] struct {
 	Report   func(e *Event) Option
 }
 
-// Once is a Runs of *once.Once, *core.Locker and core.AcquireOption.
+// Once is a Runs[*once.Once, *core.Locker, core.AcquireOption].
 var Once any
 
-// Runs has the functions of package once.
+// Runs holds functions of package once.
 type Runs[O, L, Option any] struct {
 	Terms        func(o O) (L, []Option)
 	WithLabel    func(o O, label string) O

@@ -15,49 +15,50 @@ var ErrClosed = errors.New("the store is closed")
 // keep is the time for which a connection without watches stays open.
 const keep = time.Minute
 
-// Hub has the watches of a store, each with data D, which the Hub's mutex guards. The
-// first watch opens a connection. After the connection broke, the next watch opens
-// another. A Hub is safe for concurrent use.
+// Hub manages the watches of a store. Each watch has data of type D, which the Hub's
+// mutex guards. The first watch opens a connection. After the connection breaks, the
+// next watch opens another one. A Hub is safe for concurrent use.
 type Hub[D any] struct {
 	listen func(ctx context.Context, l *Listener[D]) error
 
 	mu     sync.Mutex
-	on     *Listener[D] // nil without a connection
+	on     *Listener[D] // nil if there is no connection
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// New makes a Hub. listen opens a connection, calls Live and Wake of l, and returns the
-// reason when the connection ends, which is soon after ctx is done. It may panic.
+// New returns a Hub. listen opens a connection and calls Live and Wake of l. It returns
+// the reason when the connection is closed, at the latest soon after ctx is done. It
+// may panic.
 func New[D any](listen func(ctx context.Context, l *Listener[D]) error) *Hub[D] {
 	return &Hub[D]{listen: listen}
 }
 
-// Listener is one connection that listens.
+// Listener is one connection that receives wake-ups.
 type Listener[D any] struct {
 	hub    *Hub[D]
-	live   chan struct{} // closed when it receives wake-ups
-	ended  chan struct{} // closed when it ended, after err was set
+	live   chan struct{} // closed when the connection receives wake-ups
+	ended  chan struct{} // closed after the connection is closed and err is set
 	err    error
 	cancel context.CancelFunc
 
-	// Under the hub's mutex.
+	// The hub's mutex guards the following fields.
 	watches map[string][]*watch[D]
-	used    time.Time // when a watch last came or went
+	used    time.Time // when a watch was last added or removed
 }
 
 type watch[D any] struct {
 	of   string
 	ch   chan struct{}
 	data D
-	stop func() bool // undoes the leave at the end of ctx; nil at first
+	stop func() bool // undoes the leave that follows ctx; nil at first
 }
 
-// Watch returns a channel that has an element after each wake-up of of, until ctx is
-// done. The channel is closed when the connection ends. Watch waits until the
-// connection is live. It returns ErrClosed after Close, the cause of ctx, the reason
-// for which the connection ended, or late after limit. It then ends the connection,
-// which may hang in a dial.
+// Watch returns a channel that receives after each wake-up for of, until ctx is done.
+// The channel is closed when the connection ends. Watch waits until the connection is
+// live. It returns ErrClosed after Close, the cause of ctx, or the reason for which the
+// connection was closed. If the connection is not live within limit, Watch returns late
+// and ends the connection, which may hang in a dial.
 func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late error) (<-chan struct{}, error) {
 	w := &watch[D]{of: of, ch: make(chan struct{}, 1)}
 	l, err := h.join(w)
@@ -86,7 +87,7 @@ func (h *Hub[D]) Watch(ctx context.Context, of string, limit time.Duration, late
 	return w.ch, nil
 }
 
-// join adds w to the connection, which it opens if there is none.
+// join adds w to the connection. It opens a connection if there is none.
 func (h *Hub[D]) join(w *watch[D]) (*Listener[D], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,7 +120,7 @@ func (h *Hub[D]) open() *Listener[D] {
 	return l
 }
 
-// leave removes w.
+// leave removes w from the connection.
 func (h *Hub[D]) leave(w *watch[D]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +142,7 @@ func (h *Hub[D]) leave(w *watch[D]) {
 	}
 }
 
-// Each calls f with the data of each watch of of, and reports whether there is one.
+// Each calls f with the data of each watch for of, and reports whether there is one.
 func (h *Hub[D]) Each(of string, f func(*D)) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,10 +156,10 @@ func (h *Hub[D]) Each(of string, f func(*D)) bool {
 	return len(all) > 0
 }
 
-// Live makes the Watch calls of the connection return.
+// Live makes the waiting Watch calls of the connection return.
 func (l *Listener[D]) Live() { close(l.live) }
 
-// Wake wakes the watches of of, after f has seen the data of each. f may be nil.
+// Wake calls f with the data of each watch for of, and wakes the watch. f may be nil.
 func (l *Listener[D]) Wake(of string, f func(*D)) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -168,19 +169,20 @@ func (l *Listener[D]) Wake(of string, f func(*D)) {
 		}
 		select {
 		case w.ch <- struct{}{}:
-		default: // the caller has not taken the last wake-up yet
+		default: // the caller has not received the last wake-up yet
 		}
 	}
 }
 
-// Unused reports whether the connection has been without watches for a minute.
+// Unused reports whether the connection has had no watches for over a minute.
 func (l *Listener[D]) Unused() bool {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	return len(l.watches) == 0 && time.Since(l.used) > keep
 }
 
-// End ends the connection and closes the channels of its watches. A second call does nothing.
+// End ends the connection and closes the channels of its watches. Later calls do
+// nothing.
 func (l *Listener[D]) End(why error) {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
@@ -202,7 +204,7 @@ func (l *Listener[D]) End(why error) {
 	l.cancel()
 }
 
-// End ends the connection that listens, if there is one.
+// End ends the hub's connection, if there is one.
 func (h *Hub[D]) End(why error) {
 	h.mu.Lock()
 	l := h.on
@@ -212,8 +214,8 @@ func (h *Hub[D]) End(why error) {
 	}
 }
 
-// Go runs f in the background, and reports whether it does: not after Close, which waits for
-// f.
+// Go runs f in the background, unless the hub is closed, and reports whether it does.
+// Close waits for f.
 func (h *Hub[D]) Go(f func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,8 +225,8 @@ func (h *Hub[D]) Go(f func()) bool {
 	return !h.closed
 }
 
-// Close ends the connection and refuses watches from now on. It waits for the background for
-// at most limit, and reports whether all of it returned.
+// Close ends the connection and refuses further watches. It waits for the background
+// work for at most limit, and reports whether all of it has returned.
 func (h *Hub[D]) Close(limit time.Duration) bool {
 	h.mu.Lock()
 	h.closed = true

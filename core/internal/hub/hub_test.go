@@ -16,7 +16,7 @@ var (
 	errBroken = errors.New("broken")
 )
 
-// server has the connections that were opened.
+// server records the connections that were opened.
 type server struct {
 	*hub.Hub[int]
 	opened []*hub.Listener[int]
@@ -53,7 +53,7 @@ func (s *server) watch(t *testing.T, ctx context.Context, of string) <-chan stru
 	return ch
 }
 
-// state is "woken", "closed" or "quiet".
+// state returns "woken", "closed" or "quiet".
 func state(ch <-chan struct{}) string {
 	select {
 	case _, ok := <-ch:
@@ -81,7 +81,7 @@ func TestHub(t *testing.T) {
 			t.Fatalf("got %d connections, want 1", len(s.opened))
 		}
 		seen := 0
-		for range 2 { // the second is not waited for
+		for range 2 { // nobody waits for the second wake-up
 			s.opened[0].Wake("a", func(n *int) { seen++; *n = seen })
 		}
 		s.opened[0].Wake("nobody", nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// id is the form of the ID of a process.
+// id matches the ID of a process.
 var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // EncodeCard returns the stored form of c. It returns store.ErrInvalid for a card that
@@ -31,8 +31,8 @@ func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	return text, nil
 }
 
-// DecodeCard reads a card that EncodeCard wrote for process. It returns false for any
-// other text.
+// DecodeCard decodes a card that EncodeCard returned for process. It returns false for
+// any other text.
 func DecodeCard(process string, text []byte) (c store.Card, ok bool) {
 	if len(text) > store.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
 		return store.Card{}, false

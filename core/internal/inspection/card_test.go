@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// FuzzDecodeCard: a text that others have stored in place of a card is left out, or is
-// one that can be stored and shown again.
+// FuzzDecodeCard decodes any text that others may have stored in place of a card. The
+// text is rejected, or decoded to a card that can be stored and shown again.
 func FuzzDecodeCard(f *testing.F) {
 	text, err := inspection.EncodeCard("test", store.Card{
 		Process: "AAAAAAAA", Service: "\x1b[2J\u202e", Host: "<b>", PID: -1, Start: time.Unix(1, 0),
@@ -41,7 +41,7 @@ func FuzzDecodeCard(f *testing.F) {
 			t.Fatalf("%q cannot be shown: %v", text, err)
 		}
 		if len(again) > store.MaxCard {
-			return // other escapes are longer
+			return // other escapes can be longer
 		}
 		if same, ok := inspection.DecodeCard(process, again); !ok || len(same.Entries) != len(c.Entries) || same.Service != c.Service {
 			t.Errorf("%q is %+v, and then %+v", text, c, same)

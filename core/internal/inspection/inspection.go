@@ -1,4 +1,4 @@
-// Package inspection has the common parts of the store.Inspectors of this repository.
+// Package inspection contains the common parts of this repository's store.Inspectors.
 package inspection
 
 import (
@@ -32,14 +32,14 @@ func Lost(op string) error {
 	return fmt.Errorf("%s: there is no such hold: %w", op, store.ErrLost)
 }
 
-// Process returns id if it can be the ID of a Locker, as store.ProcessOf returns them,
+// Process returns id if it can be the ID of a Locker, as returned by store.ProcessOf,
 // and "" otherwise.
 func Process(id string) string {
-	return store.ProcessOf(id + "AAAAAAAAAAAAAAAAAAAAAAAAAA") // a lease of it
+	return store.ProcessOf(id + "AAAAAAAAAAAAAAAAAAAAAAAAAA") // the ID of one of its leases
 }
 
 // Age returns the time since a grant, or 0 if unknown. The token is the time of the
-// grant in microseconds, unless something made it later.
+// grant in microseconds, unless the token was raised above that time.
 func Age(token, now uint64) time.Duration {
 	if token == 0 || token > now {
 		return 0

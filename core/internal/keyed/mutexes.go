@@ -1,4 +1,5 @@
-// Package keyed has mutexes by key, for one process, whose callers can leave.
+// Package keyed provides a mutex for each key of one process. Waiting callers can
+// leave.
 package keyed
 
 import (
@@ -6,20 +7,20 @@ import (
 	"sync"
 )
 
-// Mutexes is a mutex for each key. The zero value is ready, and unused keys take no
-// memory. It is safe for concurrent use.
+// Mutexes is a mutex for each key. The zero value is ready to use, and unused keys take
+// no memory. It is safe for concurrent use.
 type Mutexes[K comparable] struct {
 	mu sync.Mutex
 	of map[K]*mutex
 }
 
-// mutex is the mutex of a key that is held or waited for.
+// mutex is the mutex of a key that is locked or waited for.
 type mutex struct {
-	users int           // the number of callers that have it or wait for it
-	free  chan struct{} // takes one element while it is held
+	users int           // the number of callers that hold it or wait for it
+	free  chan struct{} // contains one element while the mutex is held
 }
 
-// Lock waits for the key until ctx is done, and then fails with ctx's cause.
+// Lock locks the key. If ctx is done before, it fails with ctx's cause.
 func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	if m.TryLock(key) {
 		return nil // even if ctx is done
@@ -33,7 +34,7 @@ func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	}
 }
 
-// TryLock takes the key if it is free, and reports whether it did.
+// TryLock locks the key if it is free, and reports whether it did.
 func (m *Mutexes[K]) TryLock(key K) bool {
 	select {
 	case m.enter(key).free <- struct{}{}:
@@ -44,8 +45,8 @@ func (m *Mutexes[K]) TryLock(key K) bool {
 	}
 }
 
-// Unlock passes the key to one of the callers that wait for it. The caller must have
-// it.
+// Unlock unlocks the key for one of the callers that wait for it. The caller must hold
+// the key.
 func (m *Mutexes[K]) Unlock(key K) {
 	<-m.leave(key).free
 }

@@ -16,7 +16,7 @@ func TestMutexes(t *testing.T) {
 		t.Parallel()
 		var m keyed.Mutexes[int]
 		var all sync.WaitGroup
-		counts := make([]int, 4) // guarded by the mutexes alone
+		counts := make([]int, 4) // guarded only by the mutexes
 		for i := range 400 {
 			all.Go(func() {
 				key := i % len(counts)

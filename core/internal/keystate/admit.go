@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// waiter returns the part of c that counts for its admission.
+// waiter returns the part of c that determines its admission.
 func waiter(now time.Time, c store.Claim) Waiter {
 	return Waiter{
 		Lease: c.Lease, Owner: c.Owner, Via: c.Via, Weight: c.Weight, Limit: c.Limit, Fair: c.Fair, Run: c.Record != nil,
@@ -15,8 +15,8 @@ func waiter(now time.Time, c store.Claim) Waiter {
 	}
 }
 
-// join returns the owner that the hold of w would belong to, and the weight of the
-// heaviest hold that the owner has, or 0.
+// join returns the owner that a hold of w would have, and the weight of that owner's
+// heaviest hold, or 0.
 func (s *State) join(w Waiter) (owner string, heaviest int64) {
 	if w.Via != "" {
 		if heaviest := s.heaviest(w.Via); heaviest > 0 {
@@ -35,9 +35,9 @@ func (s *State) heaviest(owner string) (weight int64) {
 	return weight
 }
 
-// room applies the admission rule. It reports whether w fits, beside holds without an
-// owner too if kept is true. If w does not fit, free is the earliest expiry of a hold
-// that keeps it out.
+// room applies the admission rule. It reports whether w fits. Holds without an owner
+// count only if kept is true. If w does not fit, free is the earliest expiry of a hold
+// or earlier fair waiter that counts.
 func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	owner, heaviest := s.join(w)
 	sum, limit := w.Weight, w.Limit
@@ -53,8 +53,8 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 		}
 	}
 	if w.Fair && heaviest == 0 {
-		// Earlier fair waiters of other owners count as if they had their holds. So a
-		// claim that is admitted before them takes no room from them.
+		// Earlier fair waiters of other owners count as if they held the key. So a
+		// claim that is admitted before them does not take their room.
 		for i := range s.Waiters {
 			p := &s.Waiters[i]
 			if p.Lease == w.Lease {
@@ -69,8 +69,8 @@ func (s *State) room(w Waiter, kept bool) (free time.Time, fits bool) {
 	return free, sum <= limit
 }
 
-// fence returns the token of a claim that is admitted. If held, its owner holds the
-// whole key already, so that the last grant was its own.
+// fence returns the token of an admitted claim. If held is true, the claim's owner
+// already holds the whole key, so that the last grant was the owner's.
 func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
 	if c.Weight < store.All {
 		return 0
@@ -82,7 +82,7 @@ func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
 	return s.Token
 }
 
-// enter puts w in line. A claim that asks again keeps its place.
+// enter adds w to the waiters. A claim that asks again keeps its place.
 func (s *State) enter(w Waiter) {
 	if i := s.place(w.Lease); i >= 0 {
 		w.Since = s.Waiters[i].Since
@@ -92,7 +92,7 @@ func (s *State) enter(w Waiter) {
 	s.Waiters = append(s.Waiters, w)
 }
 
-// leave removes the place of lease, and reports whether it had one.
+// leave removes the waiter of lease, and reports whether there was one.
 func (s *State) leave(lease string) bool {
 	i := s.place(lease)
 	if i < 0 {
@@ -106,11 +106,12 @@ func (s *State) place(lease string) int {
 	return slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Lease == lease })
 }
 
-// wake returns the leases of the waiting claims to wake: every claim that a finished
-// record answers, the earliest claim that would be admitted now, and the earliest one
-// before it for which only holds without an owner leave no room. Of these a fair claim
-// and the last one keep their places. Any other claim loses its place, so that the next
-// change wakes the next.
+// wake returns the leases of the waiting claims to wake. These are every claim that a
+// finished record answers, and the earliest claim that would be admitted now. The third
+// kind is the earliest claim before that one that only holds without an owner keep out.
+// The claim of the third kind keeps its place, and so does a fair claim that would be
+// admitted. Every other woken claim loses its place, so that the next change wakes the
+// next claim.
 func (s *State) wake() (leases []string) {
 	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool {
 		if !s.answers(w) {

@@ -6,8 +6,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire admits or refuses c as store.Store.Acquire does. It also returns the leases to
-// wake.
+// Acquire admits or refuses c at now, as store.Store.Acquire does. It also returns the
+// leases to wake.
 func (s *State) Acquire(now time.Time, c store.Claim) (g store.Grant, wake []string, err error) {
 	s.expire(now)
 	if g, err = s.acquire(now, c); err == nil {
@@ -62,8 +62,8 @@ func (s *State) Extend(now time.Time, c store.Claim) error {
 	return nil
 }
 
-// Release ends the hold of c as store.Store.Release does. It returns the leases to wake,
-// even with an error.
+// Release ends the hold of c as store.Store.Release does. It returns the leases to
+// wake, even if err is not nil.
 func (s *State) Release(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	err = s.release(now, c)
@@ -89,8 +89,8 @@ func (s *State) release(now time.Time, c store.Claim) error {
 		s.saveFor(now, c)
 		return nil
 	}
-	// A waiting claim gets a tombstone too: its Acquire may have been sent again and
-	// still be on the way.
+	// A waiting claim gets a tombstone too, because a repeated Acquire of the claim may
+	// still be in flight.
 	s.bury(c.Lease, now.Add(c.TTL))
 	if waited && c.Record == nil {
 		return nil
@@ -100,8 +100,9 @@ func (s *State) release(now time.Time, c store.Claim) error {
 
 // Commit ends the hold of c and saves its record, if c's lease has begun the last run
 // and nothing was saved since. It returns the leases to wake. It fails with
-// store.ErrSaved if the lease itself has saved any record, and with store.ErrLost if
-// another lease has begun or saved.
+// store.ErrSaved if the lease itself was the last to save a record, and no run has
+// begun since. It fails with store.ErrLost if the lease's run is not the last one, or
+// another lease has saved.
 func (s *State) Commit(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	switch {
@@ -117,8 +118,8 @@ func (s *State) Commit(now time.Time, c store.Claim) (wake []string, err error) 
 	return s.wake(), nil
 }
 
-// Revoke ends the hold that has this ID as store.Inspector.Revoke does. It returns the
-// leases to wake, and whether there was such a hold.
+// Revoke ends the hold with this ID as store.Inspector.Revoke does. It returns the
+// leases to wake, and reports whether there was such a hold.
 func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []string, found bool) {
 	s.expire(now)
 	for i, h := range s.Holds {
@@ -134,7 +135,7 @@ func (s *State) Revoke(now time.Time, id string, keep time.Duration) (wake []str
 	return nil, false
 }
 
-// Look returns what an operator may see of the key.
+// Look returns the state of the key in the form that operators may see.
 func (s *State) Look(now time.Time, key string) store.State {
 	s.expire(now)
 	view := store.State{Key: key}
@@ -142,7 +143,7 @@ func (s *State) Look(now time.Time, key string) store.State {
 		view.Holds = append(view.Holds, h.show(now))
 	}
 	for _, w := range s.Waiters {
-		// A hold without an owner has no ID, a waiter always does.
+		// Only a hold without an owner has no ID. A waiter always has an owner.
 		shown := Hold{w.Lease, w.Owner, w.Weight, w.Since, w.Until}.show(now)
 		shown.Fair = w.Fair
 		view.Waiters = append(view.Waiters, shown)

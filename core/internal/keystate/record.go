@@ -7,14 +7,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// answers reports whether w need not be admitted, because its answer is recorded.
+// answers reports whether a finished record answers w, so that w is not admitted.
 func (s *State) answers(w Waiter) bool { return w.Run && s.Record != nil && s.Record.Done }
 
-// begun reports whether lease has begun the last run, and nothing was saved since.
+// begun reports whether lease has begun the last run, and no record was saved since.
 func (s *State) begun(lease string) bool { return s.Record != nil && s.Record.Beginner == lease }
 
-// begin starts a run under an admitted claim, if it asks for one and has not begun it
-// already.
+// begin starts a run under the admitted claim c, if c has a record and its lease has
+// not begun the last run already.
 func (s *State) begin(now time.Time, c store.Claim) {
 	if c.Record == nil || s.begun(c.Lease) {
 		return
@@ -28,7 +28,7 @@ func (s *State) begin(now time.Time, c store.Claim) {
 	s.Record.Beginner, s.Record.Fresh, s.Record.Before = c.Lease, before == nil, before
 }
 
-// undo reverts the last run, if lease has begun it and not saved its record.
+// undo reverts the last run, if lease has begun that run and no record was saved since.
 func (s *State) undo(now time.Time, lease string) {
 	r := s.Record
 	switch {
@@ -43,33 +43,33 @@ func (s *State) undo(now time.Time, lease string) {
 	}
 }
 
-// save stores r. A record with a Retain of 0 is gone with the next operation.
+// save stores r. The next operation removes a record with a Retain of 0.
 func (s *State) save(now time.Time, r store.Record) {
 	s.Record = &Record{Value: bytes.Clone(r.Value), Attempt: r.Attempt, Done: r.Done, Until: now.Add(r.Retain)}
 }
 
-// saveFor stores the record of a release.
+// saveFor stores the record of c for its lease, which is then the record's Saver.
 func (s *State) saveFor(now time.Time, c store.Claim) {
 	s.save(now, *c.Record)
 	s.Record.Saver = c.Lease
 }
 
-// saved reports whether c's lease has saved the record of c, and no run has begun since:
-// the reply to an earlier release was lost.
+// saved reports whether c's lease has saved the record of c, and no run has begun
+// since. The same release is then a repetition after a lost reply.
 func (s *State) saved(c store.Claim) bool {
 	r := s.Record
 	return c.Record != nil && r != nil && r.Saver == c.Lease &&
 		r.Done == c.Record.Done && r.Attempt == c.Record.Attempt && bytes.Equal(r.Value, c.Record.Value)
 }
 
-// HasSavedOther reports whether c's lease has saved another stored record than the one
-// that c would save, and no run has begun since.
+// HasSavedOther reports whether the stored record was saved by c's lease and differs
+// from the record that c would save.
 func (s *State) HasSavedOther(now time.Time, c store.Claim) bool {
 	r := s.Record
 	return c.Record != nil && r != nil && r.Saver == c.Lease && r.Until.After(now) && !s.saved(c)
 }
 
-// recorded returns a copy of the record for a claim that asked with one.
+// recorded returns a copy of the stored record if c has a record, and otherwise nil.
 func (s *State) recorded(now time.Time, c store.Claim) *store.Record {
 	r := s.Record
 	if c.Record == nil || r == nil {

@@ -1,10 +1,12 @@
-// Package keystate has the rule of a lock: the state of one key, and how a claim
-// changes it. It is for stores that decide in Go: they load a [State], apply one
-// operation at their own time, and store the result, which may be by compare-and-set.
+// Package keystate implements the rule of a lock: the state of one key, and the
+// operations of claims on it. It is for stores that decide in Go. Such a store loads a
+// [State], applies one operation at the time of its own clock, and stores the result,
+// for example by compare-and-set.
 //
-// An operation is decided by its arguments alone. It reads no clock, waits for nothing
-// and wakes nobody: it returns the leases of the waiting claims to wake. A State is
-// plain data and not safe for concurrent use. Claims are as store.Checker allows them.
+// The result of an operation depends only on the State and the arguments. An operation
+// reads no clock and does not block. It does not wake waiters, and returns the leases
+// of the waiting claims to wake instead. A State is plain data and not safe for
+// concurrent use. The caller has checked claims as store.Checker does.
 package keystate
 
 import (
@@ -14,38 +16,39 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// State is the stored state of one key. Its zero value is the state of a key that was
-// never used. Each operation first removes everything that has expired at its time.
+// State is the stored state of one key. The zero State is the state of a key that was
+// never used. Each operation first removes all entries that have expired at now.
 type State struct {
-	Holds   []Hold      // in the order of their grants, but kept ones come later
+	Holds   []Hold      // in the order of the grants; Claim.Keep and Revoke move a hold to the end
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
-	// Token is the first token of the last grant, which also has the store.TokenStep-1
-	// after it. A State that was forgotten starts with the highest forgotten token, if
-	// the clock may not have passed it.
+	// Token is the first token of the last grant, which also owns the next
+	// store.TokenStep-1 tokens. If a State is created again after its key was
+	// forgotten, it starts with the highest forgotten token, unless the clock has
+	// certainly passed that token.
 	Token  uint64
-	Record *Record // nil: no record
+	Record *Record // nil if there is no record
 }
 
 // Hold is a grant that has not expired. A hold without an owner was released with
-// Claim.Keep, or revoked: it still counts, but can be neither joined, extended nor
-// released.
+// Claim.Keep, or was revoked. Its weight still counts, but it cannot be joined,
+// extended or released.
 type Hold struct {
 	Lease, Owner string
 	Weight       int64
 	Since, Until time.Time
 }
 
-// Waiter is the part of a waiting claim that counts.
+// Waiter is the stored part of a waiting claim.
 type Waiter struct {
 	Lease, Owner, Via string
 	Weight, Limit     int64
 	Fair              bool
-	Run               bool // it asks with a record
+	Run               bool // the claim has a record
 	Since, Until      time.Time
 }
 
-// Tombstone refuses a lease that was released before its claim came.
+// Tombstone makes the State refuse a lease that was released before its claim arrived.
 type Tombstone struct {
 	Lease string
 	Until time.Time
@@ -57,26 +60,26 @@ type Record struct {
 	Attempt int
 	Done    bool
 	Until   time.Time
-	Saver   string // the lease that saved it, if no run has begun since
-	// Beginner is the lease that began the last run, if nothing was saved since and it
-	// was not undone. Fresh is set if there was no record then.
+	Saver   string // the lease that saved the record, if no run has begun since
+	// Beginner is the lease that began the last run, if that run was not undone and no
+	// record was saved since. Fresh is set if that run found no record.
 	Beginner string
 	Fresh    bool
-	Before   *Record // the record before that run, if it is remembered; it has none itself
+	Before   *Record // the record before the last run, if remembered; its own Before is nil
 }
 
-// Empty reports whether the key can be forgotten at now. Its last token stays until the
-// clock has passed it.
+// Empty reports whether the key can be forgotten at now. A key whose last token is
+// still ahead of the clock cannot be forgotten.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
-		return false // the usual case: it need not visit a crowd
+		return false // the usual case, without a visit of all entries
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&
 		s.Token+store.TokenStep <= uint64(now.UnixMicro())
 }
 
-// expire removes everything that has expired at now.
+// expire removes all entries that have expired at now.
 func (s *State) expire(now time.Time) {
 	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return !h.Until.After(now) })
 	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool { return !w.Until.After(now) })
@@ -86,12 +89,12 @@ func (s *State) expire(now time.Time) {
 	}
 }
 
-// find returns the hold of lease that has an owner, or -1.
+// find returns the index of the hold of lease that has an owner, or -1.
 func (s *State) find(lease string) int {
 	return slices.IndexFunc(s.Holds, func(h Hold) bool { return h.Lease == lease && h.Owner != "" })
 }
 
-// end removes hold i. With keep > 0 its weight still counts for that time.
+// end removes hold i. If keep > 0, the hold's weight still counts for that time.
 func (s *State) end(i int, now time.Time, keep time.Duration) {
 	h := s.Holds[i]
 	s.Holds = slices.Delete(s.Holds, i, i+1)
@@ -100,13 +103,13 @@ func (s *State) end(i int, now time.Time, keep time.Duration) {
 	}
 }
 
-// refuses reports whether no claim of lease is admitted any more.
+// refuses reports whether claims of lease are no longer admitted.
 func (s *State) refuses(lease string) bool {
 	return slices.ContainsFunc(s.Tombs, func(t Tombstone) bool { return t.Lease == lease }) ||
 		slices.ContainsFunc(s.Holds, func(h Hold) bool { return h.Lease == lease && h.Owner == "" })
 }
 
-// bury refuses lease until at least the given time.
+// bury makes the State refuse lease until at least the given time.
 func (s *State) bury(lease string, until time.Time) {
 	for i := range s.Tombs {
 		if t := &s.Tombs[i]; t.Lease == lease {

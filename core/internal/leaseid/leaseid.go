@@ -1,4 +1,5 @@
-// Package leaseid makes the IDs of leases and owners, and reads the process from them.
+// Package leaseid creates the IDs of leases and owners, and extracts the process from
+// them.
 package leaseid
 
 import (
@@ -6,31 +7,32 @@ import (
 	"strings"
 )
 
-// letters are the characters of IDs, in the alphabet of rand.Text: five bits each.
+// letters contains the characters of IDs, the alphabet of rand.Text. Each stands for
+// five bits.
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 const (
-	processLetters = 8  // of the process, at the beginning of each ID
-	secretLetters  = 26 // after them: 130 bits, so that an owner cannot be guessed
+	processLetters = 8  // the process, at the beginning of each ID
+	secretLetters  = 26 // 130 random bits after them, so that an owner cannot be guessed
 )
 
-// NewProcess returns the ID of a Locker. No two of those that run at a time should have
-// the same.
+// NewProcess returns a new ID for a Locker. IDs of concurrent Lockers should differ.
 func NewProcess() string { return rand.Text()[:processLetters] }
 
-// New returns an ID for a lease or its owner, which begins with the ID of its process. No
-// two are the same.
+// New returns a new ID for a lease or its owner. It begins with the ID of its process.
+// All IDs are different.
 func New(process string) string {
 	var id [processLetters + secretLetters]byte
 	random := id[copy(id[:], process):]
-	rand.Read(random) // it does not fail
+	rand.Read(random) // never fails
 	for i, b := range random {
 		random[i] = letters[b%byte(len(letters))]
 	}
 	return string(id[:])
 }
 
-// ProcessOf returns the process of an ID, or "" if New has not made it.
+// ProcessOf returns the process of an ID, or "" if id does not have the form of New's
+// IDs.
 func ProcessOf(id string) string {
 	if len(id) != processLetters+secretLetters || strings.Trim(id, letters) != "" {
 		return ""

@@ -1,4 +1,4 @@
-// Package offline keeps tests from asking DNS servers.
+// Package offline prevents tests from querying DNS servers.
 package offline
 
 import (
@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// Resolve has lookups of names fail at once from now on, except for names of the hosts file.
-// Call it in TestMain.
+// Resolve makes all later lookups of names fail at once, except those of names in the
+// hosts file. Call it in TestMain.
 //
-// redis.NewFailoverClient looks up the placeholder that it has for an address. Where a DNS
-// server is silent, goroutines of that lookup outlive the client, and the test.
+// redis.NewFailoverClient looks up the placeholder that it uses as an address. If a DNS
+// server does not answer, goroutines of that lookup outlive the client and the test.
 func Resolve() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("tests ask no DNS server")

@@ -1,7 +1,7 @@
 //go:build race
 
-// Package order is for mutexes that are taken in an order. In the race build a test can
-// check the order.
+// Package order provides mutexes that are locked in a fixed order. In the race build a
+// test can check the order.
 package order
 
 import (
@@ -9,23 +9,23 @@ import (
 	"sync/atomic"
 )
 
-// Rank is a type that names a place in the order.
+// Rank is implemented by types that identify a position in the order.
 type Rank interface{ Rank() int }
 
-// Mutex is a sync.Mutex with the rank of R. A mutex is taken before those of a greater
-// rank.
+// Mutex is a sync.Mutex with the rank of R. It must be locked before mutexes of a
+// greater rank.
 type Mutex[R Rank] struct{ mu sync.Mutex }
 
-// Seen is called before each Lock and after each Unlock, while it is not nil.
+// Seen is called before each Lock and after each Unlock, unless it is nil.
 var Seen atomic.Pointer[func(rank int, locks bool)]
 
-// Lock locks m as a sync.Mutex.
+// Lock locks m like a sync.Mutex.
 func (m *Mutex[R]) Lock() {
 	m.notify(true)
 	m.mu.Lock()
 }
 
-// Unlock unlocks m as a sync.Mutex.
+// Unlock unlocks m like a sync.Mutex.
 func (m *Mutex[R]) Unlock() {
 	m.mu.Unlock()
 	m.notify(false)

@@ -1,5 +1,5 @@
-// Package outage knows whether a server is down, so that callers learn it at once and
-// need no time-outs of their own. It does not know what the server is asked for.
+// Package outage detects that a server is down, so that calls fail at once instead of
+// after their own time-outs. It does not depend on the kind of server.
 package outage
 
 import (
@@ -12,42 +12,42 @@ import (
 )
 
 const (
-	// patience limits how long Enter waits for the probe. Where a server is back, the
-	// callers that wait are to get in.
+	// patience is the maximum time that Enter waits for the probe. Callers that wait
+	// while the server comes back then succeed.
 	patience = 100 * time.Millisecond
-	// pace is the minimum time between the end of a probe and the beginning of the next
+	// pace is the minimum time between the end of a probe and the start of the next
 	// one.
 	pace = 20 * time.Millisecond
-	// probePause delays the next probe after one that was answered, while the gate is
-	// open, because callers may leave all the time.
+	// probePause delays the next probe after an answered one while the gate is open,
+	// because callers may leave all the time.
 	probePause = time.Second
-	// probeGrace limits how long a caller whose deadline has passed waits for the error of
-	// the probe. A connection that is refused has its error much earlier.
+	// probeGrace is the maximum time that a caller whose deadline has passed waits for
+	// the probe's error. A refused connection returns its error much earlier.
 	probeGrace = 10 * time.Millisecond
 )
 
-// Gate is open or closed: it has what is known of one server by the outcomes of its
-// calls. The first call or probe that could not reach the server closes it, and any
-// answer opens it. While it is closed, one probe at a time asks the server, on behalf
-// of all that want to enter. A Gate is safe for concurrent use. Its zero value is open,
-// and stays so until Watch.
+// Gate is open or closed, depending on the outcomes of the calls to one server. The
+// first call or probe that could not reach the server closes it, and any answer opens
+// it. While it is closed, one probe at a time tests the server, on behalf of all
+// callers that want to enter. A Gate is safe for concurrent use. Its zero value is
+// open, and stays open until Watch.
 type Gate struct {
-	answers atomic.Uint64         // so far; they wrap
+	answers atomic.Uint64         // the number of answers so far; it wraps around
 	why     atomic.Pointer[error] // the error of the connection; nil while the gate is open
 
 	mu    sync.Mutex
 	probe func(ctx context.Context) error // nil before Watch and after Close
 	limit time.Duration
-	done  chan struct{}      // closed at the end of the probe in progress, or nil
-	last  time.Time          // when the last probe ended
-	stop  context.CancelFunc // of the probe
+	done  chan struct{}      // closed at the end of the probe in progress; nil if there is none
+	last  time.Time          // the end of the last probe
+	stop  context.CancelFunc // stops the probe
 
 	probes sync.WaitGroup
 }
 
-// Watch makes the gate close while the server is down. probe asks the server a question
-// that changes nothing, over a connection of its own. It returns soon after its ctx is
-// done, which is after limit.
+// Watch makes the gate close while the server is down. probe sends the server a request
+// that changes nothing, on a separate connection. Its ctx is done after limit, and
+// probe must return soon after that.
 func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,11 +57,11 @@ func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error)
 // Mark is the moment at which a call began.
 type Mark uint64
 
-// Begin returns the mark of a call that begins.
+// Begin returns the mark for a call that begins now.
 func (g *Gate) Begin() Mark { return Mark(g.answers.Load()) }
 
-// Answered records that the server has answered, whatever the answer was. That opens
-// the gate.
+// Answered records that the server has answered, whatever the answer. This opens the
+// gate.
 func (g *Gate) Answered() {
 	g.answers.Add(1)
 	if g.Why() != nil {
@@ -73,8 +73,8 @@ func (g *Gate) open() {
 	g.why.Store(nil)
 }
 
-// Failed records that a call could not reach the server: it is down, unless something
-// was answered since the call began.
+// Failed records that a call could not reach the server. It closes the gate, unless the
+// server has answered since the call began.
 func (g *Gate) Failed(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,15 +89,15 @@ func (g *Gate) fail(begun Mark, err error) {
 		err = errors.New(err.Error()) // the callers that get this error have other contexts
 	}
 	g.why.Store(&err)
-	if g.Begin() != begun { // the caller that answered may have checked before
+	if g.Begin() != begun { // the caller of Answered may have checked why before it was stored
 		g.open()
 	}
 }
 
-// Doubt records that a call had no answer. Its caller may have had little time, or its
-// connection may have been idle for too long, or lost. So it is only a reason to probe.
-// Doubt returns the result of Why. If the deadline of ctx has passed, it first waits
-// for the end of the probe, for at most 10 ms.
+// Doubt records that a call got no answer. Its caller may have had little time, or its
+// connection may have been idle too long or lost. So a missing answer only starts a
+// probe. Doubt returns the result of Why. If the deadline of ctx has passed, it first
+// waits for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {
@@ -122,9 +122,9 @@ func (g *Gate) Why() error {
 	return nil
 }
 
-// Enter returns nil while the gate is open. Otherwise it waits for the probe in
-// progress, or begins one, for at most 100 ms. Its error is Known, and matches the
-// cause of ctx if ctx is done.
+// Enter returns nil while the gate is open. Otherwise it waits for at most 100 ms for
+// the probe in progress, or for a new one. Its error is Known, and matches the cause of
+// ctx if ctx is done.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil
@@ -152,7 +152,7 @@ func (g *Gate) Enter(ctx context.Context) error {
 	return &downError{why}
 }
 
-// ask begins a probe, unless one is in progress.
+// ask starts a probe, unless one is in progress.
 func (g *Gate) ask() {
 	if g.done != nil || g.probe == nil {
 		return
@@ -180,7 +180,7 @@ func (g *Gate) ask() {
 	})
 }
 
-// verdict ends a probe.
+// verdict records the result of a probe.
 func (g *Gate) verdict(begun Mark, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,7 +192,7 @@ func (g *Gate) verdict(begun Mark, err error) {
 	g.done, g.last = nil, time.Now()
 }
 
-// Close opens the gate for good, and waits for the probe in progress.
+// Close opens the gate permanently, and waits for the probe in progress.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	g.probe = nil

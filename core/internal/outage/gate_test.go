@@ -38,7 +38,7 @@ func hangs(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sim runs f with a gate whose probes go as answer does.
+// sim runs f with a gate whose probes return the result of answer.
 func sim(t *testing.T, name string, answer func(ctx context.Context) error, f func(t *testing.T, s *server)) {
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -51,8 +51,8 @@ func sim(t *testing.T, name string, answer func(ctx context.Context) error, f fu
 	})
 }
 
-// enter fails the test if the gate takes longer than it may, or has another error than
-// the connection's.
+// enter calls Enter. It fails the test if Enter takes longer than 100 ms, or returns
+// another error than the connection's.
 func (s *server) enter(t *testing.T) error {
 	t.Helper()
 	start := time.Now()
@@ -71,13 +71,13 @@ func TestGate(t *testing.T) {
 	refuses := func(context.Context) error { return errRefused }
 	answers := func(context.Context) error { return nil }
 
-	// A server of which nothing is known is not probed.
+	// A server about which nothing is known is not probed.
 	sim(t, "unknown server", refuses, func(t *testing.T, s *server) {
 		if err := s.enter(t); err != nil || s.probes.Load() != 0 {
 			t.Errorf("got %v after %d probes", err, s.probes.Load())
 		}
 	})
-	// It closes the gate, and the error is the connection's.
+	// A failed call closes the gate, and Enter returns the connection's error.
 	sim(t, "failed call", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		err := s.enter(t)
@@ -85,7 +85,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	// A hundred callers share a probe that hangs, and none waits for it.
+	// A hundred callers share a hung probe, and none waits for its end.
 	sim(t, "hung probe is shared", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		for range 5 {
@@ -103,7 +103,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes, want 1", n)
 		}
 	})
-	// Probes that are refused come one after the other, with a pause.
+	// Refused probes run one after the other, with a pause between them.
 	sim(t, "pause between probes", refuses, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		var all sync.WaitGroup
@@ -122,7 +122,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes in a second, %d at once", n, most)
 		}
 	})
-	// It opens the gate to all waiters.
+	// An answered probe opens the gate for all waiting callers.
 	sim(t, "answered probe", func(context.Context) error {
 		time.Sleep(30 * time.Millisecond)
 		return nil
@@ -148,7 +148,7 @@ func TestGate(t *testing.T) {
 		if err := s.enter(t); err != nil {
 			t.Error(err)
 		}
-		// The probe hangs on: it is the only one, and its end changes nothing.
+		// The probe still hangs. It is the only one, and its end changes nothing.
 		s.Failed(s.Begin(), errRefused)
 		if s.enter(t) == nil || s.probes.Load() != 1 {
 			t.Errorf("%d probes", s.probes.Load())
@@ -159,7 +159,7 @@ func TestGate(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A call that failed changes nothing if something was answered since it began.
+	// A failed call changes nothing if the server has answered since the call began.
 	sim(t, "failure before an answer", refuses, func(t *testing.T, s *server) {
 		begun := s.Begin()
 		s.Answered()
@@ -171,7 +171,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v after %d probes", err, s.probes.Load())
 		}
 	})
-	// It is a reason to probe, and closes nothing by itself.
+	// A call without an answer starts a probe, but does not close the gate itself.
 	sim(t, "call without an answer", answers, func(t *testing.T, s *server) {
 		if err := s.Doubt(t.Context(), s.Begin()); err != nil {
 			t.Error(err)
@@ -184,7 +184,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes", n)
 		}
 	})
-	// They close the gate.
+	// An unanswered call and a failed probe close the gate.
 	sim(t, "unanswered call, failed probe", refuses, func(t *testing.T, s *server) {
 		_ = s.Doubt(t.Context(), s.Begin())
 		synctest.Wait()
@@ -192,7 +192,7 @@ func TestGate(t *testing.T) {
 			t.Error("the gate is open")
 		}
 	})
-	// Callers that leave all the time do not cause probes all the time.
+	// Callers that leave all the time do not cause a probe each time.
 	sim(t, "callers that leave", answers, func(t *testing.T, s *server) {
 		for range 1000 {
 			_ = s.Doubt(t.Context(), s.Begin())
@@ -202,7 +202,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes in 3 s", n)
 		}
 	})
-	// It gets the error of the connection.
+	// A caller whose deadline has passed gets the error of the connection.
 	sim(t, "expired caller", refuses, func(t *testing.T, s *server) {
 		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -211,7 +211,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	// They do not wait for a hung probe.
+	// Expired and canceled callers do not wait for a hung probe.
 	sim(t, "expired and canceled callers", hangs, func(t *testing.T, s *server) {
 		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -228,7 +228,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d probes", n)
 		}
 	})
-	// It gets that error, and changes nothing.
+	// A canceled caller gets its own error, and changes nothing.
 	sim(t, "canceled caller", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -241,7 +241,8 @@ func TestGate(t *testing.T) {
 			t.Error("the gate is open")
 		}
 	})
-	// The end of a probe's time is not taken for that of a caller's context.
+	// The error does not match the end of the probe's time, which could be mistaken for
+	// the end of a caller's context.
 	sim(t, "end of a probe", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), fmt.Errorf("dial: %w", context.DeadlineExceeded))
 		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "dial: context deadline") {
@@ -270,7 +271,7 @@ func TestGate(t *testing.T) {
 			}
 		})
 	}
-	// It ends the probe, and opens the gate for good.
+	// Close ends the probe, and opens the gate permanently.
 	sim(t, "Close", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), errRefused)
 		_ = s.enter(t)
@@ -287,8 +288,8 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestAnsweredMeanwhile: an answer at the moment at which a call fails opens the gate
-// in the end.
+// TestAnsweredMeanwhile makes a call fail and an answer arrive at the same moment. The
+// gate is open afterwards.
 func TestAnsweredMeanwhile(t *testing.T) {
 	t.Parallel()
 	for range 10000 {

@@ -13,9 +13,9 @@ func (e *downError) Unwrap() error { return e.why }
 
 func (e *downError) Down() bool { return true }
 
-// Known reports whether err means that a server is known to be down, so that asking
-// again at once is useless. Such an error has a method Down() bool. The one that
-// errors.As finds decides, over those that it wraps too.
+// Known reports whether err shows that a server is known to be down, so that an
+// immediate retry is useless. Such an error has a method Down() bool. The first error
+// with this method that errors.As finds decides, also for the errors that it wraps.
 func Known(err error) bool {
 	var e interface{ Down() bool }
 	return errors.As(err, &e) && e.Down()

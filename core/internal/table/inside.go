@@ -10,17 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of a caller. It sends each statement once. Its errors are the
-// driver's.
+// Tx is a transaction of a caller. It sends each statement once. Its errors are those
+// of the driver.
 type Tx interface {
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
-	// One reads the one row that a statement returns. It fails with ErrNoRow if there is
-	// none.
+	// One reads the single row that a statement returns. It fails with ErrNoRow if the
+	// result has no row.
 	One(ctx context.Context, st dialect.Statement, to ...any) error
-	// IsWrongState reports whether a statement has failed with err because there is a
-	// transaction, or none. IsMissing reports whether it has failed because there is no
-	// table.
+	// IsWrongState reports whether a statement failed with err because a transaction
+	// was open, or because none was open. IsMissing reports whether it failed because a
+	// table is missing.
 	IsWrongState(err error) bool
 	IsMissing(err error) bool
 }
@@ -53,14 +53,15 @@ func Prove(ctx context.Context, tx Tx, proof dialect.Proof) (ok bool, err error)
 type Inside struct {
 	tx      Tx
 	dialect dialect.Dialect
-	most    int64 // the maximum length of a statement in bytes, 0 if that is not known
+	most    int64 // the maximum length of a statement in bytes; 0 if unknown
 }
 
 var _ casstore.Place = (*Inside)(nil)
 
-// Inside returns the Place in tx, a transaction that was proven to be open. It writes
-// nothing. It fails with store.ErrUnsupported if the transaction is in another database or
-// in a logical replica, or cannot save an answer at its isolation level.
+// Inside returns the Place in tx, a transaction that Prove has proven to be open. It
+// writes nothing. It fails with store.ErrUnsupported if the transaction is in another
+// database or in a logical replica, or if its isolation level does not allow saving a
+// record.
 func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	var fit, original bool
 	var id string
@@ -87,8 +88,8 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	return in, err
 }
 
-// hasID reports whether the tables of p have this ID. If no Load has read this ID, hasID
-// asks the database, on another connection than the caller's.
+// hasID reports whether the tables of p have this ID. If no Load has read this ID,
+// hasID reads it from the database, on another connection than the caller's.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil
@@ -112,7 +113,7 @@ func (in *Inside) Load(ctx context.Context, key string, _ casstore.Want) (cassto
 }
 
 // Save implements casstore.Place. It fails with store.ErrInvalid for a value that is
-// longer than the server accepts.
+// too long for a statement of the server.
 func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
 	st := in.dialect.SaveLocked(key, old, e)
 	if err := fits(st.Size(), in.most); err != nil {

@@ -1,5 +1,5 @@
-// Package table keeps locks in the rows of a table: the place of package casstore in a
-// SQL database, through any driver.
+// Package table stores locks in the rows of a table. It is the place of package
+// casstore in a SQL database, through any driver.
 package table
 
 import (
@@ -16,30 +16,30 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// DB sends statements, each in a transaction of its own. An error matches
-// store.ErrUnavailable if nothing was changed, and also casstore.ErrConflict if another
-// statement is the reason.
+// DB sends statements, each in its own transaction. An error matches
+// store.ErrUnavailable if nothing was changed. It also matches casstore.ErrConflict if
+// another statement is the reason.
 type DB interface {
-	// Query sends a statement, and has next read each row that it returns. It fails if
-	// the statement fails after a row: the transaction may fail until the end of the
-	// result.
+	// Query sends a statement, and calls next for each row of the result. It also fails
+	// if the statement fails after a row, because the transaction can fail until the
+	// end of the result.
 	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
 }
 
-// Scan reads a row into variables.
+// Scan reads the columns of a row into variables.
 type Scan = func(to ...any) error
 
 // Place implements casstore.Place, Usual, Lister and Sweeper on DB, in the tables of
-// Dialect. Its methods last for at most as long as their ctx.
+// Dialect. Its methods return soon after their ctx is done.
 type Place struct {
 	DB      DB
 	Dialect dialect.Dialect
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id   atomic.Pointer[string] // of the tables, as it was read last
+	id   atomic.Pointer[string] // the ID of the tables that was read last
 	most atomic.Int64           // the bytes that a statement may have, as they were read last, or 0
 }
 
@@ -49,8 +49,8 @@ var (
 	_ casstore.Sweeper = (*Place)(nil)
 )
 
-// Load implements casstore.Place. It fails with ErrHidden if there is no version of the
-// tables.
+// Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
+// version.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	items, err := p.read(ctx, p.Dialect.Load(key, w))
 	switch {
@@ -72,7 +72,8 @@ func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
 	return p.read(ctx, p.Dialect.Dead(most))
 }
 
-// read returns the rows that a statement reads.
+// read returns the entries in the rows that st returns. Its errors match
+// store.ErrUnavailable.
 func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstore.Item, err error) {
 	err = p.DB.Query(ctx, st, func(scan Scan) error {
 		var r dialect.Row
@@ -90,7 +91,7 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 			return errNew
 		}
 		if known := p.id.Load(); r.ID != "" && (known == nil || *known != r.ID) {
-			id := r.ID // apart from the row, which has a value
+			id := r.ID // a copy, because the row holds a large value
 			p.id.Store(&id)
 		}
 		if r.ID != "" {
@@ -106,14 +107,14 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 }
 
 var (
-	// ErrOpen is the error of a session that does not commit by itself.
+	// ErrOpen is the error of a session that does not commit each statement.
 	ErrOpen = errors.New("the session has autocommit off, an open transaction, or the isolation level READ-UNCOMMITTED: set autocommit=1 in the DSN, " +
 		"and give the locks a *sql.DB of their own")
-	// ErrHidden is the error of tables without a version, or with one that the user
-	// cannot see.
+	// ErrHidden is the error of tables without a version, or with a version that the
+	// user cannot see.
 	ErrHidden = errors.New("the table of the version is empty, call Migrate")
 	// ErrReplica is the error of a read that was answered by a server that does not
-	// write.
+	// accept writes.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
 	errOld = errors.New("the tables are of an older version: call Migrate")
@@ -147,7 +148,7 @@ func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bo
 func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
 	var n int64
 	err = p.DB.Query(ctx, p.Dialect.Take(c, version), func(scan Scan) error { return scan(&n) })
-	if err != nil { // even after a row: it is granted only with the end of the result
+	if err != nil { // even after a row: the grant counts only with the end of the result
 		return 0, false, err
 	}
 	return uint64(n), n > 0, nil
@@ -159,11 +160,12 @@ func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return n == 1, err
 }
 
-// maxDoomed is how many bytes of keys one statement has that deletes rows. Servers limit the
-// length of a statement, some to 1 MiB, and keys are in hex.
+// maxDoomed is the maximum number of bytes of the keys that one statement deletes.
+// Servers limit the length of a statement, some to 1 MiB, and keys are in hex.
 const maxDoomed = 128 << 10
 
-// Delete implements casstore.Sweeper, by one statement unless keys are very long.
+// Delete implements casstore.Sweeper. It uses one statement, unless the keys are very
+// long.
 func (p *Place) Delete(ctx context.Context, items []casstore.Item) (deleted int, err error) {
 	for len(items) > 0 {
 		n, bytes := 0, 0
@@ -186,8 +188,9 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 	return err
 }
 
-// Extend implements casstore.Usual. It uses one statement for some holds of one TTL. A
-// statement that fails leaves the others as they are.
+// Extend implements casstore.Usual. One statement extends holds with the same TTL, at
+// most Together of them. If a statement fails, the holds of other statements are still
+// extended.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
 	// Rows are locked in one order, so that two such statements do not wait for each
@@ -203,7 +206,7 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 		}
 		err := p.extend(ctx, order[:n], version, done)
 		if err != nil && (failed == nil || errors.Is(failed, store.ErrUnavailable)) {
-			failed = err // an error with an unknown outcome, if there is one
+			failed = err // an error with an unknown outcome has precedence
 		}
 		order = order[n:]
 	}
@@ -214,8 +217,8 @@ func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64)
 	return answers, failed
 }
 
-// extend extends some holds together. If it has changed fewer rows, the rows with its
-// version are read.
+// extend extends some holds in one statement. If the statement has changed only some of
+// the rows, extend reads the rows with its version.
 func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64, done map[string]bool) error {
 	n, err := p.DB.Change(ctx, p.Dialect.Extend(claims, claims[0].TTL, version))
 	switch {
@@ -241,7 +244,7 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 	return nil
 }
 
-// One reads the one row that a statement returns.
+// One reads the single row that a statement returns.
 func One(ctx context.Context, db DB, st dialect.Statement, to ...any) error {
 	n := 0
 	err := db.Query(ctx, st, func(scan Scan) error { n++; return scan(to...) })

@@ -1,5 +1,5 @@
-// Package visible writes out the characters of a text from outside that its reader does
-// not see, or that a terminal obeys: control characters, and those that change the
+// Package visible escapes characters of external texts that a reader cannot see, or
+// that control a terminal. These are control characters, and characters that change the
 // direction of writing.
 package visible
 
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with each such character as \u{202e}, and each byte that is no UTF-8 as
-// \x{ff}. Two texts that differ are written differently.
+// Text returns s with each such character as \u{202e}, and each byte that is not UTF-8
+// as \x{ff}. Different texts have different results.
 func Text(s string) string {
 	var b strings.Builder
 	for i, size := 0, 0; i < len(s); i += size {
@@ -30,8 +30,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// JSON returns a JSON text without spaces between its parts, except line ends, with
-// each such character as \u202e. The value is the same.
+// JSON returns a JSON text with each such character, except line ends, as \u202e. The
+// text must not have other white space between its tokens. The JSON value is unchanged.
 func JSON(text []byte) []byte {
 	var b []byte
 	for _, r := range string(text) {

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// BenchmarkLocks measures the cost of Telemetry for 64 goroutines, each with a key of
-// its own or all with one.
+// BenchmarkLocks measures the cost of Telemetry for 64 goroutines, with one key per
+// goroutine and with one key for all.
 func BenchmarkLocks(b *testing.B) {
 	server := testserver.StartRedis(b)
 	for _, keys := range []string{"own keys", "one key"} {

@@ -26,7 +26,7 @@ func TestGauges(t *testing.T) {
 			done <- s.locks.Do(t.Context(), "order:1", func(context.Context) error { return nil })
 		}()
 		<-s.taken
-		time.Sleep(10 * time.Millisecond) // the least age
+		time.Sleep(10 * time.Millisecond) // the minimum age
 		points := s.points(t)
 		if points["lease.active exclusive order"] != 1 || points["request.pending exclusive order"] != 1 {
 			t.Errorf("one is held and one waits:\n%s", lines(points))
@@ -91,7 +91,7 @@ func TestGauges(t *testing.T) {
 				})
 			}
 		}
-		all.Go(func() { // locks go behind their holders' backs
+		all.Go(func() { // deletes locks while they are held
 			for ctx.Err() == nil {
 				keys, _ := s.client.Keys(ctx, s.prefix+"*").Result()
 				if len(keys) > 0 {

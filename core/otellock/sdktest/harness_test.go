@@ -26,15 +26,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // clients log every server that a test has stopped
+	logging.Disable() // clients log each server that a test has stopped
 	m.Run()
 }
 
-// patience bounds how long a test waits for an event.
+// patience limits how long a test waits for an event.
 const patience = 60 * time.Second
 
-// stage is a Locker that is observed, on a Redis behind a proxy, and another Locker on
-// the same Redis that is not.
+// stage is a Locker with Telemetry on a Redis behind a proxy, and another Locker without
+// Telemetry on the same Redis.
 type stage struct {
 	reader        *sdk.ManualReader
 	spans         *tracetest.SpanRecorder
@@ -42,7 +42,7 @@ type stage struct {
 	tel           *otellock.Telemetry
 	locks, others *core.Locker
 	proxy         *testserver.Proxy
-	client        *redis.Client // not through the proxy
+	client        *redis.Client // connected without the proxy
 	prefix        string
 	taken         chan struct{} // receives once for each caller that found its key taken
 }
@@ -103,7 +103,7 @@ func (s *stage) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// wipe deletes the locks behind their holders' backs.
+// wipe deletes the locks while they are held.
 func (s *stage) wipe(t *testing.T) {
 	t.Helper()
 	keys, err := s.client.Keys(t.Context(), s.prefix+"*").Result()
@@ -115,7 +115,7 @@ func (s *stage) wipe(t *testing.T) {
 	}
 }
 
-// metrics returns the instruments that have measured something, by their names.
+// metrics returns the instruments that have measured something, by name.
 func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -134,8 +134,8 @@ func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	return by
 }
 
-// points returns the series of all instruments and their values, of a histogram the
-// number of its measurements: "lockkit.losses lockkit.name=order" → 1.
+// points returns the series of all instruments with their values: "lockkit.losses
+// lockkit.name=order" → 1. The value of a histogram is the number of its measurements.
 func (s *stage) points(t testing.TB) map[string]float64 {
 	t.Helper()
 	points := map[string]float64{}
@@ -167,7 +167,7 @@ func (s *stage) points(t testing.TB) map[string]float64 {
 	return points
 }
 
-// until waits for a series to be at least this much.
+// until waits until the value of series is at least least.
 func (s *stage) until(t *testing.T, series string, least float64) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -183,7 +183,7 @@ func (s *stage) until(t *testing.T, series string, least float64) {
 	}
 }
 
-// lines returns the points that are not 0, for people.
+// lines returns the points that are not 0, in a readable form.
 func lines(points map[string]float64) string {
 	var all []string
 	for _, series := range slices.Sorted(maps.Keys(points)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// units has all instruments, and the unit of each.
+// units has all instruments with their units.
 var units = map[string]string{
 	"lockkit.acquire.duration": "s",
 	"lockkit.hold.duration":    "s",
@@ -45,7 +45,7 @@ func everything(t *testing.T, s *stage) {
 	}
 }
 
-// TestNamesAndUnits has the rules of OpenTelemetry's semantic conventions,
+// TestNamesAndUnits checks the rules of OpenTelemetry's semantic conventions,
 // general/naming and general/metrics.
 func TestNamesAndUnits(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func attributes(m metricdata.Metrics) (all [][]string) {
 	return all
 }
 
-func TestSDKMeasurementsAllocateNothing(t *testing.T) { // so not beside others
+func TestSDKMeasurementsAllocateNothing(t *testing.T) { // not parallel: counts allocations
 	s := newStage(t, testserver.StartRedis(t))
 	for _, e := range []core.Event{
 		{Kind: core.Acquired, Name: "order", Mode: core.ModeExclusive, Wait: time.Millisecond, Contended: true},
@@ -153,7 +153,8 @@ func TestSDKMeasurementsAllocateNothing(t *testing.T) { // so not beside others
 		{Kind: core.PassedOn, Name: "order"},
 		{Kind: core.Replayed, Name: "order", Mode: core.ModeRun, Attempt: 1},
 	} {
-		// An exemplar is kept of some measurements, more seldom as there are more.
+		// Some measurements store an exemplar. This becomes rarer with more
+		// measurements.
 		for range 1000 {
 			s.tel.Observe(context.Background(), e)
 		}

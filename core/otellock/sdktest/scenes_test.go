@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// scenes are what can happen to locks, with all measurements of it, except extensions,
-// whose number depends on how long a scene takes. Attributes stand in the order of
-// their names: error.type, contended, mode, name, outcome.
+// scenes are events of locks with all their measurements, except extensions: their
+// number depends on the duration of a scene. The attributes are in the order of their
+// names: error.type, contended, mode, name, outcome.
 var scenes = []struct {
 	name string
 	opts []otellock.Option
@@ -206,8 +206,8 @@ var scenes = []struct {
 	},
 }
 
-// playCalls makes two calls that get a stored result, one that finds its key taken, and
-// six that run: of these two fail, and one is a second attempt.
+// playCalls makes two calls that receive a stored result, one that finds its key taken,
+// and six that run. Of these six, two fail, and one is a second attempt.
 func playCalls(t *testing.T, s *stage) {
 	runs, err := once.New(s.locks)
 	if err != nil {
@@ -225,7 +225,7 @@ func playCalls(t *testing.T, s *stage) {
 	}
 	broken := errors.New("broken")
 	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil)
-	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil) // gets the stored result
+	do(runs, once.Call{Key: "1"}, once.Answer{}, nil, nil) // receives the stored result
 	do(runs, once.Call{Key: "1", Fingerprint: []byte("another")}, once.Answer{}, nil, once.ErrMismatch)
 	do(runs, once.Call{Key: "2"}, once.Answer{}, broken, broken)
 	do(runs, once.Call{Key: "2"}, once.Answer{}, nil, nil) // runs again

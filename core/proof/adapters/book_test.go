@@ -10,17 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// passedOn names the leases whose hold was passed on to another one of their process.
+// passedOn is the name under which leases with a passed hold are counted.
 const passedOn = "passed on"
 
-// book counts over all trials.
+// book adds up the facts of all trials.
 type book struct {
 	mu    sync.Mutex
 	facts tally.Facts
 }
 
-// newBook returns a book that is closed, and told of, when all trials are over
-// and have cleaned up.
+// newBook returns a book. After the clean-up of all trials, the book is reported to
+// package tally.
 func newBook(t *testing.T) *book {
 	b := &book{facts: tally.Facts{
 		Part:   "adapters",
@@ -53,7 +53,7 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-// trial enters what was seen in one.
+// trial adds the facts of one trial.
 func (b *book) trial(event string, happened bool, outcomes, violations, expected map[string]int, grants int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

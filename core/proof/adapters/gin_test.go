@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// ginFront is a gin service behind an http.Server on a listener.
+// ginFront is a gin service behind an http.Server with its own listener.
 type ginFront struct {
 	*service
 	server *http.Server
@@ -52,7 +52,7 @@ func serveGin(v *service) front {
 	return f
 }
 
-// withTimeout gives a request the time that its header says.
+// withTimeout applies the timeout of the request's header.
 func withTimeout(c *gin.Context) {
 	if d, err := time.ParseDuration(c.GetHeader("X-Timeout")); err == nil {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), d)
@@ -101,7 +101,7 @@ func (f *ginFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// outcome reads an answer.
+// outcome returns the outcome that a response shows.
 func (f *ginFront) outcome(resp *http.Response, body string) outcome {
 	is := func(status int, problems ...string) bool {
 		if resp.StatusCode != status || len(problems) == 0 {
@@ -143,7 +143,7 @@ func (f *ginFront) stop() <-chan struct{} {
 	return stopped
 }
 
-// awaitRefusal waits until nobody takes connections at addr.
+// awaitRefusal waits until connections to addr are refused.
 func awaitRefusal(s *stage, addr string) {
 	testserver.Eventually(s.t, patience, "connections are refused", func() bool {
 		conn, err := net.Dial("tcp", addr)

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// grpcFront is a gRPC service on a listener, of which one method is called.
+// grpcFront is a gRPC service with its own listener. The trial calls one of its methods.
 type grpcFront struct {
 	*service
 	method string
@@ -45,7 +45,7 @@ func serveGRPC(v *service, method string) front {
 		rules = append([]grpcmw.Rule{grpcmw.Idempotent(v.runs, grpcmw.AnyCaller())}, rules...)
 	}
 	f.rules = grpcmw.Rules{method: rules}
-	// Every second service recovers from panics inside of the lock, the others outside.
+	// Every second service recovers from panics inside the lock, the others outside.
 	unary := []grpc.UnaryServerInterceptor{recoverUnary, grpcmw.UnaryServerInterceptor(f.rules)}
 	streams := []grpc.StreamServerInterceptor{recoverStream, grpcmw.StreamServerInterceptor(f.rules)}
 	if v.trial%4 > 1 {
@@ -72,7 +72,7 @@ func serveGRPC(v *service, method string) front {
 	return f
 }
 
-// check tells whether Check finds the rules wrong.
+// check reports whether Check finds the rules wrong.
 func (f *grpcFront) check() bool { return errors.Is(grpcmw.Check(f.server, f.rules), core.ErrInvalid) }
 
 func (f *grpcFront) pay(ctx context.Context, _ *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
@@ -135,7 +135,7 @@ func (f *grpcFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// talk has one exchange on a stream.
+// talk sends one message on a stream and receives the reply.
 func (f *grpcFront) talk(ctx context.Context, order string, reply *wrapperspb.StringValue) (header, trailer metadata.MD, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,7 +155,7 @@ func (f *grpcFront) talk(ctx context.Context, order string, reply *wrapperspb.St
 	return header, both.Trailer(), err
 }
 
-// outcome reads an answer.
+// outcome returns the outcome that a response shows.
 func (f *grpcFront) outcome(s *status.Status, header, trailer metadata.MD) outcome {
 	reason, hints := "", 0
 	for _, detail := range s.Details() {
@@ -167,7 +167,7 @@ func (f *grpcFront) outcome(s *status.Status, header, trailer metadata.MD) outco
 		}
 	}
 	hints += len(trailer["grpc-retry-pushback-ms"])
-	again := hints == 2 && len(header) == 0 // so that clients try again by themselves
+	again := hints == 2 && len(header) == 0 // so that clients retry by themselves
 	switch code := s.Code(); {
 	case code == codes.OK && strings.Join(trailer["idempotent-replayed"], "") == "true":
 		return replayed

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// db is a client for the test's own questions.
+// db returns a client for the test's own requests.
 func (s *stage) db() *redis.Client {
 	s.t.Helper()
 	if s.asks == nil {
@@ -23,7 +23,7 @@ func (s *stage) db() *redis.Client {
 	return s.asks
 }
 
-// keys are those of the trial, with their fields.
+// keys returns the trial's keys with their fields.
 func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 	s.t.Helper()
 	ctx, all := context.Background(), map[string]map[string]string{}
@@ -33,7 +33,7 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 		if err == nil {
 			err = failed
 		}
-		if len(fields) > 0 { // it may be gone meanwhile
+		if len(fields) > 0 { // it may be deleted meanwhile
 			all[name] = fields
 		}
 	}
@@ -43,20 +43,20 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 	return all
 }
 
-// freed waits until no key of the trial is held or waited for. That is long before
-// the TTL of a hold that was not lost.
+// freed waits until no key of the trial is held or waited for. A hold that was not lost
+// must be gone long before its TTL has expired.
 func (s *stage) freed() {
 	s.t.Helper()
 	testserver.Eventually(s.t, patience, "no key is held or waited for", func() bool { return !s.has("h:", "k:", "w") })
 }
 
-// held tells whether a key of the trial is held.
+// held reports whether a key of the trial is held.
 func (s *stage) held() bool {
 	s.t.Helper()
 	return s.has("h:", "k:")
 }
 
-// has tells whether a key of the trial has a field that begins with one of these.
+// has reports whether a key of the trial has a field with one of these prefixes.
 func (s *stage) has(prefixes ...string) bool {
 	s.t.Helper()
 	for _, fields := range s.keys(s.db()) {
@@ -69,9 +69,9 @@ func (s *stage) has(prefixes ...string) bool {
 	return false
 }
 
-// remains are the keys that have no end of life, and those that are more than
-// they should be when everything is over: a mark of a lease that may not be
-// granted any more stays for a TTL, and the record of a run for a day.
+// remains returns the keys without an expiry, and the keys that should not be left at
+// the end of the trial. A tombstone may stay for a TTL, and the record of a run for a
+// day.
 func (s *stage) remains() (endless, left []string) {
 	s.t.Helper()
 	db := s.db()
@@ -106,7 +106,7 @@ func (s *stage) remains() (endless, left []string) {
 	}
 }
 
-// endless notes keys without an end of life while they are held.
+// endless fails the trial for each key that has no expiry while it is held.
 func (s *stage) endless() {
 	s.t.Helper()
 	db := s.db()

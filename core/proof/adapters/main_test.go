@@ -1,11 +1,11 @@
-// Package adapters_test puts one table of troubles before all adapters: a gin
-// service, a gRPC service with a unary method and one with a stream, and an asynq
-// server, each on real connections and with its locks in a real redis-server.
+// Package adapters_test runs one table of faults on all adapters: a gin service, a gRPC
+// service with a unary method and one with a stream, and an asynq server. Each has real
+// connections, and its locks are in a real redis-server.
 //
-// What decides a trial stands outside of the kit: a resource that knows which run
-// began when and compares tokens, the state in the server, what the client got,
-// and what the handler saw of its context. A trial whose event did not happen
-// fails, as it has shown nothing.
+// Evidence from outside of the kit decides each trial: a resource that records when each
+// run began and compares tokens, the state in the server, the client's response, and the
+// handler's context. A trial whose event did not happen fails, because it has shown
+// nothing.
 package adapters_test
 
 import (
@@ -28,28 +28,29 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Most trials wait for another process, and so many fit on one processor.
+	// Most trials wait for another process, so one processor can run 16 at once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "16")
 	}
 	gin.SetMode(gin.TestMode)
 	gin.DefaultErrorWriter = io.Discard
-	logging.Disable()                              // clients tell of every server that a test has ended
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // clients log each stopped server
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	goleak.VerifyTestMain(m)
 }
 
 const (
-	// patience is a deadline for what should not take long, on a busy machine.
+	// patience limits how long a test waits for an event on a busy machine.
 	patience = 30 * time.Second
-	// long is a TTL that no trial outlasts: what is free before was given back.
+	// long is a TTL that no trial outlasts. A key that is free before was released.
 	long = 2 * time.Minute
-	// short is the TTL where a lease is to be lost, which its holder is told a third
-	// of it later at the latest. It must survive a busy machine until then.
+	// short is the TTL in trials in which a lease is to be lost. Its holder is notified
+	// after a third of the TTL at the latest. The lease must survive that long on a busy
+	// machine.
 	short = 10 * time.Second
 )
 
-// trials is how often each cell of the table is played.
+// trials returns the number of times that each cell of the table is played.
 func trials() int {
 	if os.Getenv("LONG") == "1" {
 		return 100
@@ -57,7 +58,7 @@ func trials() int {
 	return 5
 }
 
-// within receives from ch.
+// within receives from ch, or fails the test after patience.
 func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {

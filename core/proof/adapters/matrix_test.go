@@ -10,43 +10,43 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// An outcome is what a request came to, as its client sees it.
+// An outcome is the result of a request as its client sees it.
 type outcome string
 
 const (
-	done        outcome = "done"        // the handler's answer
-	replayed    outcome = "replayed"    // the answer of an earlier run; a task: done without being run
-	busy        outcome = "busy"        // and when to ask again
-	gone        outcome = "gone"        // the client did not wait for it
-	timeout     outcome = "timeout"     // its time was up
-	crashed     outcome = "crashed"     // the service's answer to a panic
-	unavailable outcome = "unavailable" // the handler did not run, since the store is down
-	refused     outcome = "refused"     // the rule is wrong
+	done        outcome = "done"        // the handler's response
+	replayed    outcome = "replayed"    // response of an earlier run; a task: done without a run
+	busy        outcome = "busy"        // with a time to retry
+	gone        outcome = "gone"        // the client did not wait for the response
+	timeout     outcome = "timeout"     // the request's timeout
+	crashed     outcome = "crashed"     // the service's response to a panic
+	unavailable outcome = "unavailable" // the handler did not run, because the store is unavailable
+	refused     outcome = "refused"     // the rule is invalid
 )
 
-// A cell says what an event comes to on one adapter. The first request is the one
-// that the event hits; then it is sent again, to another replica.
+// A cell has the expected effects of an event on one adapter. The event hits the first
+// request. Then the same request is sent again, to another replica.
 type cell struct {
 	adapter, event string
 	first          outcome
-	cause          error // of the end of the first handler's context; nil: it did not end
-	lock           then  // under a Lock
-	once           then  // under Idempotent and Lock
+	cause          error // why the first handler's context was done; nil: it was not
+	lock           then  // with Lock
+	once           then  // with Idempotent and Lock
 }
 
-// ends tells whether the first handler's context may have ended with this cause.
+// ends reports whether the first handler's context may be done with this cause.
 func (c cell) ends(cause error) bool {
 	if c.cause == deadline && (c.adapter == "unary" || c.adapter == "stream") && cause == canceled {
-		return true // the client's clock was first, and it told the server
+		return true // the client's clock expired first, and the client notified the server
 	}
 	return errors.Is(cause, c.cause)
 }
 
-// then is what comes of a request that is sent again.
+// then is the expected result of a request that is sent again.
 type then struct {
-	effects int     // that there were before
+	effects int     // before it
 	again   outcome // of the request
-	total   int     // effects in the end
+	total   int     // at the end
 }
 
 var (
@@ -56,8 +56,9 @@ var (
 	closed   = core.ErrClosed
 )
 
-// The table. asynq delivers a task again whose handler's context has ended, or
-// that has panicked, so that there the first request goes on with a second run.
+// table has the cells. asynq delivers a task again if its handler's context was done or
+// the handler panicked. Therefore the first request of a task continues with a second
+// run.
 var table = []cell{
 	{"gin", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},
@@ -74,25 +75,26 @@ var table = []cell{
 	{"stream", "panic", crashed, nil, then{1, done, 2}, then{}},
 	{"task", "panic", done, nil, then{2, done, 3}, then{2, replayed, 2}},
 
-	// The effect is the successor's; that of the loser is refused.
+	// The successor's effect is accepted, and the effect of the run that lost its lease
+	// is refused.
 	{"gin", "lost lease", done, lost, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "lost lease", done, lost, then{1, done, 2}, then{1, replayed, 1}},
 	{"stream", "lost lease", done, lost, then{1, done, 2}, then{}},
 	{"task", "lost lease", done, lost, then{1, done, 2}, then{1, replayed, 1}},
 
-	// Two duplicates are sent away; as tasks, they are delivered again.
+	// Two duplicates are refused as busy. If they are tasks, they are delivered again.
 	{"gin", "duplicates", done, nil, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "duplicates", done, nil, then{1, done, 2}, then{1, replayed, 1}},
 	{"stream", "duplicates", done, nil, then{1, done, 2}, then{}},
 	{"task", "duplicates", done, nil, then{3, done, 4}, then{1, replayed, 1}},
 
-	// Many requests of one order, one after the other.
+	// Many requests for one order run one after the other.
 	{"gin", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
 	{"unary", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
 	{"stream", "rush", done, nil, then{4, done, 5}, then{}},
 	{"task", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
 
-	// There is no replay without Idempotent, which a stream cannot have.
+	// Without Idempotent there is no replay, and a stream cannot have Idempotent.
 	{"gin", "replay", done, nil, then{}, then{1, replayed, 1}},
 	{"unary", "replay", done, nil, then{}, then{1, replayed, 1}},
 	{"stream", "replay", refused, nil, then{}, then{0, refused, 0}},
@@ -108,15 +110,15 @@ var table = []cell{
 	{"stream", "shutdown", done, nil, then{1, done, 2}, then{}},
 	{"task", "shutdown", done, nil, then{1, done, 2}, then{1, replayed, 1}},
 
-	// The time for the shutdown is over, and the locks are closed while the handler
-	// runs. Its answer is kept all the same.
+	// The time for the shutdown is over, and the locker is closed while the handler
+	// runs. Nevertheless the response is stored.
 	{"gin", "late shutdown", done, closed, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "late shutdown", done, closed, then{1, done, 2}, then{1, replayed, 1}},
 	{"stream", "late shutdown", done, closed, then{1, done, 2}, then{}},
 	{"task", "late shutdown", done, closed, then{1, done, 2}, then{1, replayed, 1}},
 }
 
-// scenes play the events. Each returns what came of the first request.
+// scenes play the events. Each returns the answer to the first request.
 var scenes = map[string]func(*stage) answer{
 	"disconnect": disconnect, // hazard 47
 	"deadline":   overtime,   // hazards 47 and 61
@@ -131,10 +133,10 @@ var scenes = map[string]func(*stage) answer{
 	"late shutdown": shutdown,
 }
 
-// Every adapter under every fault: the answer of its client, how often the effect took
-// place, what the handler is told, and the state of the key. Every second trial is
-// under Idempotent as well, if the adapter has it. Each key must have an expiry, and
-// in the end there must be none: hazards 25 and 51.
+// TestAdapters checks every adapter under every fault: the client's response, the number
+// of effects, the cause in the handler's context, and the state of the key. Every second
+// trial uses Idempotent too, if the adapter has it. Each key must have an expiry, and no
+// key may be left at the end: hazards 25 and 51.
 func TestAdapters(t *testing.T) {
 	book := newBook(t)
 	queue := testserver.StartRedis(t)

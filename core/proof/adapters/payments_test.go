@@ -11,14 +11,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The methods of the gRPC service. Orders and answers are StringValues.
+// These are the methods of the gRPC service. Requests and responses are StringValues.
 const (
 	paymentsName = "lockkit.proof.Payments"
 	payMethod    = "/" + paymentsName + "/Pay"
 	chatMethod   = "/" + paymentsName + "/Chat"
 )
 
-// payments is what protoc-gen-go-grpc would make of the service.
+// payments is the description of the service that protoc-gen-go-grpc would generate.
 var payments = grpc.ServiceDesc{
 	ServiceName: paymentsName,
 	HandlerType: (*any)(nil),
@@ -41,7 +41,7 @@ var payments = grpc.ServiceDesc{
 	Metadata: "payments.proto",
 }
 
-// The registry has to know the service, as generated code would tell it.
+// init registers the service as generated code does, because the registry must know it.
 func init() {
 	text := ".google.protobuf.StringValue"
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{

@@ -11,35 +11,37 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// resource is what the handlers work on, one for each order. It knows by itself
-// which run began when, and takes no write with an older token than it has seen.
+// resource is the data that the handlers change. Each order has its own resource. The
+// resource records when each run began, and refuses a write with a token lower than the highest one it
+// has seen.
 type resource struct {
 	mu      sync.Mutex
 	runs    []*run
 	highest uint64
-	last    int // the run that wrote last
-	effects int // writes that were taken
+	last    int // number of the run that wrote last
+	effects int // accepted writes
 	refused int
-	// What must not be, and what a store that forgets cannot prevent.
+	// overlaps, stale and back count violations. together counts overlaps after the store
+	// has lost its data, which no store can prevent.
 	overlaps, together, stale, back int
 }
 
 // run is one call of the handler.
 type run struct {
-	n       int // counted from 1
+	n       int // number, from 1
 	service string
 	ctx     context.Context
 	lease   *core.Lease
 	token   uint64
 	attempt int // 0 without Idempotent
 	over    bool
-	cause   error // of the end of ctx, as the handler saw it
+	cause   error // cause of ctx as the handler saw it
 }
 
-// text is the answer of a run. It tells no secret.
+// text returns the response of a run. It contains no secret.
 func (r *run) text() string { return fmt.Sprintf("run %d", r.n) }
 
-// ended waits for the end of the handler's context.
+// ended waits until the handler's context is done.
 func (r *run) ended() {
 	select {
 	case <-r.ctx.Done():
@@ -49,8 +51,8 @@ func (r *run) ended() {
 
 var errNoLease = errors.New("the handler has no lease")
 
-// begin enters a call of the handler. Two at once are an overlap, unless forgets
-// says that the store has lost what it granted.
+// begin records a call of the handler. Two concurrent calls are an overlap, unless
+// forgets reports that the store has lost its grants.
 func (x *resource) begin(ctx context.Context, service string, forgets bool) (*run, error) {
 	lease, ok := core.LeaseFromContext(ctx)
 	if !ok {
@@ -77,7 +79,7 @@ func (x *resource) begin(ctx context.Context, service string, forgets bool) (*ru
 	return r, nil
 }
 
-// end notes that a handler returns or panics.
+// end records that a handler returns or panics.
 func (x *resource) end(r *run) {
 	cause := context.Cause(r.ctx)
 	x.mu.Lock()
@@ -85,7 +87,7 @@ func (x *resource) end(r *run) {
 	r.over, r.cause = true, cause
 }
 
-// write is the effect of a run. It tells whether it took place.
+// write is the effect of a run. It reports whether the resource accepted the write.
 func (x *resource) write(r *run) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -94,21 +96,21 @@ func (x *resource) write(r *run) bool {
 		return false
 	}
 	if r.n < x.last {
-		x.stale++ // taken, although a later run has written
+		x.stale++ // accepted, although a later run has written
 	}
 	x.highest, x.last = r.token, r.n
 	x.effects++
 	return true
 }
 
-// seen is how many runs and effects there were, and how many writes were refused.
+// seen returns the numbers of runs, effects and refused writes.
 func (x *resource) seen() (runs, effects, refused int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.runs), x.effects, x.refused
 }
 
-// all are the runs.
+// all returns the runs.
 func (x *resource) all() []run {
 	x.mu.Lock()
 	defer x.mu.Unlock()

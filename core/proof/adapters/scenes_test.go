@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// disconnect has the client go away in the middle; of a task, the producer
-// closes its connection and the task is cancelled.
+// disconnect makes the client disconnect during the run. For a task, the producer closes
+// its connection and the task is cancelled.
 func disconnect(s *stage) answer {
 	s.first = func(r *run) (string, error) {
 		s.write(r)
@@ -30,11 +30,11 @@ func disconnect(s *stage) answer {
 	close(ended)
 	s.happened = true
 	got := within(s.t, "the first request is over", first)
-	got.text = r.text() // the client is gone, and has no answer
+	got.text = r.text() // the client has left, and has no response
 	return got
 }
 
-// overtime has the time of the request be up in the middle.
+// overtime makes the request's timeout expire during the run.
 func overtime(s *stage) answer {
 	s.first = func(r *run) (string, error) {
 		s.write(r)
@@ -43,7 +43,7 @@ func overtime(s *stage) answer {
 		return "", r.ctx.Err()
 	}
 	for s.request.timeout = time.Second; ; s.request.timeout *= 2 {
-		s.request.key += "+" // if it has to be another request, see below
+		s.request.key += "+" // a different request, if the loop repeats
 		first := s.send(s.t.Context(), s.a)
 		select {
 		case r := <-s.inside:
@@ -66,7 +66,7 @@ func overtime(s *stage) answer {
 	}
 }
 
-// panics has the handler panic after its effect.
+// panics makes the handler panic after its effect.
 func panics(s *stage) answer {
 	s.first = func(r *run) (string, error) {
 		s.write(r)
@@ -79,7 +79,7 @@ func panics(s *stage) answer {
 	return got
 }
 
-// deleted has an operator delete the keys in the middle.
+// deleted makes an operator delete the keys during the run.
 func deleted(s *stage) answer {
 	return s.supplant(func() {
 		var names []string
@@ -94,8 +94,7 @@ func deleted(s *stage) answer {
 	})
 }
 
-// restart has the server of the locks end in the middle, and begin anew with
-// nothing.
+// restart kills the server of the locks during the run, and restarts the server empty.
 func restart(s *stage) answer {
 	return s.supplant(func() {
 		life := s.life()
@@ -106,10 +105,11 @@ func restart(s *stage) answer {
 	})
 }
 
-// life is another one after each start of the server.
+// life returns a different text after each start of the server.
 func (s *stage) life() string { return fmt.Sprint(s.server.Pid()) }
 
-// down asks for another order while the server does not run: nothing is done.
+// down sends a request for another order while the server is down. The request must fail
+// without a run.
 func (s *stage) down() {
 	before, _, _ := s.seen()
 	request := s.request
@@ -121,9 +121,9 @@ func (s *stage) down() {
 	}
 }
 
-// supplant has the store forget the first run in the middle of it, so that the
-// same request runs elsewhere. The first one works on until it was told, and
-// tries to write then.
+// supplant makes the store lose the first run's hold during the run, so that the same
+// request runs on another replica. The first run continues until its context is done,
+// and then tries to write.
 func (s *stage) supplant(strike func()) answer {
 	s.first = func(r *run) (string, error) {
 		s.wait(r, s.goOn)
@@ -157,7 +157,7 @@ func (s *stage) supplant(strike func()) answer {
 	return got
 }
 
-// duplicates has the same request come twice more while it is worked on.
+// duplicates sends the same request twice more during the run.
 func duplicates(s *stage) answer {
 	s.first = func(r *run) (string, error) {
 		s.write(r)
@@ -194,8 +194,8 @@ func duplicates(s *stage) answer {
 	return within(s.t, "the first request is over", first)
 }
 
-// rush has three other requests of the same order come while it is worked on. They
-// wait, and the hold of one is passed on to the next where they are fast enough.
+// rush sends other requests for the same order during the run. They wait. If they are
+// fast enough, the hold of one is passed on to the next.
 func rush(s *stage) answer {
 	s.apart = true
 	s.first = func(r *run) (string, error) {
@@ -213,7 +213,7 @@ func rush(s *stage) answer {
 		more = append(more, s.send(s.t.Context(), s.a))
 	}
 	s.request = request
-	time.Sleep(500 * time.Millisecond) // for them to wait
+	time.Sleep(500 * time.Millisecond) // time for them to start waiting
 	close(s.goOn)
 	for _, other := range more {
 		if got := within(s.t, "another request is answered", other); got.outcome != done {
@@ -226,7 +226,7 @@ func rush(s *stage) answer {
 	return got
 }
 
-// replay has the same request come twice more when it was worked on.
+// replay sends the same request twice more after the run.
 func replay(s *stage) answer {
 	first := s.ask(s.a)
 	if s.cell.first == refused {
@@ -244,8 +244,8 @@ func replay(s *stage) answer {
 	return first
 }
 
-// shutdown has the replica shut down in the middle: the server first, and then
-// its locks, whose time is up before the handler returns if the cell says so.
+// shutdown shuts the replica down during the run, first the server and then the locker.
+// If the cell says so, the locker's shutdown times out before the handler returns.
 func shutdown(s *stage) answer {
 	late := s.cell.cause == closed
 	s.first = func(r *run) (string, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// service is one replica, with its client, store and locker.
+// service is one replica with its client, store and locker.
 type service struct {
 	*stage
 	name   string
@@ -27,22 +27,22 @@ type service struct {
 	close  func()
 }
 
-// front is what an adapter serves, and a client of it.
+// front is a server with an adapter, and a client of it.
 type front interface {
-	// call sends a request, and waits until it is known what it came to. The
-	// client goes away when ctx ends.
+	// call sends a request, and waits for its outcome. The client disconnects when ctx
+	// is done.
 	call(ctx context.Context, r request) answer
-	// stop begins to shut down, and returns when that is certain. The channel is
-	// closed when the shutdown is complete.
+	// stop starts the shutdown, and returns when the shutdown has certainly begun. The
+	// returned channel is closed when the shutdown is complete.
 	stop() <-chan struct{}
-	// redelivered waits until a request, sent n times, came back n times to a
-	// busy key without its client's doing, where the adapter does such a thing.
+	// redelivered waits until each of n requests was delivered again to a busy key
+	// without its client's action, if the adapter redelivers requests.
 	redelivered(n int)
-	// close ends what is still there.
+	// close stops the server and the client.
 	close()
 }
 
-// fronts are the adapters.
+// fronts starts the adapters' servers, by name.
 var fronts = map[string]func(*service) front{
 	"gin":    serveGin,
 	"unary":  serveUnary,
@@ -50,26 +50,25 @@ var fronts = map[string]func(*service) front{
 	"task":   serveTasks,
 }
 
-// request is what a client asks for.
+// request is a client's request.
 type request struct {
 	order, key string
 	timeout    time.Duration   // 0: none
-	ended      <-chan struct{} // closed when the service has noticed that the client is gone
-	untried    bool            // a task is not tried again
+	ended      <-chan struct{} // closed when the service has noticed the disconnect
+	untried    bool            // a task is not retried
 }
 
-// answer is what the client got.
+// answer is the client's view of the response.
 type answer struct {
 	outcome outcome
-	text    string // of the handler
-	raw     string // all that there is to see
+	text    string // the handler's text
+	raw     string // everything that the client can see
 	next    *answer
 }
 
 func (a answer) String() string { return fmt.Sprintf("%s %q (%s)", a.outcome, a.text, a.raw) }
 
-// kept is the text of the answer that is given again: this one, or that of the
-// run which took its place.
+// kept returns the stored text: this answer's, or that of the run that replaced it.
 func (a answer) kept() string {
 	if a.next != nil {
 		return a.next.text
@@ -77,15 +76,15 @@ func (a answer) kept() string {
 	return a.text
 }
 
-// rushes tells that requests are to wait for a key that others have.
+// rushes reports whether requests must wait for a busy key.
 func (v *service) rushes() bool { return v.stage.cell.event == "rush" }
 
-// spied is a store of which is known what it was asked.
+// spied is a store that records the owners of its claims.
 type spied struct {
 	*redisstore.Store
 
 	mu     sync.Mutex
-	owners map[string]bool // and leases, which are as secret
+	owners map[string]bool // and leases, which are secret too
 }
 
 func (s *spied) saw(claims ...store.Claim) {
@@ -101,7 +100,7 @@ func (s *spied) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return s.Store.Acquire(ctx, c)
 }
 
-// events collects what an observer is told.
+// events collects the events of an observer.
 type events struct {
 	mu  sync.Mutex
 	all []core.Event
@@ -113,7 +112,7 @@ func (e *events) Observe(_ context.Context, event core.Event) {
 	e.all = append(e.all, event)
 }
 
-// count is how many events there were of a kind.
+// count returns the number of events of a kind.
 func (e *events) count(kind core.Kind) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,7 +124,8 @@ func (e *events) count(kind core.Kind) (n int) {
 	return n
 }
 
-// waited is how many leases were acquired after a wait of at least this long.
+// waited returns the number of leases that were acquired after a wait of at least this
+// long.
 func (e *events) waited(least time.Duration) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +137,7 @@ func (e *events) waited(least time.Duration) (n int) {
 	return n
 }
 
-// said is what the events say.
+// said returns the texts of the events.
 func (e *events) said() (all []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,7 +147,7 @@ func (e *events) said() (all []string) {
 	return all
 }
 
-// serve starts a replica. Every third trial has a client with default options.
+// serve starts a replica. In every third trial the client has default options.
 func (s *stage) serve(name string) *service {
 	s.t.Helper()
 	v := &service{stage: s, name: name, events: &events{}}

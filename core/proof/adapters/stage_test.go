@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// stage is one trial: two replicas of a service, and one order.
+// stage is one trial, with two replicas of a service and one order.
 type stage struct {
 	t          *testing.T
 	book       *book
@@ -24,24 +24,24 @@ type stage struct {
 	open       func(*service) front
 	trial      int
 	idempotent bool
-	server     *testserver.Redis // of the locks
-	queue      *testserver.Redis // of the tasks
-	prefix     string            // of all keys of the trial
+	server     *testserver.Redis // for the locks
+	queue      *testserver.Redis // for the tasks
+	prefix     string            // prefix of all keys of the trial
 	asks       *redis.Client
 	ttl        time.Duration // of the leases
 	request    request
 	a, b       *service
 
 	resource
-	// first is what the first run does, after which others just write.
+	// first is the work of the first run. Later runs only write.
 	first  func(*run) (string, error)
-	inside chan *run     // the first run, when it is where it is to be
-	goOn   chan struct{} // closed for it to go on
+	inside chan *run     // receives the first run at its waiting point
+	goOn   chan struct{} // closed to let the first run continue
 
-	happened bool           // the event did
-	apart    bool           // each run is another request
-	wrongs   map[string]int // what must not be, by kind
-	forgets  bool           // the store has lost what it granted
+	happened bool           // the event happened
+	apart    bool           // each run is a different request
+	wrongs   map[string]int // violations, by kind
+	forgets  bool           // the store has lost its grants
 
 	answers struct {
 		sync.Mutex
@@ -60,7 +60,7 @@ func newStage(t *testing.T, b *book, c cell, open func(*service) front, n int, i
 	}
 }
 
-// want is what the table says for this trial.
+// want returns the table's expectation for this trial.
 func (s *stage) want() then {
 	if s.idempotent {
 		return s.cell.once
@@ -68,7 +68,7 @@ func (s *stage) want() then {
 	return s.cell.lock
 }
 
-// run plays the trial and looks at what came of it.
+// run plays the trial and checks the outcome.
 func (s *stage) run() {
 	if s.ttl = long; s.cell.cause == lost {
 		s.ttl = short
@@ -131,8 +131,8 @@ func (s *stage) run() {
 	s.wrong("secrets told", len(told), "answers or events tell secrets: %q", told)
 }
 
-// wrong fails the trial for n things of a kind that must not be, if n is not 0.
-// It is for the trial's own goroutine.
+// wrong fails the trial for n violations of a kind, if n is greater than 0. Only the
+// trial's own goroutine may call it.
 func (s *stage) wrong(kind string, n int, format string, args ...any) {
 	s.t.Helper()
 	if n > 0 {
@@ -141,7 +141,7 @@ func (s *stage) wrong(kind string, n int, format string, args ...any) {
 	}
 }
 
-// work is the handler, as every adapter calls it.
+// work is the handler of every adapter.
 func (s *stage) work(ctx context.Context, service string) (string, error) {
 	s.mu.Lock()
 	forgets := s.forgets
@@ -159,7 +159,7 @@ func (s *stage) work(ctx context.Context, service string) (string, error) {
 	return r.text(), nil
 }
 
-// wait has the first run wait for its end of the context, or for goOn.
+// wait makes the first run wait until the channel until is closed, for at most patience.
 func (s *stage) wait(r *run, until <-chan struct{}) {
 	s.inside <- r
 	select {
@@ -169,12 +169,12 @@ func (s *stage) wait(r *run, until <-chan struct{}) {
 	}
 }
 
-// ask sends the request to a replica and waits for what it comes to.
+// ask sends the request to a replica and waits for the outcome.
 func (s *stage) ask(to *service) answer {
 	return within(s.t, "a request is answered", s.send(s.t.Context(), to))
 }
 
-// send sends the request to a replica. The client goes away when ctx ends.
+// send sends the request to a replica. The client disconnects when ctx is done.
 func (s *stage) send(ctx context.Context, to *service) <-chan answer {
 	answers, request := make(chan answer, 1), s.request
 	go func() {
@@ -187,14 +187,14 @@ func (s *stage) send(ctx context.Context, to *service) <-chan answer {
 	return answers
 }
 
-// close ends the replicas.
+// close stops the replicas.
 func (s *stage) close() {
 	s.a.close()
 	s.b.close()
 }
 
-// told are the secrets that answers and events tell: parts of keys, owners and
-// tokens. An answer is all that the client can see of it.
+// told() returns the secrets that answers and events contain: parts of keys, owners and
+// tokens. An answer is everything that the client can see.
 func (s *stage) told() []string {
 	secrets := map[string]string{s.request.order: "a key", s.request.key: "an idempotency key", s.prefix: "a prefix"}
 	for _, r := range s.all() {

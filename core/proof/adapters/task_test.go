@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// taskFront is an asynq server with a queue of its own, whose Redis is not that
-// of the locks.
+// taskFront is an asynq server with its own queue. The queue's Redis is not the Redis of
+// the locks.
 type taskFront struct {
 	*service
 	queue  string
@@ -29,8 +29,8 @@ type taskFront struct {
 	stops  sync.Once
 
 	mu   sync.Mutex
-	ran  map[string]bool // by task ID
-	came map[string]bool // tasks that were delivered and found their key busy
+	ran  map[string]bool // tasks that ran, by ID
+	came map[string]bool // tasks that were delivered and found their key busy, by ID
 }
 
 func serveTasks(v *service) front {
@@ -62,7 +62,7 @@ func serveTasks(v *service) front {
 	return f
 }
 
-// watch notes which tasks find their key busy.
+// watch records the tasks that find their key busy.
 func (f *taskFront) watch(h asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		err := h.ProcessTask(ctx, t)
@@ -85,8 +85,8 @@ func (f *taskFront) pay(ctx context.Context, t *asynq.Task) error {
 	return err
 }
 
-// call puts a task into the queue, and waits until it is done or given up. If
-// its client goes away meanwhile, the task is cancelled.
+// call enqueues a task, and waits until the task is completed or archived. If ctx is
+// done before, the task is cancelled.
 func (f *taskFront) call(ctx context.Context, r request) answer {
 	opts := []asynq.Option{asynq.Queue(f.queue), asynq.MaxRetry(20), asynq.Timeout(10 * time.Minute), asynq.Retention(time.Hour)}
 	if r.timeout > 0 {
@@ -103,7 +103,7 @@ func (f *taskFront) call(ctx context.Context, r request) answer {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	var said []string // of all its failures
+	var said []string // errors of all its failures
 	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		if ctx.Err() != nil && r.ended != nil {
 			f.cancel(info.ID, r.ended)
@@ -124,7 +124,7 @@ func (f *taskFront) call(ctx context.Context, r request) answer {
 	return a
 }
 
-// outcome reads what became of a task.
+// outcome returns the outcome of a task.
 func (f *taskFront) outcome(info *asynq.TaskInfo) outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,8 +139,8 @@ func (f *taskFront) outcome(info *asynq.TaskInfo) outcome {
 	return "another answer"
 }
 
-// cancel asks the server to cancel a task until that has been noticed: a server
-// that has just begun may not listen yet.
+// cancel asks the server to cancel a task, repeatedly until the service has noticed. A
+// server that has just started may not listen yet.
 func (f *taskFront) cancel(id string, noticed <-chan struct{}) {
 	for range int(patience / time.Second) {
 		if err := f.ask.CancelProcessing(id); err != nil {
@@ -162,8 +162,8 @@ func (f *taskFront) redelivered(n int) {
 	})
 }
 
-// stop has the server take no more tasks. One that is enqueued now is left for
-// other servers.
+// stop makes the server accept no more tasks. It enqueues one more task, which the
+// server must leave in the queue.
 func (f *taskFront) stop() <-chan struct{} {
 	f.server.Stop()
 	info, err := asynq.NewClientFromRedisClient(f.client).Enqueue(asynq.NewTask("pay", nil), asynq.Queue(f.queue))

@@ -1,10 +1,11 @@
-// Command apitext writes the exported names of packages, with their types and without comments
-// and bodies, as one text for each package. A change of the API is then a change of a file.
+// Command apitext writes the exported names of packages, with their types and without
+// comments and bodies, as one text file per package. Each change of the API then shows
+// as a change of a file.
 //
 //	go run ./core/proof/apitext DIR PACKAGE…
 //
-// It writes DIR/<package, with dashes for slashes>.txt for each directory PACKAGE, and removes
-// other texts from DIR.
+// It writes DIR/<package, with dashes for slashes>.txt for each directory PACKAGE, and
+// removes the other text files from DIR.
 package main
 
 import (
@@ -54,7 +55,8 @@ func write(dir string, packages []string) error {
 	return nil
 }
 
-// api returns what the package in dir exports, sorted. Files of all systems count.
+// api returns the exported declarations of the package in dir, sorted. It includes the
+// files for all systems.
 func api(dir string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -82,7 +84,7 @@ func api(dir string) (string, error) {
 	return strings.Join(slices.Compact(all), "\n") + "\n", nil
 }
 
-// declared returns the text of a declaration, one for each name of a group.
+// declared returns the texts of a declaration, one for each name of a group.
 func declared(files *token.FileSet, d ast.Decl) (texts []string, err error) {
 	each := []any{d}
 	switch d := d.(type) {
@@ -95,7 +97,7 @@ func declared(files *token.FileSet, d ast.Decl) (texts []string, err error) {
 		if d.Tok == token.IMPORT {
 			return nil, nil
 		}
-		// The values of a group of constants depend on their order.
+		// A group of constants stays together, because the values depend on the order.
 		if d.Tok != token.CONST {
 			each = nil
 			for _, s := range d.Specs {

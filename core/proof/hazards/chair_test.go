@@ -8,10 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/leader"
 )
 
-// lead takes part in the election of a key until it is told to stop. Its work is to
-// look, again and again, whether this process leads; it goes on for a while after
-// it does not. For each term it reports when that begins, and then the stretch in
-// which it believed that it leads.
+// lead takes part in the election of a key until the worker is ordered to stop. Its work
+// checks again and again whether this process leads, and continues for a while after it
+// does not. For each term, lead reports the start of the term, and later the interval in
+// which the worker believed that it led.
 func (w *worker) lead(o order) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// patience is how long a test waits for what has to come.
+// patience limits how long a test waits for an event.
 const patience = 60 * time.Second
 
-// child is a worker in a process of its own. It ends with the test.
+// child is a worker in a separate process. The process ends with the test.
 type child struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -28,17 +28,17 @@ type child struct {
 	id      int
 	orders  *json.Encoder
 	reports []report
-	changed chan struct{} // closed with the next report, or when it ended
-	gone    chan struct{} // closed when it ended
+	changed chan struct{} // closed with the next report, or when the process ended
+	gone    chan struct{} // closed when the process ended
 }
 
-// newChild starts a worker. env is added to its environment.
+// newChild starts a worker. env is added to the worker's environment.
 func newChild(t testing.TB, p plan, env ...string) *child {
 	t.Helper()
 	return newChildOn(t, nil, p, env...)
 }
 
-// newChildOn is newChild on another host.
+// newChildOn starts a worker on the given host.
 func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *child {
 	t.Helper()
 	if p.Name == "" {
@@ -52,8 +52,8 @@ func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *chi
 		t.Fatal(err)
 	}
 	cmd := host.Command(os.Args[0])
-	// With the race detector a program else waits a second before it ends, and
-	// goes on after a race.
+	// By default, a program with the race detector waits a second before it exits, and
+	// continues after a race.
 	cmd.Env = append(os.Environ(), append(env, workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")...)
 	cmd.Stderr = os.Stderr
 	testserver.EndWithParent(cmd)
@@ -96,18 +96,18 @@ func (c *child) read(out io.Reader) {
 	close(c.gone)
 }
 
-// tell gives an order and returns its number.
+// tell(o) sends an order and returns its number.
 func (c *child) tell(o order) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.id++
 	o.ID = c.id
-	// If the process is gone, the test that waits for a report will say so.
+	// If the process has exited, the test that waits for a report fails.
 	_ = c.orders.Encode(o)
 	return c.id
 }
 
-// find returns the first report of this kind on an order.
+// find returns the first report of one of these kinds on an order.
 func (c *child) find(id int, kinds ...string) (report, bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,15 +157,15 @@ func (c *child) all(kind string) []report {
 	return all
 }
 
-// acquire has the child take a lock, and returns the order that was granted and
-// its report. It fails the test if the child does not get it.
+// acquire makes the child acquire a lock, and returns the order that was granted and its
+// report. It fails the test if the child is not granted the lock.
 func (c *child) acquire(o order) (int, report) {
 	c.t.Helper()
 	o.Op = "acquire"
 	id := c.tell(o)
 	r := c.await(id, "acquired", "refused")
 	for end := time.Now().Add(patience); r.is("unavailable") && time.Now().Before(end); {
-		id = c.tell(o) // a busy machine, and a short TTL
+		id = c.tell(o) // a busy machine can be too slow for a short TTL
 		r = c.await(id, "acquired", "refused")
 	}
 	if !r.OK {
@@ -181,7 +181,7 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
-// pause stops the process as it stands, and returns when it has.
+// pause stops the process with SIGSTOP, and returns when the process has stopped.
 func (c *child) pause() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
@@ -197,7 +197,7 @@ func (c *child) resume() {
 	c.signal(syscall.SIGCONT)
 }
 
-// stands tells whether a process is stopped, where that can be seen.
+// stands reports whether a process is stopped. It returns true on systems without /proc.
 func stands(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -211,7 +211,7 @@ func stands(pid int) bool {
 	return true
 }
 
-// kill ends the process like a crash, and returns when it has ended.
+// kill kills the process, and returns when the process has exited.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	<-c.gone

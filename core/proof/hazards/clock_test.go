@@ -19,7 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Servers whose clocks are wrong. Those of the holders are not.
+// TestServerClock checks locks on servers whose clocks are wrong. The holders' clocks
+// are right.
 func TestServerClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -32,13 +33,13 @@ func TestServerClock(t *testing.T) {
 	// hazards 20 and 34
 	t.Run("set back while the key is absent: the token goes back (limit)", tokenBack)
 	// hazard 20
-	t.Run("set back by an hour: a plain key of a dead holder stays for an hour (limit)", backPlain)
+	t.Run("set back by an hour: a plain key or Redisson's of a dead holder stays for an hour (limit)", backPlain)
 }
 
 // told counts what trials of this file saw, for the proof's report.
 type told struct{ trials, overlaps, stale, refused atomic.Int64 }
 
-// note reports when all trials are over.
+// note reports the counts after all trials.
 func (s *told) note(t *testing.T, fault string) {
 	t.Cleanup(func() {
 		n := int(s.trials.Load())
@@ -54,10 +55,10 @@ func (s *told) note(t *testing.T, fault string) {
 	})
 }
 
-// usurp has another process take the key that lease is of, whose hold has vanished
-// from the server, and fails the test unless the holder is told by its next
-// extension, and the register tells the two apart. It returns whether both held
-// the key at the same time.
+// usurp acquires lease's key through another locker after lease's hold has vanished from
+// the server. The test fails unless the holder is notified by its next extension, and
+// the register distinguishes the two holders by their tokens. It returns whether both
+// held the key at the same time.
 func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals *core.Locker) (overlap bool) {
 	t.Helper()
 	reg, vanished := newRegister(t), mono()
@@ -73,7 +74,8 @@ func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals 
 	s.refused.Add(1)
 	end := ended(t, lease)
 	wantLost(t, lease)
-	// The trust alone would have lasted for two thirds of the TTL at least.
+	// Without a failed extension, the lease would be trusted for at least two thirds of
+	// the TTL.
 	if took := ms(vanished, end); took > ttl*5/9 {
 		t.Errorf("the holder was told after %v, its lease is %v long", took, ttl)
 	}
@@ -145,7 +147,7 @@ func back(t *testing.T) {
 		if granted < expiry {
 			t.Errorf("the key was taken over %v before the lease was over", ms(granted, expiry))
 		}
-		// The waiter has to ask once for the deadline to be put right.
+		// The server corrects the deadline at the waiter's first request.
 		if took := ms(killed, granted); took > ttl+2*pollCap+slack {
 			t.Errorf("the key was taken over %v after the crash", took)
 		}
@@ -154,7 +156,7 @@ func back(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		release(t, lease)
-		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife)) // the token's
+		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife)) // the token's TTL
 	})
 }
 
@@ -184,7 +186,7 @@ func backAlive(t *testing.T) {
 		})
 		testserver.Eventually(t, patience, "a claim waits", func() bool { return asks.waiters(key) == 1 })
 		clock.Step(-time.Hour)
-		// For longer than a lease that nobody extends.
+		// This is longer than a lease lasts without extensions.
 		s.Until = guard(lease, 3*ttl/2, func() {})
 		wantHeld(t, lease)
 		oracle.add(s)
@@ -193,7 +195,7 @@ func backAlive(t *testing.T) {
 	})
 }
 
-// tokenBack expects what is not promised.
+// tokenBack checks for a failure that the kit does not prevent.
 func tokenBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
@@ -209,7 +211,7 @@ func tokenBack(t *testing.T) {
 	if next.Token() >= first.Token() {
 		t.Errorf("token %d after %d; if this is prevented now, the documentation promises too little", next.Token(), first.Token())
 	}
-	// From here on they grow again.
+	// From here on the tokens grow again.
 	release(t, next)
 	if again := acquire(t, l, "absent"); again.Token() <= next.Token() {
 		t.Errorf("token %d after %d", again.Token(), next.Token())
@@ -217,26 +219,31 @@ func tokenBack(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "limits", Runs: 1, Faults: map[string]int{"clock set back": 1}, Expected: map[string]int{"tokens back": 1}})
 }
 
-// backPlain expects what is not promised.
+// backPlain checks for a failure that the kit does not prevent.
 func backPlain(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
 	server := clock.StartRedis()
-	plain := []redisstore.Option{redisstore.WithPlainKeys()}
-	// Nobody extends it any more, as if the holder had died.
-	lease := acquire(t, lockerOf(t, testclient.Redis(t, server.Addr), plain), "plain", core.TTL(3*time.Second), core.NoRenew())
+	// The leases are never extended, as if their holders had died.
+	leases := make(map[string]*core.Lease)
+	forms := map[string][]redisstore.Option{"plain": {redisstore.WithPlainKeys()}, "redisson": {redisstore.WithRedisson()}}
+	for key, opts := range forms {
+		leases[key] = acquire(t, lockerOf(t, testclient.Redis(t, server.Addr), opts), key, core.TTL(3*time.Second), core.NoRenew())
+	}
 	clock.Step(-time.Hour)
-	<-lease.Context().Done()
-	_, err := lockerOf(t, testclient.Redis(t, server.Addr), plain).TryAcquire(t.Context(), "plain")
-	var busy *core.BusyError
-	if !errors.As(err, &busy) || busy.RetryAfter < 50*time.Minute {
-		t.Errorf("got %v, want busy for an hour; if this is prevented now, the documentation promises too little", err)
+	for key, opts := range forms {
+		<-leases[key].Context().Done()
+		_, err := lockerOf(t, testclient.Redis(t, server.Addr), opts).TryAcquire(t.Context(), key)
+		var busy *core.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter < 50*time.Minute {
+			t.Errorf("%s: got %v, want busy for an hour; if this is prevented now, the documentation promises too little", key, err)
+		}
 	}
 	tally.Note(t, tally.Facts{Part: "limits", Runs: 1, Faults: map[string]int{"clock set back": 1}, Expected: map[string]int{"stuck waiters": 1}})
 }
 
-// hazard 21. This is the limit of replicas with clocks of their own: the test
-// expects two holders, and that the token tells them apart.
+// hazard 21. TestPromotedClock checks the limit of a replica whose clock differs from the master's. It
+// expects two holders, and that the token distinguishes them.
 func TestPromotedClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// pollCap is the longest that a waiter sleeps without asking.
+	// pollCap is the maximum time that a waiter sleeps between two requests.
 	pollCap = 2300 * time.Millisecond
-	// slack is for a machine that is busy with other tests.
+	// slack allows for a machine that is busy with other tests.
 	slack = 5 * time.Second
 )
 
-// Processes that are killed, and one that is asked to end.
+// TestCrash kills processes, and ends one with SIGTERM.
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// takeOver kills holders at any point of their extensions while another process waits.
+// takeOver kills holders at any phase of their extensions while another process waits.
 func takeOver(t *testing.T, server *testserver.Redis, name string, n int) {
 	const ttl = 1500 * time.Millisecond
 	bit := newBites(t, "a holder was killed while it held", n*8/10)
@@ -189,8 +189,8 @@ func TestKeysExpire(t *testing.T) {
 	})
 }
 
-// everyKeyEnds fails the test for keys that live for ever or longer than most,
-// and returns how many keys there are.
+// everyKeyEnds fails the test for each key without a TTL, or with a TTL longer than
+// most. It returns the number of keys.
 func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
 	t.Helper()
 	keys := asks.scan("")

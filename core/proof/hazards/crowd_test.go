@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Many waiters for one key, and many held keys.
+// TestCrowd checks many waiters for one key, and many held keys.
 func TestCrowd(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -31,7 +31,7 @@ func fairProcesses(t *testing.T) {
 	server := testserver.StartRedis(t)
 	asks := inspect(t, server)
 	oracle := newOracle(t, processes*each*10)
-	// All wait before the first is served.
+	// All children wait before the first of them is served.
 	gate := acquire(t, newLocker(t, server.Addr), key)
 	children, loops := make([]*child, processes), make([]int, processes)
 	for i := range children {
@@ -81,8 +81,8 @@ func fairGoroutines(t *testing.T) {
 	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
-	var order []int  // the goroutines as they were served; also what the lock guards
-	var alone []bool // no more than a few others waited when that one gave the key back
+	var order []int  // the goroutines in the order of service; the lock guards it too
+	var alone []bool // by turn: only a few others waited at its release
 	var waiting atomic.Int32
 	var wg sync.WaitGroup
 	for i := range goroutines {
@@ -97,7 +97,7 @@ func fairGoroutines(t *testing.T) {
 				}
 				mu.Lock()
 				order = append(order, i)
-				// The others may be waiting for the answers to their releases.
+				// The others may still wait for the answers to their releases.
 				alone = append(alone, waiting.Load() < goroutines/4)
 				mu.Unlock()
 				if err := lease.Release(context.Background()); err != nil {
@@ -119,8 +119,8 @@ func fairGoroutines(t *testing.T) {
 		if !alone[at] {
 			contended[i]++
 		}
-		// Between the first turn of the last and the last turn of the first, the
-		// others wait, or are about to.
+		// Between the last goroutine's first turn and the first goroutine's last turn,
+		// all others wait or are about to wait.
 		if started == goroutines && i == last && !alone[at-1] {
 			t.Errorf("goroutine %d was served twice in a row, at %d", i, at)
 		}
@@ -158,7 +158,7 @@ func quietWaiters(t *testing.T) {
 		}
 	}
 	testserver.Eventually(t, patience, "a waiter of each process is in line", func() bool { return asks.waiters(key) == processes })
-	// What a waiter does at first is not counted: it asks, watches, asks again.
+	// A waiter's first requests are not counted: it asks, watches and asks again.
 	testserver.Eventually(t, patience, "each of them polls", func() bool {
 		asked := make(map[string]int)
 		for _, c := range s.tap.allCalls() {
@@ -237,7 +237,8 @@ func manyLocks(t *testing.T) {
 	}
 }
 
-// stats are the server's counters; calls of a command go by its name.
+// stats returns the server's counters. The number of calls of a command has the
+// command's name as its key.
 func (i inspector) stats() map[string]int {
 	i.t.Helper()
 	stats := make(map[string]int)

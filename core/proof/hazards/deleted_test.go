@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Keys that are deleted under their holders. An extension is due
-// every 4 s, while without an answer the leases would last for more than 11 s.
+// TestDeletedKeys deletes keys while they are held. An extension is due every 4 s.
+// Without an answer, the leases would last for more than 11 s.
 func TestDeletedKeys(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestDeletedKeys(t *testing.T) {
 		}
 		return l, inspect(t, server), leases
 	}
-	// judge waits for the holders to learn of the loss.
+	// judge waits until the holders are notified of the loss, and checks the outcome.
 	judge := func(t *testing.T, l *core.Locker, asks inspector, leases []*core.Lease, deleted int64) {
 		for _, lease := range leases {
 			end := ended(t, lease)

@@ -25,12 +25,12 @@ func TestExtensionsEnd(t *testing.T) {
 		const ttl, lanes = 5 * time.Second, 100
 		cycles := count(10_000) / lanes
 		r := newSite(t).rig(t, "", 1, func(o *redis.Options) {
-			o.PoolSize = 4 * lanes // each dropped reply keeps a connection for a while
+			o.PoolSize = 4 * lanes // each dropped reply occupies a connection for a while
 		})
 		late := lateness(t)
 		stop := r.disturb()
 		var mu sync.Mutex
-		long, kept := 0, 0 // leases held for longer than a TTL; those that were not lost
+		long, kept := 0, 0 // leases held beyond a TTL, and those of them not lost
 		var wg sync.WaitGroup
 		for lane := range lanes {
 			wg.Go(func() {
@@ -42,7 +42,7 @@ func TestExtensionsEnd(t *testing.T) {
 					}
 					lease, err := r.locker.Acquire(context.Background(), key, core.TTL(ttl))
 					for errors.Is(err, core.ErrUnavailable) && t.Context().Err() == nil {
-						lease, err = r.locker.Acquire(context.Background(), key, core.TTL(ttl)) // connections are cut
+						lease, err = r.locker.Acquire(context.Background(), key, core.TTL(ttl)) // cut connections
 					}
 					if err != nil {
 						t.Errorf("acquire: %v", err)
@@ -69,17 +69,18 @@ func TestExtensionsEnd(t *testing.T) {
 		if disturbed := stop(); disturbed < 8 {
 			t.Errorf("vacuous: %d calls were disturbed", disturbed)
 		}
-		// What is due together shares the fate of a call, and may do so several times.
+		// Extensions that are due together share a call, and fail together, possibly
+		// several times.
 		if kept < lanes/20 {
 			t.Errorf("vacuous: %d of %d long holds were not lost", kept, long)
 		}
-		time.Sleep(ttl / 2) // in which a watchdog that goes on would show
+		time.Sleep(ttl / 2) // long enough to observe a watchdog that keeps running
 		r.neverAfterRelease(700*time.Millisecond + late())
 	})
 }
 
-// disturb has extensions and releases fail now and then, in every way, until
-// the returned function is called, which says how many did.
+// disturb makes some extensions and releases fail, in four ways, until the returned
+// function is called. That function returns the number of failures.
 func (r *rig) disturb() (stop func() int) {
 	actions := []testserver.Action{testserver.CloseReply, testserver.DropReply, testserver.CloseRequest, testserver.DropRequest}
 	quit, done := make(chan struct{}), make(chan struct{})
@@ -109,8 +110,9 @@ func (r *rig) disturb() (stop func() int) {
 	}
 }
 
-// neverAfterRelease fails the test for a lease that is extended after its
-// release, but for what was already on its way and can take so long.
+// neverAfterRelease fails the test for a lease that is extended after its release.
+// Extensions that arrive within way after the release are ignored, because they may have
+// been under way.
 func (r *rig) neverAfterRelease(way time.Duration) {
 	r.t.Helper()
 	released := make(map[string]int64)
@@ -174,7 +176,7 @@ func TestReleaseOnEndedContext(t *testing.T) {
 		err := l.Do(ctx, key, func(ctx context.Context) error {
 			cancel()
 			<-ctx.Done()
-			time.Sleep(ttl * 3 / 2) // it does not listen
+			time.Sleep(ttl * 3 / 2) // the handler ignores its context
 			if asks.holds(key) != 1 || asks.expiry(key, asks.hold(key)) < mono() {
 				t.Error("the key is not held while the handler runs")
 			}

@@ -15,8 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// freezes are ways in which a server stops to answer for a while. Each returns
-// when it has stopped, and a function that returns when it answers again.
+// freezes are ways in which a server stops answering for a while. Each begin returns
+// when the server has stopped. The function that begin returns waits until the server
+// answers again.
 var freezes = []struct {
 	name   string
 	hazard int
@@ -128,13 +129,13 @@ func freezer(t *testing.T) *frozen {
 
 func (z *frozen) key(i int) string { return fmt.Sprintf("frozen:%d", i) }
 
-// refused asks for free keys while the server does not answer.
+// refused checks that acquires of free keys fail while the server does not answer.
 func (z *frozen) refused(t *testing.T) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i, l := range z.lockers {
 		wg.Go(func() {
-			// Long enough for a busy machine to send the request.
+			// This is long enough for a busy machine to send the request.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := l.Acquire(ctx, z.key(i)+":free", core.TTL(time.Minute))
@@ -144,7 +145,7 @@ func (z *frozen) refused(t *testing.T) {
 	wg.Wait()
 }
 
-// endInTime waits for the end of all leases, and notes it.
+// endInTime waits for the end of all leases, and records the times.
 func (z *frozen) endInTime(t *testing.T) {
 	t.Helper()
 	z.ends = make([]int64, len(z.leases))
@@ -161,7 +162,7 @@ func (z *frozen) endInTime(t *testing.T) {
 	}
 }
 
-// resumes looks at what was left behind once the server answers again.
+// resumes checks the state after the server answers again.
 func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 	t.Helper()
 	rivals := newLocker(t, z.server.Addr)
@@ -177,12 +178,14 @@ func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 		}
 		wantErr(t, "release of a lost lease", lease.Release(context.Background()), core.ErrLost)
 		release(t, rival)
-		// What timed out may have been granted since, and is given back.
+		// The server may have granted the claims that timed out. They are released in
+		// the background.
 		z.asks.awaitFree(key+":free", 20*time.Second)
 	}
 }
 
-// lastWord is when the server last granted or extended a key before some moment.
+// lastWord returns the time of the last grant or extension of a key before the given
+// time.
 func (z *frozen) lastWord(key string, before int64) int64 {
 	last := int64(0)
 	for _, c := range append(z.tap.calls("acquire", key), z.tap.calls("extend", key)...) {

@@ -13,13 +13,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 33. A master is cut off together with its clients, and the others
-// choose another one. This is the limit of replication: the tests expect two
-// holders, and that the token tells them apart.
+// hazard 33. TestIsolatedMaster cuts a master off together with its clients, and the
+// other servers choose another master. This is the limit of replication. The tests
+// expect two holders, and that the token distinguishes them.
 func TestIsolatedMaster(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	n := 3 // each takes a minute of failovers
+	n := 3 // each trial takes a minute of failovers
 	if os.Getenv("LONG") == "1" {
 		n = 10
 	}
@@ -33,13 +33,13 @@ func TestIsolatedMaster(t *testing.T) {
 
 const isolatedTTL = 6 * time.Second
 
-// isolation is three hosts, of which the first has the master and two clients.
+// isolation is three hosts. The first host has the master and two clients.
 type isolation struct {
 	cluster *testserver.Sentinel
 	hosts   []*testserver.Host
 	plain   *child
-	before  int          // the order of plain that took a key on the whole net
-	acked   *child       // needs one replica
+	before  int          // the order with which plain acquired a key before the partition
+	acked   *child       // its grants need one replica's acknowledgement
 	rival   *core.Locker // asks the sentinels that are not cut off
 }
 
@@ -50,14 +50,14 @@ func isolate(t *testing.T, args ...string) *isolation {
 	addr := i.cluster.Nodes[0].Addr
 	i.plain = newChildOn(t, i.hosts[0], plan{Name: "cut off", Addr: addr})
 	i.acked = newChildOn(t, i.hosts[0], plan{Name: "cut off, with acknowledgement", Addr: addr, Replicas: 1})
-	// On the whole net, both are granted what they ask for.
+	// Before the partition, both clients are granted their locks.
 	i.before, _ = i.plain.acquire(order{Key: "before", TTL: isolatedTTL})
 	i.acked.acquire(order{Key: "before, acknowledged", TTL: isolatedTTL})
 	i.rival = lockerOf(t, testclient.Sentinel(t, i.cluster.Without(0)), nil)
 	return i
 }
 
-// failedOver waits for another master.
+// failedOver waits until another server is master.
 func (i *isolation) failedOver(t *testing.T) {
 	t.Helper()
 	rest := i.cluster.Without(0)
@@ -67,7 +67,7 @@ func (i *isolation) failedOver(t *testing.T) {
 	}
 }
 
-// try has the child make one attempt.
+// try makes the child try to acquire a lock once.
 func (c *child) try(o order) (id int, r report) {
 	c.t.Helper()
 	o.Op, o.Try = "acquire", true
@@ -75,12 +75,13 @@ func (c *child) try(o order) (id int, r report) {
 	return id, c.await(id, "acquired", "refused")
 }
 
-// unanswered tells that a busy machine did not answer an attempt in time.
+// unanswered reports whether an attempt was not answered in time, because the machine
+// was busy.
 func unanswered(r report) bool {
 	return r.is("unavailable") && (strings.Contains(r.Text, "outcome unknown") || strings.Contains(r.Text, "no answer"))
 }
 
-// wantRefused fails the test unless the attempt was refused for that reason.
+// wantRefused fails the test unless the attempt was refused for the reason why.
 func wantRefused(t *testing.T, r report, why string) {
 	t.Helper()
 	if r.OK || !r.is("unavailable") || !strings.Contains(r.Text, why) {
@@ -95,7 +96,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 	refusedAlone := func() {
 		_, r := i.acked.try(order{Key: "order:2", TTL: isolatedTTL})
 		for n := 0; n < 10 && unanswered(r); n++ {
-			// That attempt may be there.
+			// The previous attempt may have taken effect, so this one uses another key.
 			_, r = i.acked.try(order{Key: "order:2:" + rand.Text(), TTL: isolatedTTL})
 		}
 		wantRefused(t, r, "0 of 1 replicas")
@@ -115,7 +116,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 		t.Errorf("the register took the stale write: token %d after %d", holder.Token, rival.Token())
 	}
 
-	// The last holder has the newest token, on either side.
+	// On each side, the last holder has the newest token.
 	first := acquire(t, i.rival, "order:3", core.TTL(isolatedTTL))
 	_, last := i.plain.acquire(order{Key: "order:3", TTL: isolatedTTL})
 	reg = newRegister(t)
@@ -126,7 +127,7 @@ func bothSidesGrant(t *testing.T, _ int) {
 	refusedAlone()
 	release(t, acquire(t, i.rival, "order:2", core.TTL(isolatedTTL)))
 
-	// When the hosts are together again, the old master becomes a replica.
+	// After the hosts are joined again, the old master becomes a replica.
 	i.hosts[0].Join()
 	if end := i.plain.await(held, "ended"); !end.is("lost") {
 		t.Errorf("the holder on the cut-off side ended with %q, want lost", end.Text)
@@ -140,7 +141,8 @@ func bothSidesGrant(t *testing.T, _ int) {
 }
 
 func minReplicas(t *testing.T, _ int) {
-	// A second is too short: replicas tell once a second how far they are.
+	// A lag of one second is too short, because replicas report their progress once a
+	// second.
 	const lag = 3 * time.Second
 	i := isolate(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "3")
 	i.hosts[0].Cut()

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Requests and replies that arrive when their time is over.
+// TestLateMessages delivers requests and replies after they have lost their effect.
 func TestLateMessages(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestLateMessages(t *testing.T) {
 	}
 }
 
-// unchanged delivers what a fault holds, and fails the test if that changes the
-// key.
+// unchanged delivers the message that fault holds, and fails the test if the message
+// changes the key.
 func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Duration) {
 	r.t.Helper()
 	before, calls := r.asks.fields(r.key), len(r.tap.calls(script, r.key))
@@ -51,7 +51,8 @@ func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Durati
 	r.bit.add()
 	after := r.asks.fields(r.key)
 	for field, value := range before {
-		// What a script makes of a short string is exact to some milliseconds.
+		// When a script replaces a short string by fields, the times in the fields are
+		// exact only to some milliseconds.
 		if moments.ReplaceAllString(after[field], "") != moments.ReplaceAllString(value, "") {
 			r.t.Errorf("%s is %q, was %q", field, after[field], value)
 		}
@@ -61,14 +62,14 @@ func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Durati
 	}
 }
 
-// moments are the times in microseconds.
+// moments matches times in microseconds.
 var moments = regexp.MustCompile(`\b\d{16}\b`)
 
 func lateRelease(t *testing.T, r *rig, _ int) {
 	const ttl = 30 * time.Second
 	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
 	fault := r.inject("release", testserver.HoldRequest)
-	release(t, lease) // by its second attempt
+	release(t, lease) // the second attempt of the release succeeds
 	fault.Await(t)
 	next := acquire(t, r.direct, r.key, core.Wait(patience), core.TTL(ttl))
 	if next.Token() <= lease.Token() {
@@ -101,7 +102,7 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 	const long = 10 * time.Minute
 	lease := acquire(t, r.locker, r.key, core.TTL(3*time.Second))
 	hold := r.asks.hold(r.key)
-	// The watchdog's first one is late, and overtaken.
+	// The watchdog's first extension is delayed, and overtaken by a longer one.
 	fault := r.inject("extend", testserver.HoldRequest)
 	fault.Await(t)
 	if err := lease.Extend(t.Context(), long); err != nil {
@@ -121,15 +122,15 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 	release(t, lease)
 }
 
-// A reply that takes slowReply is in time for an attempt, but later than the
-// margin of trust in a lease of slowTTL allows for.
+// slowReply delays a reply so that it arrives in time for an attempt, but later than the
+// margin of trust of a lease of slowTTL allows.
 const (
 	slowTTL   = 10 * time.Second
 	slowReply = 700 * time.Millisecond
 )
 
-// endsInTime waits for the end of the lease, and fails the test if it was relied
-// on when its hold could expire.
+// endsInTime waits for the end of the lease. It fails the test if the lease was still
+// relied on when its hold could expire.
 func (r *rig) endsInTime(lease *core.Lease) {
 	r.t.Helper()
 	hold := r.asks.hold(r.key)
@@ -141,7 +142,7 @@ func (r *rig) endsInTime(lease *core.Lease) {
 	wantLost(r.t, lease)
 }
 
-// deliverSlowly has what the fault holds arrive after slowReply.
+// deliverSlowly delivers the message that fault holds after slowReply.
 func deliverSlowly(fault *testserver.Fault) {
 	go func() {
 		select {
@@ -174,8 +175,8 @@ func slowExtension(t *testing.T, r *rig, _ int) {
 	}
 }
 
-// staleGrant stops a process while the answer to its acquire is on the way, so
-// that none of its own time-outs can fire.
+// staleGrant stops a process while the answer to its acquire is under way, so that none
+// of the process's time-outs can fire.
 func staleGrant(t *testing.T, r *rig, _ int) {
 	const ttl = 2 * time.Second
 	c := newChild(t, plan{Addr: r.proxy.Addr})
@@ -184,7 +185,7 @@ func staleGrant(t *testing.T, r *rig, _ int) {
 	testserver.Eventually(t, patience, "the server has granted it", func() bool { return r.asks.holds(r.key) == 1 })
 	c.pause()
 	if _, over, _ := c.find(id, "refused"); over {
-		return // it was stopped too late
+		return // the process was stopped too late
 	}
 	r.bit.add()
 	rival := acquire(t, r.direct, r.key, core.Wait(patience))

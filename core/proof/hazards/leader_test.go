@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Elections among processes that die, stand still, are cut off, resign and are
+// TestLeader runs elections among processes that die, stop, are cut off, resign and are
 // replaced. hazard 63
-func TestLeader(t *testing.T) { // alone: its dozens of processes leave others no time for short leases
+func TestLeader(t *testing.T) { // not parallel: dozens of processes starve tests with short leases
 	t.Run("on Redis", func(t *testing.T) {
 		testserver.RequireRedis(t)
 		server := testserver.StartRedis(t)
@@ -38,11 +38,11 @@ func TestLeader(t *testing.T) { // alone: its dozens of processes leave others n
 	})
 }
 
-// electorate is where elections take place.
+// electorate is the store of elections and their parameters.
 type electorate struct {
 	addr   string
-	trials int           // of each scene
-	lease  time.Duration // that a leader has lost before another one leads
+	trials int           // trials of each scene
+	lease  time.Duration // lease of a leader, which is lost before another one leads
 	cut    func(t *testing.T) (*testserver.Proxy, string)
 }
 
@@ -94,7 +94,8 @@ func elections(t *testing.T, on electorate) {
 			}
 			bit.add()
 			proxy.Heal()
-			// The work goes on for a while after the term: then it campaigns again.
+			// The work continues for a while after the term. After that the process
+			// campaigns again.
 			e.kill(second.who)
 			e.await(3)
 		})
@@ -107,7 +108,7 @@ func elections(t *testing.T, on electorate) {
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
-				time.Sleep(rand.N(time.Second)) // the other one comes back when it has seen this one lead
+				time.Sleep(rand.N(time.Second)) // after that, the other one is back
 				c := e.member(before.who)
 				c.tell(order{Op: "resign"})
 				next := e.await(terms)
@@ -149,10 +150,10 @@ func elections(t *testing.T, on electorate) {
 	})
 }
 
-// lingers is how long the work goes on after its term.
+// lingers is the time for which the work continues after its term.
 const lingers = 20 * time.Millisecond
 
-// election is some processes that take part in one.
+// election is a group of processes that take part in one election.
 type election struct {
 	t      *testing.T
 	addr   string
@@ -163,21 +164,21 @@ type election struct {
 	members map[string]*child
 	orders  map[string]int // by name: the order to lead
 	killed  map[string]bool
-	spans   []span // of those that were killed
+	spans   []span // the intervals of processes that were killed
 }
 
-// turn is the begin of a term.
+// turn is the start of a term.
 type turn struct {
 	who   string
 	at    int64
 	token uint64
 }
 
-// newElection judges its terms when the test ends.
+// newElection returns an election whose terms are judged when the test ends.
 func newElection(t *testing.T, addr, key string, ttl time.Duration) *election {
 	e := &election{t: t, addr: addr, key: key, ttl: ttl, members: make(map[string]*child), orders: make(map[string]int), killed: make(map[string]bool)}
 	e.oracle = newOracle(t, 1)
-	t.Cleanup(func() { // before the oracle's
+	t.Cleanup(func() { // runs before the oracle's cleanup
 		for name := range e.members {
 			e.kill(name)
 		}
@@ -194,7 +195,7 @@ func newElection(t *testing.T, addr, key string, ttl time.Duration) *election {
 	return e
 }
 
-// join starts processes that take part, and returns when they do.
+// join starts processes, and returns when they take part in the election.
 func (e *election) join(names ...string) {
 	e.t.Helper()
 	for _, name := range names {
@@ -202,7 +203,8 @@ func (e *election) join(names ...string) {
 	}
 }
 
-// joinBy is join by another way to the server.
+// joinBy starts a process that reaches the server at addr, and returns when the process
+// takes part.
 func (e *election) joinBy(addr, name string) {
 	e.t.Helper()
 	c := newChild(e.t, plan{Name: name, Addr: addr})
@@ -213,7 +215,7 @@ func (e *election) joinBy(addr, name string) {
 
 func (e *election) member(name string) *child { return e.members[name] }
 
-// kill ends a process, which believes that it leads until then if it does.
+// kill kills a process. If the process leads, it believes so until it is killed.
 func (e *election) kill(name string) (at int64) {
 	at = mono()
 	c := e.member(name)
@@ -235,7 +237,7 @@ func (e *election) kill(name string) (at int64) {
 	return at
 }
 
-// begun lists the terms that have begun, in their order.
+// begun lists the terms that have begun, in order.
 func (e *election) begun() []turn {
 	var all []turn
 	for name, c := range e.members {
@@ -252,14 +254,14 @@ func (e *election) latest() turn {
 	return all[len(all)-1]
 }
 
-// await returns the nth term when it has begun.
+// await waits until the nth term has begun, and returns the term.
 func (e *election) await(n int) turn {
 	e.t.Helper()
 	testserver.Eventually(e.t, patience, fmt.Sprintf("term %d begins", n), func() bool { return len(e.begun()) >= n })
 	return e.begun()[n-1]
 }
 
-// last is the latest report of this kind, once there is one.
+// last waits for a report of this kind, and returns the latest one.
 func (c *child) last(kind string) report {
 	c.t.Helper()
 	testserver.Eventually(c.t, patience, kind, func() bool { return len(c.all(kind)) > 0 })
@@ -267,7 +269,8 @@ func (c *child) last(kind string) report {
 	return all[len(all)-1]
 }
 
-// gaps are the times without a leader. They are told, and decide nothing.
+// gaps are the times without a leader. The tests report them, but no test depends on
+// them.
 type gaps struct {
 	mu  sync.Mutex
 	all []time.Duration
@@ -286,7 +289,7 @@ func newGaps(t *testing.T, what string) *gaps {
 	return g
 }
 
-// add notes a gap from a moment on until a term began.
+// add records the gap from the given time until the start of a term.
 func (g *gaps) add(from int64, until turn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

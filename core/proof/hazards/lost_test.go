@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Replies that do not come.
+// TestLostReplies loses replies.
 func TestLostReplies(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -43,7 +43,8 @@ func TestLostReplies(t *testing.T) {
 }
 
 func lostAcquire(t *testing.T, r *rig, n int) {
-	// A token ahead of the server's clock is counted on from by one.
+	// If the last token is ahead of the server's clock, the next one is greater by
+	// store.TokenStep.
 	last := uint64(time.Now().Add(time.Hour).UnixMicro())
 	if err := r.asks.Set(t.Context(), stored(r.key), "f\tt "+strconv.FormatUint(last, 10), time.Hour).Err(); err != nil {
 		t.Fatal(err)
@@ -198,7 +199,7 @@ func lostReentry(t *testing.T, r *rig, n int) {
 	if holds := r.asks.holds(r.key); holds != 3 {
 		t.Errorf("there are %d holds, want 3", holds)
 	}
-	// Each order of release is as good as the others.
+	// The trials release the three leases in three different orders.
 	if n%3 == 0 {
 		leases[0], leases[2] = leases[2], leases[0]
 	}
@@ -215,8 +216,8 @@ func lostReentry(t *testing.T, r *rig, n int) {
 	wantFree(t, r.direct, r.key)
 }
 
-// lateness returns a function that tells by how much this process, or the
-// machine, has come too late to something since.
+// lateness returns a function that returns the longest delay of a timer since the call
+// of lateness. Such a delay shows a busy process or machine.
 func lateness(t *testing.T) func() time.Duration {
 	var most atomic.Int64
 	go func() {

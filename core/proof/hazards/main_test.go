@@ -1,11 +1,11 @@
-// Package hazards_test shows what the kit as a whole, the engine of core over
-// redisstore, does when things go wrong: against a real redis-server that is
-// frozen, emptied, full or cut off, and with holders in processes of their own
-// that are stopped and killed. core/PROOF.md lists the hazards by number.
+// Package hazards_test checks the behavior of the kit as a whole, the engine of core
+// over redisstore, when something fails. The tests use a real redis-server that is
+// frozen, emptied, full or cut off, and holders in separate processes that are stopped
+// and killed. core/PROOF.md lists the hazards by number.
 //
-// What decides a test stands outside of the kit: one monotonic clock for all
-// processes, the state in the server, the commands that it received, and a
-// register that compares tokens. A scene whose faults did not bite fails, as it
+// The tests judge by evidence from outside of the kit: one monotonic clock for all
+// processes, the state in the server, the commands that the server received, and a
+// register that compares tokens. A scene whose faults had no effect fails, because it
 // has shown nothing.
 package hazards_test
 
@@ -34,18 +34,19 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Most scenes wait for a lease to end, and so many fit on two processors.
+	// Most scenes wait for a lease to end, so two processors can run ten of them at
+	// once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "10")
 	}
-	logging.Disable()                              // clients tell of every server that a test has ended
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // clients log each stopped server
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 
-// mono is the monotonic clock in nanoseconds. It is one clock for all processes
-// of a machine.
+// mono returns the monotonic clock in nanoseconds. All processes of a machine share this
+// clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -54,7 +55,7 @@ func mono() int64 {
 	return t.Nano()
 }
 
-// count is n with LONG=1, else a tenth of it, but at least ten.
+// count returns n with LONG=1, else a tenth of n, but at least ten.
 func count(n int) int {
 	if os.Getenv("LONG") == "1" {
 		return n
@@ -73,8 +74,8 @@ func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	}
 }
 
-// bites counts how often a fault did what it was meant to do. When all trials
-// are over, fewer than least fail the test.
+// bites counts how often a fault took effect. After all trials, the test fails if the
+// count is less than least.
 type bites struct{ n atomic.Int64 }
 
 func newBites(t *testing.T, what string, least int) *bites {
@@ -90,5 +91,6 @@ func newBites(t *testing.T, what string, least int) *bites {
 
 func (b *bites) add() { b.n.Add(1) }
 
-// ms is a duration of monotonic clock readings.
+// ms returns the duration between two readings of the monotonic clock, rounded to
+// milliseconds.
 func ms(from, to int64) time.Duration { return time.Duration(to - from).Round(time.Millisecond) }

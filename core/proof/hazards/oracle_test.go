@@ -13,23 +13,24 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// span is a stretch of the monotonic clock in which a holder relied on a key:
-// from when Acquire had returned until the last moment of which its context
-// said, later, that it had not ended.
+// span is an interval of the monotonic clock in which a holder relied on a key. It
+// begins when Acquire had returned. It ends at the last time for which a later check
+// found the lease's context not done.
 type span struct {
 	Key, Who    string
 	From, Until int64
 	Token       uint64
 }
 
-// oracle judges a history of exclusive holds: no two of one key may overlap, and
-// the tokens have to grow with them.
+// oracle judges a history of exclusive holds. No two holds of one key may overlap, and a
+// later hold must have a greater token.
 type oracle struct {
 	mu    sync.Mutex
 	spans []span
 }
 
-// newOracle judges when the test ends. Fewer than least holds are no evidence.
+// newOracle returns an oracle that judges when the test ends. The test fails if there
+// are fewer than least holds.
 func newOracle(t *testing.T, least int) *oracle {
 	o := &oracle{}
 	t.Cleanup(func() {
@@ -63,7 +64,7 @@ func (o *oracle) len() int {
 	return len(o.spans)
 }
 
-// toOthers is how often a key went to another holder than before.
+// toOthers returns how often a key went to a holder other than the previous one.
 func (o *oracle) toOthers() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +78,7 @@ func (o *oracle) toOthers() (n int) {
 	return n
 }
 
-// verdict lists what must not be.
+// verdict lists the violations.
 func (o *oracle) verdict() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,10 +86,10 @@ func (o *oracle) verdict() []string {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.From, b.From))
 	})
 	var faults []string
-	var last span // of those so far of this key, the one that ends last
+	var last span // the span of this key so far that ends last
 	for _, s := range o.spans {
 		if s.Until < s.From {
-			continue // it never relied on it
+			continue // the holder never relied on the lease
 		}
 		if s.Key == last.Key && s.From <= last.Until {
 			faults = append(faults, fmt.Sprintf("%s: %s holds from %d, while %s holds from %d until %d",

@@ -14,22 +14,22 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// cutOff is one holder whose network is cut, and what became of it.
+// cutOff is one holder whose network is cut, with the outcome.
 type cutOff struct {
 	key   string
-	hold  string // at the server
+	hold  string // the hold's name at the server
 	proxy *testserver.Proxy
 	lease *core.Lease
 	rival *core.Lease
 
-	until   int64 // the last moment of which a check said that it is held
+	until   int64 // last time for which a check found the lease held
 	told    int64 // when the context's end was seen
-	expiry  int64 // before this the key could not expire
-	granted int64 // when a rival had been granted the key
+	expiry  int64 // time before which the key could not expire
+	granted int64 // time at which a rival had been granted the key
 	err     error
 }
 
-// TestPartition is not parallel to other tests: it is about being in time.
+// TestPartition is not parallel to other tests, because it checks exact times.
 func TestPartition(t *testing.T) {
 	testserver.RequireRedis(t)
 	// hazard 46
@@ -62,8 +62,8 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// play cuts the holder off at any point of its extensions, and lets a rival
-// wait for its key.
+// play cuts the holder off at any phase of its extensions, and lets a rival wait for its
+// key.
 func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	time.Sleep(rand.N(ttl / 2))
 	c.proxy.Partition()
@@ -78,7 +78,7 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	select {
 	case <-c.lease.Context().Done():
 		c.told = mono()
-		// An extension may have got through at the moment of the cut.
+		// An extension may have reached the server at the moment of the cut.
 		c.expiry = max(c.expiry, asks.expiry(c.key, c.hold))
 	case <-time.After(patience):
 		err = errors.New("the context did not end")
@@ -87,7 +87,8 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	c.err = cmp.Or(err, c.err)
 }
 
-// judge looks at the holder's end. This process may have come late by so much.
+// judge checks the end of the holder's lease. late is the delay that this process may
+// have had.
 func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	if c.err != nil {
 		t.Errorf("%s: %v", c.key, c.err)
@@ -105,7 +106,7 @@ func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	}
 	oracle.add(span{c.key, "holder", 0, c.until, c.lease.Token()})
 	oracle.add(span{c.key, "rival", c.granted, mono(), c.rival.Token()})
-	// What was under way arrives late, and changes nothing.
+	// Messages that were under way arrive late, and change nothing.
 	c.proxy.Heal()
 	wantErr(t, "release of a lost lease", c.lease.Release(context.Background()), core.ErrLost)
 	wantHeld(t, c.rival)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Holders that do not run for longer than their lease.
+// TestPause stops holders for longer than their lease.
 func TestPause(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestPause(t *testing.T) {
 			key := fmt.Sprintf("checked:%d", n)
 			reg := newRegister(t)
 			c := newChild(t, plan{Addr: server.Addr, Name: "holder"})
-			// A long lease is not lost by itself between the check and the stop.
+			// A long lease does not expire between the check and the stop.
 			lease, _ := c.acquire(order{Key: key, TTL: 4 * ttl})
 			if check := c.await(c.tell(order{Op: "check", Lease: lease}), "checked"); !check.OK {
 				t.Fatal("the holder lost its lease at once")
@@ -87,7 +87,7 @@ func TestPause(t *testing.T) {
 			if value != "rival" || refused != 1 {
 				t.Errorf("the register has %q and refused %d writes, want the rival's and 1", value, refused)
 			}
-			// Where tokens are not compared the rival's write is lost.
+			// In a register that does not compare tokens, the rival's write is lost.
 			if twin != "holder" {
 				t.Errorf("the register without tokens has %q, want the loss of the rival's write", twin)
 			}
@@ -109,13 +109,14 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// askAtTheEnd asks a lease of fixed length whether it is held, from several
-// goroutines and without a pause, as its time runs out.
+// askAtTheEnd checks from several goroutines, without a pause, whether a lease of fixed
+// length is held while its time runs out.
 func askAtTheEnd(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	var deadline time.Time
 	for took := time.Second; took > time.Millisecond/2; {
-		// A pause in the middle of this makes the deadline as much earlier.
+		// A pause in the middle of this makes the computed deadline too early by the
+		// length of the pause.
 		before := time.Now()
 		deadline = lease.Deadline()
 		took = time.Since(before)
@@ -129,7 +130,8 @@ func askAtTheEnd(t *testing.T, lease *core.Lease) {
 				if lease.Context().Err() != nil {
 					return
 				}
-				// Two clocks are read one after the other, which makes for noise.
+				// The two clocks are read one after the other, so their difference is
+				// inexact.
 				if at.After(deadline.Add(time.Millisecond)) {
 					t.Errorf("a check said held %v after the lease's time", at.Sub(deadline))
 					return

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// hazard 19. A quorum of five outvotes those of its servers whose clocks are set
-// forward, as long as they are a minority.
+// hazard 19. TestQuorumClock checks that a quorum of five servers has one holder while a
+// minority of their clocks is set forward.
 func TestQuorumClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -60,8 +60,8 @@ func TestQuorumClock(t *testing.T) {
 	}
 }
 
-// quorumClock has one process hold a key for longer than its TTL while another
-// asks for it, and sets some clocks forward meanwhile.
+// quorumClock makes one process hold a key for longer than its TTL while another one
+// waits for the key. Meanwhile some clocks are set forward.
 func quorumClock(t *testing.T, key string, ahead int, o *oracle) {
 	const ttl = 6 * time.Second
 	clock := testserver.NewClock(t, 1)
@@ -105,7 +105,7 @@ func quorumClock(t *testing.T, key string, ahead int, o *oracle) {
 	wg.Wait()
 }
 
-// quorumOf returns the locker of a service whose locks are on a majority.
+// quorumOf returns a locker whose locks are on a majority of servers.
 func quorumOf(t *testing.T, servers []*testserver.Redis) *core.Locker {
 	t.Helper()
 	var nodes []core.Store
@@ -117,7 +117,7 @@ func quorumOf(t *testing.T, servers []*testserver.Redis) *core.Locker {
 		t.Cleanup(func() { _ = store.Close() })
 		nodes = append(nodes, store)
 	}
-	// The servers are new and have never held anything.
+	// The servers are new and have never held a lock, so no quarantine is needed.
 	quorum, err := redlock.New(nodes, redlock.WithQuarantine(0), redlock.WithNodeTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)

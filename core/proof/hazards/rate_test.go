@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Servers whose clocks run at another rate than the holder's.
+// TestClockRate checks servers whose clocks run at another rate than the holder's clock.
 func TestClockRate(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -39,12 +39,13 @@ func TestClockRate(t *testing.T) {
 			lease := acquire(t, newLocker(t, server.Addr), key, core.TTL(ttl))
 			hold := asks.hold(key)
 			for end := mono() + int64(ttl); mono() < end; time.Sleep(100 * time.Millisecond) {
-				// First what is trusted: it may grow in between, and so does the other.
+				// The trusted time is read first. Both times may grow between the two
+				// readings.
 				local := mono() + int64(time.Until(lease.Deadline()))
 				asked := mono()
 				from, to := asks.expires(key, hold)
 				if to-from > int64(20*time.Millisecond) {
-					continue // a busy machine, and nothing to compare with
+					continue // too inexact to compare, on a busy machine
 				}
 				expiry := asked + int64(float64(from-asked)/rate)
 				if local >= expiry {
@@ -94,8 +95,8 @@ func TestClockRate(t *testing.T) {
 	})
 }
 
-// fixedLease has a process hold a key without extending it for as long as the
-// lease is trusted, while another one asks for it all the time.
+// fixedLease makes a process hold a key without extensions for as long as the lease is
+// trusted. Meanwhile another process requests the key all the time.
 func fixedLease(t *testing.T, server *testserver.Redis, key string) (early, late span) {
 	t.Helper()
 	const ttl = 6 * time.Second

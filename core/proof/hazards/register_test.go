@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// register is a resource outside of Redis that refuses writes with an older
-// token than it has seen. Beside it is a twin that takes every write.
+// register is a resource outside of Redis that refuses writes with a token lower than
+// the highest one it has seen. Its twin accepts every write.
 type register struct {
 	Addr string
 
 	mu      sync.Mutex
 	highest uint64
 	refused int
-	value   string // who wrote last
-	twin    string // who wrote last to the twin
+	value   string // the name of the last writer
+	twin    string // the name of the twin's last writer
 }
 
 func newRegister(t *testing.T) *register {
@@ -73,7 +73,7 @@ func (r *register) serve(conn net.Conn) {
 	}
 }
 
-// write tells whether the register took it.
+// write reports whether the register accepted the write.
 func (r *register) write(token uint64, who string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,15 +86,15 @@ func (r *register) write(token uint64, who string) bool {
 	return true
 }
 
-// last returns the last writers of the register and of its twin, and how many writes
-// were refused.
+// last returns the last writers of the register and of its twin, and the number of
+// refused writes.
 func (r *register) last() (value, twin string, refused int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.value, r.twin, r.refused
 }
 
-// writer writes to a register from wherever it is.
+// writer writes to a register over a connection.
 type writer struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -108,7 +108,7 @@ func dialRegister(addr string) (*writer, error) {
 	return &writer{conn, bufio.NewReader(conn)}, nil
 }
 
-// write tells whether the register took it.
+// write reports whether the register accepted the write.
 func (w *writer) write(token uint64, who string) (bool, error) {
 	if _, err := fmt.Fprintln(w.conn, token, who); err != nil {
 		return false, err

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// hazard 30. Without a disk a server that restarts is the limit of one server:
-// the test expects two holders until the first is told, and that the token tells
-// them apart.
+// hazard 30. TestRestart restarts a server. A restart without a disk is the limit of one
+// server: the test expects two holders until the first is notified, and that the token
+// distinguishes them.
 func TestRestart(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestRestart(t *testing.T) {
 			time.Sleep(rand.N(ttl / 3))
 			server.Restart()
 			rivals := newLocker(t, server.Addr)
-			// For longer than a lease that nobody extends.
+			// This is longer than a lease lasts without extensions.
 			for end := mono() + int64(3*ttl/2); mono() < end; time.Sleep(50 * time.Millisecond) {
 				wantBusy(t, rivals, key)
 			}

@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// revoked is a store whose holds are revoked: a plan for a process that holds, and a
-// connection of the operator's, with which a successor waits as well.
+// revoked is a store whose holds are revoked. It has the plan of a process that holds,
+// and the operator's connection, through which a successor waits too.
 type revoked struct {
 	plan  plan
 	store core.Store
@@ -61,7 +61,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
 		"MariaDB": several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
-		"SQLite": func(t *testing.T) revoked { // one writes at a time, so each trial has a file
+		"SQLite": func(t *testing.T) revoked { // one writes at a time: a file per trial
 			return several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings)(t)
 		},
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
@@ -82,9 +82,8 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	}
 }
 
-// revoke takes the hold that the key has at some moment, with another attempt where
-// that is gone before it is revoked. It returns when it has ended at the store, at the
-// earliest.
+// revoke revokes a hold of the key. If the hold is gone before that, revoke tries the
+// next one. It returns a time at which the hold had not ended at the store yet.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
 	in := r.store.(store.Inspector)
@@ -108,8 +107,8 @@ func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64)
 	return 0
 }
 
-// succeed takes the key after the revoke, and relies on it for a moment. Its TTL is long, so
-// that each of its calls has two seconds: a busy machine is no outage.
+// succeed acquires the key after the revoke, and relies on it for a moment. Its TTL is
+// long, so that each call may take two seconds on a busy machine.
 func (r revoked) succeed(t *testing.T, key string) span {
 	t.Helper()
 	locker, err := core.New(r.store)
@@ -128,8 +127,8 @@ func (r revoked) succeed(t *testing.T, key string) span {
 	return s
 }
 
-// An operator revokes the hold of a process: the lease that has it is told before
-// another process is granted the key.
+// TestRevokedHolds checks that the lease of a revoked hold is notified before another
+// process is granted the key.
 func TestRevokedHolds(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -142,7 +141,7 @@ func TestRevokedHolds(t *testing.T) {
 				c := newChild(t, r.plan)
 				loop := c.tell(order{Op: "loop", Key: key, TTL: ttl, N: 1, Hold: time.Hour, Pause: time.Hour})
 				c.await(loop, "holding")
-				time.Sleep(rand.N(ttl)) // at any time of its life
+				time.Sleep(rand.N(ttl)) // at any time of the hold's life
 				r.revoke(t, key, time.Millisecond)
 				next := r.succeed(t, key)
 				told := c.await(loop, "hold")
@@ -170,8 +169,9 @@ func TestRevokedHolds(t *testing.T) {
 				next := r.succeed(t, key)
 				c.tell(order{Op: "stop"})
 				c.await(loop, "looped")
-				// No lease is notified if the hold was between two leases, or if its release was
-				// under way for so long that the hold had expired by the answer.
+				// No lease is notified if the hold was between two leases. The same is
+				// true if the lease's release took so long that the hold had expired
+				// when the answer arrived.
 				spans, notified := []span{next}, false
 				for _, h := range c.all("hold") {
 					spans = append(spans, h.Span)

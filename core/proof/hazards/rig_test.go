@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// site is a server that many trials share, each with a key of its own.
+// site is a server that many trials share. Each trial has its own key.
 type site struct {
 	server *testserver.Redis
 	tap    *tap
@@ -21,7 +21,7 @@ type site struct {
 func newSite(t *testing.T, args ...string) *site {
 	t.Helper()
 	s := &site{server: testserver.StartRedis(t, args...)}
-	// The server gets to know the scripts, so that a call is one command.
+	// After this the server knows the scripts, so each call is one command.
 	l := newLocker(t, s.server.Addr)
 	lease := acquire(t, l, "warm-up")
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
@@ -32,21 +32,21 @@ func newSite(t *testing.T, args ...string) *site {
 	return s
 }
 
-// rig is a service behind a proxy of its own, and another one with a direct way
-// to the same server.
+// rig is a service that reaches the server through its own proxy, and another service
+// that reaches the same server directly.
 type rig struct {
 	*site
 	t      *testing.T
 	key    string
 	proxy  *testserver.Proxy
-	locker *core.Locker // through the proxy
-	events *recorder    // of locker
+	locker *core.Locker // connected through the proxy
+	events *recorder    // events of locker
 	direct *core.Locker
 	asks   inspector
 	bit    *bites
 }
 
-// rig prepares a trial. Every second one has a client with default options.
+// rig prepares a trial. Every second trial has a client with default options.
 func (s *site) rig(t *testing.T, key string, n int, more ...func(*redis.Options)) *rig {
 	t.Helper()
 	r := &rig{site: s, t: t, key: key, proxy: testserver.NewRedisProxy(t, s.server.Addr), events: &recorder{}}
@@ -69,7 +69,8 @@ func (r *rig) inject(script string, a testserver.Action) *testserver.Fault {
 	return r.injectAll(script, a, 1)
 }
 
-// injectAll is inject for so many calls, -1 for all.
+// injectAll sets a fault for the next calls of a script on the rig's key; times -1 means
+// all.
 func (r *rig) injectAll(script string, a testserver.Action, times int) *testserver.Fault {
 	f := r.proxy.Inject(testserver.Match{Script: script, Arg: stored(r.key), Times: times}, a)
 	r.t.Cleanup(func() {
@@ -80,8 +81,7 @@ func (r *rig) injectAll(script string, a testserver.Action, times int) *testserv
 	return f
 }
 
-// lossOf is how a reply gets lost in this trial: with its connection, or in
-// silence.
+// lossOf returns the kind of reply loss in this trial: with its connection, or silently.
 func lossOf(n int) testserver.Action {
 	if n/2%2 == 0 {
 		return testserver.CloseReply

@@ -12,11 +12,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// disguised is a Ring that the store does not know for one.
+// disguised is a Ring that the store does not recognize.
 type disguised struct{ *redis.Ring }
 
-// hazard 35. A Ring is refused. A program that gets one past that has two holders as soon as
-// one process sees another set of servers, which the test expects.
+// hazard 35. TestForcedRing checks that a disguised Ring has two holders as soon as one
+// process sees another set of servers. The store refuses a Ring that it recognizes.
 func TestForcedRing(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestForcedRing(t *testing.T) {
 		lease := acquire(t, first, key)
 		rival, err := second.TryAcquire(t.Context(), key)
 		if err != nil {
-			wantErr(t, "acquire", err, core.ErrBusy) // both have it on the same server
+			wantErr(t, "acquire", err, core.ErrBusy) // both have the key on the same server
 			continue
 		}
 		wantHeld(t, lease)

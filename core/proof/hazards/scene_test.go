@@ -18,20 +18,21 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// ways are the clients that a service may have.
+// ways are the options of clients that a service may have.
 var ways = map[string]func(*redis.Options){
 	"careful": func(*redis.Options) {},
 	"default": func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 },
 }
 
-// newLocker returns the locker of a service that reaches its server at addr. It
-// is closed after the test, with what it still holds.
+// newLocker returns the locker of a service that reaches its server at addr. After the
+// test, the locker is closed and its holds are released.
 func newLocker(t *testing.T, addr string, opts ...core.Option) *core.Locker {
 	t.Helper()
 	return lockerOf(t, testclient.Redis(t, addr), nil, opts...)
 }
 
-// lockerOf is newLocker with a client and options of the store.
+// lockerOf returns a locker on client, with options of the store. It is closed like
+// newLocker's.
 func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore.Option, opts ...core.Option) *core.Locker {
 	t.Helper()
 	store, err := redisstore.New(client, storeOpts...)
@@ -48,13 +49,13 @@ func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore
 		_ = l.Close(ctx)
 		ctx, cancel = context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = l.Close(ctx) // with what is given back in the background
+		_ = l.Close(ctx) // including background releases
 		_ = store.Close()
 	})
 	return l
 }
 
-// acquire takes a lock, or fails the test.
+// acquire acquires a lock, or fails the test.
 func acquire(t *testing.T, l *core.Locker, key string, opts ...core.AcquireOption) *core.Lease {
 	t.Helper()
 	return acquireUnder(t, context.Background(), l, key, opts...)
@@ -65,9 +66,9 @@ func acquireUnder(t *testing.T, ctx context.Context, l *core.Locker, key string,
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	lease, err := l.Acquire(ctx, key, opts...)
 	for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
-		lease, err = l.Acquire(ctx, key, opts...) // a busy machine, and a short TTL
+		lease, err = l.Acquire(ctx, key, opts...) // a busy machine can be too slow for a short TTL
 	}
-	// The lease's context is to end with the lease only.
+	// The lease's context must end only with the lease.
 	t.Cleanup(cancel)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
@@ -82,7 +83,7 @@ func release(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// wantErr fails the test unless err matches all of these.
+// wantErr fails the test unless err matches all given errors.
 func wantErr(t *testing.T, what string, err error, all ...error) {
 	t.Helper()
 	for _, want := range all {
@@ -92,7 +93,7 @@ func wantErr(t *testing.T, what string, err error, all ...error) {
 	}
 }
 
-// ended waits for the end of the lease's context, and returns when it was seen.
+// ended waits until the lease's context is done, and returns the time.
 func ended(t *testing.T, lease *core.Lease) int64 {
 	t.Helper()
 	select {
@@ -104,7 +105,7 @@ func ended(t *testing.T, lease *core.Lease) int64 {
 	}
 }
 
-// wantLost fails the test unless the lease's context ended because it was lost.
+// wantLost fails the test unless the lease's context is done because the lease was lost.
 func wantLost(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	wantErr(t, "the cause of the context's end", context.Cause(lease.Context()), core.ErrLost)
@@ -118,10 +119,10 @@ func wantHeld(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// stored is the name of the key's hash in Redis.
+// stored returns the name of the key's hash in Redis.
 func stored(key string) string { return "lk2:{" + key + "}" }
 
-// inspector asks a server directly.
+// inspector reads the server's state directly.
 type inspector struct {
 	t *testing.T
 	*redis.Client
@@ -131,7 +132,7 @@ func inspect(t *testing.T, server *testserver.Redis) inspector {
 	return inspector{t, testclient.Redis(t, server.Addr)}
 }
 
-// fields is what the server has for a key.
+// fields returns the fields that the server stores for a key.
 func (i inspector) fields(key string) map[string]string {
 	i.t.Helper()
 	m, err := testclient.Fields(context.Background(), i, stored(key))
@@ -141,8 +142,7 @@ func (i inspector) fields(key string) map[string]string {
 	return m
 }
 
-// holds is how many holds of a key the server has, whether they have expired or
-// not.
+// holds returns the number of holds of a key on the server, including expired ones.
 func (i inspector) holds(key string) int {
 	i.t.Helper()
 	n := 0
@@ -154,13 +154,13 @@ func (i inspector) holds(key string) int {
 	return n
 }
 
-// waiters is how many claims wait for a key.
+// waiters returns the number of claims that wait for a key.
 func (i inspector) waiters(key string) int {
 	i.t.Helper()
 	return strings.Count(strings.TrimSpace(i.fields(key)["w"]), "\n") + min(1, len(strings.TrimSpace(i.fields(key)["w"])))
 }
 
-// hold is the name of the only hold of a key.
+// hold returns the name of the only hold of a key.
 func (i inspector) hold(key string) string {
 	i.t.Helper()
 	var all []string
@@ -175,19 +175,19 @@ func (i inspector) hold(key string) string {
 	return all[0]
 }
 
-// expiry is a moment before which this hold of the key cannot expire, 0 if there
-// is no such hold.
+// expiry returns a time before which this hold of the key cannot expire, or 0 if the
+// hold does not exist.
 func (i inspector) expiry(key, hold string) int64 {
 	i.t.Helper()
 	from, _ := i.expires(key, hold)
 	return from
 }
 
-// expires is between which moments this hold of the key expires, 0 if there is
-// no such hold. They are as far apart as it took to ask for the server's time.
+// expires returns two times between which this hold of the key expires, or 0 if the hold
+// does not exist. Their difference is the duration of the request for the server's time.
 func (i inspector) expires(key, hold string) (from, to int64) {
 	i.t.Helper()
-	least, most := int64(math.MinInt64), int64(math.MaxInt64) // from the server's clock to ours
+	least, most := int64(math.MinInt64), int64(math.MaxInt64) // from the server's clock to mono
 	for n := 0; n < 5 && (n == 0 || most-least > int64(10*time.Millisecond)); n++ {
 		before := mono()
 		now, err := i.Time(context.Background()).Result()
@@ -205,14 +205,14 @@ func (i inspector) expires(key, hold string) (from, to int64) {
 	return end + least, end + most
 }
 
-// awaitFree waits until nobody holds the key, and fails the test if that takes
-// longer than limit.
+// awaitFree waits until no claim holds the key, and fails the test if that takes longer
+// than limit.
 func (i inspector) awaitFree(key string, limit time.Duration) {
 	i.t.Helper()
 	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
-// wantFree fails the test unless another process can take the key at once.
+// wantFree fails the test unless l can acquire the key at once.
 func wantFree(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -223,7 +223,7 @@ func wantFree(t *testing.T, l *core.Locker, key string) {
 	release(t, lease)
 }
 
-// wantBusy fails the test unless another process is refused the key.
+// wantBusy fails the test unless l is refused the key.
 func wantBusy(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -233,7 +233,7 @@ func wantBusy(t *testing.T, l *core.Locker, key string) {
 	wantErr(t, "an attempt at a held key", err, core.ErrBusy)
 }
 
-// recorder keeps the events of a locker.
+// recorder records the events of a locker.
 type recorder struct {
 	mu     sync.Mutex
 	events []core.Event

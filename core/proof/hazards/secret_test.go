@@ -23,14 +23,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Keys can be a customer's data, and a reader of an owner can join its locks. So
-// none of them, no lease and no token is in what others see of a lock: errors,
-// events and log lines, whatever goes wrong.
+// TestSecrets checks that errors, events and log lines contain no key, owner or token,
+// in all kinds of failures. A key can be a customer's data, and a reader of an owner can
+// join the owner's locks.
 func TestSecrets(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	// A user without rights to some keys, and a key that is no lock.
+	// This user lacks rights to some keys, and one key holds a value that is not a lock.
 	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk2:{order:*", "&*", "+@all")
 	w := &witness{secrets: make(map[string]string)}
 	proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -63,8 +63,8 @@ func TestSecrets(t *testing.T) {
 		testserver.ErrorReply("READONLY You can't write against a read only replica."), testserver.ErrorReply("ERR what is this"),
 	}
 	scripts := []string{"acquire", "extend", "release"}
-	// Something that goes well, before nothing is sure to. (A busy machine can be too late
-	// for a lease, so it takes several.)
+	// One lease is extended and one acquire is refused, before faults begin. On a busy
+	// machine this can take several leases.
 	testserver.Eventually(t, time.Minute, "a lease is extended, and its key busy", func() bool {
 		calm, err := lockers[0].Acquire(t.Context(), "order:"+rand.Text(), core.TTL(time.Second))
 		if err != nil {
@@ -93,20 +93,21 @@ func TestSecrets(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// From here on everything can be cleaned up.
+	// From here on all clean-ups can succeed.
 	server.Do("FLUSHALL")
 	server.Do("ACL", "SETUSER", "some", "allkeys")
 	for _, end := range closes {
-		wg.Go(end) // what is still being cleaned up tells, too
+		wg.Go(end) // clean-ups log too
 	}
 	wg.Wait()
 	w.judge(t)
 }
 
-// witness keeps all that is told, and all that must not be.
+// witness collects all texts that become visible, and all secrets that must not occur in
+// them.
 type witness struct {
 	mu      sync.Mutex
-	secrets map[string]string // and what they are
+	secrets map[string]string // each secret with its kind
 	text    bytes.Buffer
 	events  map[core.Kind]int
 	errors  int
@@ -120,7 +121,7 @@ func (w *witness) secret(what, s string) {
 	}
 }
 
-// Write takes log lines.
+// Write records log lines.
 func (w *witness) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +155,7 @@ func (w *witness) error(err error) {
 	fmt.Fprintf(w, "%v %+v %s %q\n", err, err, err, err)
 }
 
-// seeing tells a witness what the store is told in confidence.
+// seeing is a store that records the secrets of each request in w.
 type seeing struct {
 	*redisstore.Store
 	w *witness
@@ -183,21 +184,21 @@ func (s *seeing) Release(ctx context.Context, c store.Claim) error {
 	return err
 }
 
-// use does things with a key that is a person's data, and keeps what they answer.
+// use locks a key that is a person's data, provokes errors, and records them.
 func (w *witness) use(l *core.Locker, server *testserver.Redis, proxy *testserver.Proxy, g, n int) {
 	who := rand.Text()
 	w.secret("a key", who)
 	name := "order"
 	switch n % 9 {
 	case 4:
-		name = "forbidden" // for this user
+		name = "forbidden" // this user has no rights to this name
 	case 7:
 		server.Do("RPUSH", stored(core.Key(name, who)), "no", "lock")
 		server.Do("RPUSH", "plain:"+core.Key(name, who), "no", "lock")
 	}
 	key := core.Key(name, who)
 	if n%13 == 12 {
-		key += "\x01" // not allowed
+		key += "\x01" // not allowed in a key
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -218,8 +219,8 @@ func (w *witness) use(l *core.Locker, server *testserver.Redis, proxy *testserve
 		server.Do("DEL", stored(key), "plain:"+key)
 	}
 	if n%4 == 0 {
-		// Longer than it is trusted without an extension, of which the next one
-		// fails.
+		// This is longer than the lease is trusted without an extension, and its next
+		// extension fails.
 		proxy.Inject(testserver.Match{Script: "extend", Arg: who}, testserver.ErrorReply("ERR not now"))
 		select {
 		case <-lease.Context().Done():

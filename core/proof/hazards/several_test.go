@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// openSeveral connects to the servers of a plan that has a kind.
+// openSeveral connects to the servers of a plan whose Kind is set.
 func (p plan) openSeveral() (store core.Store, end func(), err error) {
 	var ends []func()
 	end = func() {

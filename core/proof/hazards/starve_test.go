@@ -57,8 +57,8 @@ func TestStarvation(t *testing.T) {
 	})
 }
 
-// throttle lets a process run for a moment now and then, as a quota of processor
-// time does, until the returned function is called.
+// throttle lets a process run only for short periods, like a quota of processor time,
+// until the returned function is called.
 func throttle(c *child) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -80,7 +80,7 @@ func throttle(c *child) (stop func()) {
 	})
 }
 
-// capturing keeps the last claim that was granted.
+// capturing records the last claim that was granted.
 type capturing struct {
 	*redisstore.Store
 	mu   sync.Mutex
@@ -97,7 +97,7 @@ func (s *capturing) Acquire(ctx context.Context, c store.Claim) (store.Grant, er
 	return g, err
 }
 
-// granted is the last claim that was granted.
+// granted returns the last claim that was granted.
 func (s *capturing) granted() store.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,14 +127,15 @@ func TestCopies(t *testing.T) {
 			reg := newRegister(t)
 			original := acquire(t, l, key)
 			adopted := twin.await(twin.tell(order{Op: "adopt", Claim: captured.granted()}), "adopted")
-			// The limit: the store cannot tell the two apart. Both tokens are of one grant.
+			// This is the limit: the store cannot distinguish the two copies. Both
+			// tokens belong to one grant.
 			if !adopted.OK || adopted.Token == 0 {
 				t.Fatalf("the copy got %q and token %d, want one of the original's grant", adopted.Text, adopted.Token)
 			}
 			if last := max(original.Token(), adopted.Token); !reg.write(last, "one of both") {
 				t.Error("the register refused one of two copies")
 			}
-			// What ends it: another hold.
+			// Another hold ends this state.
 			release(t, original)
 			rival := acquire(t, rivals, key)
 			if !reg.write(rival.Token(), "rival") || reg.write(adopted.Token, "twin") {

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestStorm has several processes take a few keys in turn, and lets everything
-// happen to them at any time that does not take keys from the server: hazards
-// 1, 23, 46 and 48 together.
+// TestStorm makes several processes acquire a few keys alternately. Meanwhile it injects
+// faults at random times, all of which leave the keys on the server: hazards 1, 23, 46
+// and 48 together.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	t.Run("no two hold a key at a time, and no caller is stuck, whatever happens", func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestStorm(t *testing.T) {
 			s.board(p)
 			s.ships = append(s.ships, p)
 		}
-		// Chance decides which process meets which fault, so a mild storm lasts longer.
+		// Faults are random. If they cost few leases, the storm lasts longer.
 		for round := 0; round == 0 || round < 10 && s.losses() < count(100); round++ {
 			s.rage(time.Duration(count(60)) * time.Second)
 		}
@@ -33,17 +33,17 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// storm is processes in trouble.
+// storm is a group of processes with faults.
 type storm struct {
 	t      *testing.T
 	server *testserver.Redis
 	oracle *oracle
 	keys   []string
 	ships  []*ship
-	lost   int // leases
+	lost   int // number of lost leases
 }
 
-// ship is a process that is started again when it was killed, and its network.
+// ship is a process with its network. It is restarted after it was killed.
 type ship struct {
 	name  string
 	proxy *testserver.Proxy
@@ -64,7 +64,7 @@ func (s *storm) board(p *ship) {
 	}
 }
 
-// leave takes over what the process has reported.
+// leave collects the reports of a process.
 func (s *storm) leave(p *ship) {
 	for _, r := range p.child.all("failed") {
 		s.t.Errorf("%s: %s", p.name, r.Text)
@@ -75,7 +75,7 @@ func (s *storm) leave(p *ship) {
 	}
 }
 
-// losses is how many leases were lost so far.
+// losses returns the number of leases lost so far.
 func (s *storm) losses() int {
 	n := s.lost
 	for _, p := range s.ships {
@@ -86,8 +86,8 @@ func (s *storm) losses() int {
 	return n
 }
 
-// rage does one thing after the other to the processes, and beside that one
-// after the other to the network and the server.
+// rage applies one fault after the other to the processes. At the same time it applies
+// faults to the network and the server.
 func (s *storm) rage(d time.Duration) {
 	var mu sync.Mutex
 	done := make(map[string]int)
@@ -106,7 +106,7 @@ func (s *storm) rage(d time.Duration) {
 	s.t.Logf("what happened: %v", done)
 }
 
-// spell is how long something lasts: often longer than a lease.
+// spell returns the random duration of a fault, up to twice the TTL.
 func spell() time.Duration { return rand.N(2 * stormTTL) }
 
 func (s *storm) hitProcess() string {
@@ -149,7 +149,7 @@ func (s *storm) hitNetwork() string {
 	return "cut off"
 }
 
-// calm waits until every process has held every key again, and ends them all.
+// calm waits until every process has held every key again, and stops them all.
 func (s *storm) calm() {
 	since := mono()
 	for _, p := range s.ships {

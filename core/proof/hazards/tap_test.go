@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// tap is the server's own account of the scripts that it ran, in order, and of
-// what they published.
+// tap records the scripts that the server ran, in order, and the messages that they
+// published. It reads the server's own report.
 type tap struct {
 	t      *testing.T
-	origin int64 // what to take from the wall clock to get the monotonic one
+	origin int64 // difference between the wall clock and the monotonic clock
 
 	mu        sync.Mutex
 	called    []command
@@ -27,15 +27,15 @@ type tap struct {
 	echoed    map[string]bool
 }
 
-// command is one that the server executed.
+// command is a command that the server executed.
 type command struct {
-	At   int64 // when the server took it up, on the monotonic clock
+	At   int64 // when the server started it, on the monotonic clock
 	Args []string
-	lua  bool // in a script
+	lua  bool // called by a script
 }
 
-// script is the name of the store's script that the command calls, with its key
-// and lease. The SET of an acquire stands for one.
+// script returns the name of the store's script that the command calls, with its key and
+// lease. The SET of an acquire counts as a script.
 func (c command) script() (name, key, lease string) {
 	if len(c.Args) == 6 && !c.lua && strings.EqualFold(c.Args[0], "set") && strings.EqualFold(c.Args[3], "nx") {
 		return "acquire", c.Args[1], c.Args[2][strings.LastIndex(c.Args[2], " ")+1:]
@@ -50,7 +50,7 @@ func (c command) script() (name, key, lease string) {
 	return name, c.Args[3], c.Args[5]
 }
 
-// newTap listens to a server until the test ends.
+// newTap records a server's commands until the test ends.
 func newTap(t *testing.T, server *testserver.Redis) *tap {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)
@@ -86,7 +86,7 @@ func newTap(t *testing.T, server *testserver.Redis) *tap {
 	return tp
 }
 
-// parse reads a line like +1700000000.123456 [0 127.0.0.1:1234] "get" "a".
+// parse parses a line like +1700000000.123456 [0 127.0.0.1:1234] "get" "a".
 func (tp *tap) parse(line string) (command, bool) {
 	stamp, rest, ok := strings.Cut(strings.TrimPrefix(line, "+"), " [")
 	client, rest, found := strings.Cut(rest, "] ")
@@ -141,7 +141,8 @@ func (tp *tap) allCalls() []command {
 	return append([]command(nil), tp.called...)
 }
 
-// catchUp waits until the tap has heard of all that the server has done so far.
+// catchUp waits until the tap has received all commands that the server has executed so
+// far.
 func (tp *tap) catchUp(asks inspector) {
 	asks.t.Helper()
 	mark := rand.Text()
@@ -155,7 +156,7 @@ func (tp *tap) catchUp(asks inspector) {
 	})
 }
 
-// wakeUps is how many messages were published for a key.
+// wakeUps returns the number of messages that were published for a key.
 func (tp *tap) wakeUps(key string) int {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Servers in trouble of their own.
+// TestTroubledServer checks servers that evict keys, are out of memory, lose their
+// script cache or restart empty.
 func TestTroubledServer(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -36,8 +37,7 @@ func TestTroubledServer(t *testing.T) {
 	t.Run("tokens grow although the server restarts empty", emptyRestarts)
 }
 
-// fill writes keys with a TTL to the server, which evicts others for them, until
-// the test ends.
+// fill writes keys with a TTL until the test ends, so that the server evicts other keys.
 func fill(t *testing.T, server *testserver.Redis, ttl time.Duration) {
 	t.Helper()
 	client := testclient.Redis(t, server.Addr)
@@ -82,8 +82,8 @@ func evicted(t *testing.T, policy string) {
 	var wg sync.WaitGroup
 	for i, lease := range leases {
 		wg.Go(func() {
-			// EXISTS does not make the key a recently used one. What comes after the
-			// loss may write it again.
+			// EXISTS does not mark the key as recently used. A request after the loss
+			// may write the key again.
 			testserver.Eventually(t, patience, "the key is evicted", func() bool {
 				n, err := asks.Exists(context.Background(), stored(lease.Key())).Result()
 				return err == nil && n == 0 || lease.Context().Err() != nil
@@ -92,7 +92,8 @@ func evicted(t *testing.T, policy string) {
 			end := ended(t, lease)
 			wantLost(t, lease)
 			testserver.Eventually(t, patience, "nothing is held", func() bool { return asks.holds(lease.Key()) == 0 })
-			// Without an extension that says so it would take more than 11s.
+			// Without an extension that reports the loss, the lease would last for more
+			// than 11 s.
 			if took := ms(gone, end); took > ttl*2/3 {
 				t.Errorf("the holder of key %d learned of its loss after %v", i, took)
 			}
@@ -114,7 +115,7 @@ func outOfMemory(t *testing.T) {
 		outer[i] = acquire(t, l, fmt.Sprintf("full:%d", i), core.TTL(ttl))
 		inner[i] = acquireUnder(t, outer[i].Context(), l, outer[i].Key(), core.TTL(ttl))
 	}
-	// It needs more than this for itself.
+	// The server needs more memory than this for itself.
 	server.Do("CONFIG", "SET", "maxmemory", "100kb")
 	refuses := func(ctx context.Context, key string) {
 		t.Helper()
@@ -188,7 +189,7 @@ func emptiedCache(t *testing.T) {
 	}
 }
 
-// cycle does everything with a key, and returns the first error.
+// cycle runs all operations on a key, and returns the first error.
 func cycle(l *core.Locker, key string) error {
 	ctx := context.Background()
 	lease, err := l.Acquire(ctx, key, core.Wait(patience))

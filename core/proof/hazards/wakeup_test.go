@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// split subscribes by another way than it sends commands.
+// split subscribes through another client than the one that sends commands.
 type split struct {
 	redis.UniversalClient
 	listens *redis.Client
@@ -25,9 +25,9 @@ func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub 
 	return s.listens.Subscribe(ctx, channels...)
 }
 
-// silences are ways for wake-ups to get lost. Each takes the server and the
-// proxy that subscriptions go through, and returns after a while if that is
-// when it ends.
+// silences are ways in which wake-ups get lost. Each begin takes the server, and the
+// proxy that carries the subscriptions. If the silence is temporary, begin returns
+// after a while.
 var silences = []struct {
 	name  string
 	begin func(s *testserver.Redis, p *testserver.Proxy)
@@ -144,16 +144,16 @@ func TestCancelledAtRelease(t *testing.T) {
 	})
 }
 
-// departures are waiters of one key that leave when it is released.
+// departures are waiters of one key that leave when the key is released.
 type departures struct {
 	t    *testing.T
 	asks inspector
 	key  string
 	here *core.Locker
 
-	window time.Duration // in which the first one goes
+	window time.Duration // time after the release within which the first one leaves
 	gone   int           // how often the first one did not get the key
-	polled int           // how often the other one got it only after a while
+	polled int           // how often the other one got the key only by polling
 }
 
 func (d *departures) play(from *core.Locker) {
@@ -186,7 +186,7 @@ func (d *departures) play(from *core.Locker) {
 		d.gone++
 		d.window += d.window / 16
 	} else {
-		d.window -= d.window / 16 // it went too late
+		d.window -= d.window / 16 // the waiter left too late
 	}
 	if other != nil {
 		d.t.Errorf("the other one did not get the key: %v", other)
@@ -200,7 +200,7 @@ func (d *departures) play(from *core.Locker) {
 	}
 }
 
-// hold waits for the key and gives it back.
+// hold waits for the key and releases it.
 func (d *departures) hold(ctx context.Context) error {
 	lease, err := d.here.Acquire(ctx, d.key, core.Wait(patience))
 	if err != nil {

@@ -21,23 +21,23 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// workerEnv makes the test binary a worker; it holds a plan.
+// workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 
-// plan is what a worker is started with.
+// plan has the settings of a worker.
 type plan struct {
 	Name, Prefix string
-	Addr         string // of a Redis, or the URL of a PostgreSQL
-	Kind         string // of several servers, at Addrs: cluster, sentinel, redlock or zookeeper
+	Addr         string // address of a Redis, or URL of a PostgreSQL
+	Kind         string // kind of the servers at Addrs: cluster, sentinel, redlock or zookeeper
 	Addrs        []string
 	Unlocked     bool // every claim is granted: the oracles must notice
-	Replicas     int  // have to acknowledge a grant
-	Plain        bool // keys
-	Redisson     bool // its locks
+	Replicas     int  // number of replicas that must acknowledge a grant
+	Plain        bool // plain keys
+	Redisson     bool // Redisson's locks
 }
 
-// order is what a worker is told to do, a line of JSON on its standard input.
-// Orders are carried out side by side.
+// order is a command to a worker, a line of JSON on its standard input. A worker carries
+// out its orders concurrently.
 type order struct {
 	ID       int
 	Op       string
@@ -45,7 +45,7 @@ type order struct {
 	Key      string
 	TTL      time.Duration
 	Hold     time.Duration
-	Pause    time.Duration // after a hold
+	Pause    time.Duration // pause after a hold
 	Try      bool
 	Fair     bool
 	Fixed    bool
@@ -65,21 +65,20 @@ func (o order) options() []core.AcquireOption {
 	return opts
 }
 
-// report is what a worker says of an order, a line of JSON on its standard
-// output.
+// report is a worker's report on an order, a line of JSON on its standard output.
 type report struct {
 	ID    int
 	Kind  string
-	At    int64 // on the monotonic clock
+	At    int64 // time on the monotonic clock
 	OK    bool
 	Token uint64
 	Span  span
-	Errs  []string // names of what the error matches
-	Text  string   // of the error
+	Errs  []string // names of the sentinels that the error matches
+	Text  string   // text of the error
 	Count map[string]int
 }
 
-// is tells whether the error of the report matches the one of that name.
+// is reports whether the report's error matches the named sentinel.
 func (r report) is(name string) bool {
 	for _, e := range r.Errs {
 		if e == name {
@@ -109,22 +108,22 @@ func failed(id int, kind string, err error) report {
 	return r
 }
 
-// worker is a process that takes locks as it is told.
+// worker is a process that acquires locks as ordered.
 type worker struct {
 	plan
-	client *redis.Client // these two on Redis only
+	client *redis.Client // only for Redis, as is store
 	store  *counting
 	locker *core.Locker
 	stop   chan struct{} // closed by the order stop
 
-	mu     sync.Mutex // of what follows, and of standard output
+	mu     sync.Mutex // guards the fields below, and standard output
 	leases map[int]*core.Lease
-	chair  *leader.Elector // of the order lead
+	chair  *leader.Elector // the elector of the order lead
 	out    *json.Encoder
 }
 
-// work is the main of a worker. It ends when its standard input does, or in
-// order when it is sent a SIGTERM.
+// work is the main function of a worker. The worker exits when its standard input is
+// closed, or gracefully after a SIGTERM.
 func work(text string) int {
 	w := &worker{leases: make(map[int]*core.Lease), out: json.NewEncoder(os.Stdout), stop: make(chan struct{})}
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
@@ -183,7 +182,7 @@ func (w *worker) open() (store core.Store, end func(), err error) {
 	}, err
 }
 
-// obey carries out orders until there are no more.
+// obey carries out orders until its input is closed.
 func (w *worker) obey() {
 	w.say(report{Kind: "ready", At: mono()})
 	in := json.NewDecoder(os.Stdin)
@@ -202,7 +201,7 @@ func (w *worker) say(r report) {
 	_ = w.out.Encode(r)
 }
 
-// held is a lease by the order that acquired it.
+// held returns the lease that the given order acquired.
 func (w *worker) held(id int) *core.Lease {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +263,7 @@ func (w *worker) acquire(o order) {
 	w.say(failed(o.ID, "ended", context.Cause(lease.Context())))
 }
 
-// steps works under a lease, a check before each write, until a check fails.
+// steps works under a lease, with a check before each write, until a check fails.
 func (w *worker) steps(o order) {
 	lease := w.held(o.Lease)
 	to, err := dialRegister(o.Register)
@@ -283,9 +282,9 @@ func (w *worker) steps(o order) {
 	w.say(r)
 }
 
-// guard relies on the lease for d, with a check before each step, or until a
-// check fails. It returns the last moment of which a check said that the lease
-// was held, 0 if there was none.
+// guard relies on the lease for d, with a check before each step, or until a check
+// fails. It returns the time of the last check that found the lease held, or 0 if there
+// was none.
 func guard(lease *core.Lease, d time.Duration, step func()) (until int64) {
 	for start := mono(); ; time.Sleep(time.Millisecond) {
 		at := mono()
@@ -300,7 +299,7 @@ func guard(lease *core.Lease, d time.Duration, step func()) (until int64) {
 	}
 }
 
-// write writes under a lease without asking whether it is still held.
+// write writes under a lease without checking whether the lease is held.
 func (w *worker) write(o order) {
 	to, err := dialRegister(o.Register)
 	if err != nil {
@@ -312,7 +311,7 @@ func (w *worker) write(o order) {
 	w.say(r)
 }
 
-// adopt is a copy of another machine: it goes on under the same claim.
+// adopt acts as a copy of another machine: it continues with the same claim.
 func (w *worker) adopt(o order) {
 	ctx := context.Background()
 	x := w.store.Store.Extend(ctx, []store.Claim{o.Claim})[0]

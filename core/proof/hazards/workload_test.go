@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// counting counts extensions. Unlocked, it locks nothing.
+// counting is a store that counts extensions. With unlocked set, it locks nothing.
 type counting struct {
 	*redisstore.Store
 	unlocked      bool
@@ -37,7 +37,7 @@ func (c *counting) Extend(ctx context.Context, claims []store.Claim) []store.Ext
 	return c.Store.Extend(ctx, claims)
 }
 
-// stopped tells whether the worker was told to stop.
+// stopped reports whether the worker was ordered to stop.
 func (w *worker) stopped() bool {
 	select {
 	case <-w.stop:
@@ -47,8 +47,8 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// spin takes all processor time with n goroutines for a while, leaves some, and
-// so on, and says how late a timer was at worst.
+// spin alternately uses all processor time with n goroutines and pauses. It reports the
+// longest delay of a timer.
 func (w *worker) spin(o order) {
 	w.say(report{ID: o.ID, Kind: "spinning"})
 	for range o.N {
@@ -71,9 +71,10 @@ func (w *worker) spin(o order) {
 	w.say(report{ID: o.ID, Kind: "spun", Count: map[string]int{"late ms": int(worst.Milliseconds())}})
 }
 
-// loop takes a key again and again, in n goroutines, and reports every hold. It reports a long
-// one at its beginning too: an operator can find a hold whose acquire is not answered yet, and
-// would be asked for again after a revoke.
+// loop acquires a key again and again, in n goroutines, and reports every hold. It
+// reports a long hold at its start too, so that a test can wait for this report before
+// it revokes the hold. Otherwise the hold's acquire may not have been answered yet, and
+// the locker would send the acquire again after the revoke.
 func (w *worker) loop(o order) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +89,8 @@ func (w *worker) loop(o order) {
 			for ctx.Err() == nil {
 				lease, err := w.locker.Acquire(ctx, o.Key, o.options()...)
 				if err != nil {
-					// A process that is stopped as it is granted a lease finds it lost.
+					// If a process is stopped while it is granted a lease, it finds the
+					// lease lost.
 					if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, context.Canceled) {
 						w.say(failed(o.ID, "failed", err))
 						return
@@ -114,7 +116,7 @@ func (w *worker) loop(o order) {
 	w.say(report{ID: o.ID, Kind: "looped"})
 }
 
-// mix does a bit of everything to a few keys until it is stopped or killed.
+// mix runs random operations on a few keys until the worker is stopped or killed.
 func (w *worker) mix(o order) {
 	var wg sync.WaitGroup
 	for range o.N {
@@ -129,7 +131,7 @@ func (w *worker) mix(o order) {
 	w.say(report{ID: o.ID, Kind: "mixed"})
 }
 
-// mixed is one thing out of everything.
+// mixed runs one random operation.
 func (w *worker) mixed(o order) {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -169,8 +171,8 @@ func (w *worker) mixed(o order) {
 	_ = lease.Release(ctx)
 }
 
-// crowd holds n keys until it is stopped, and says whether any was lost and how
-// many goroutines that took.
+// crowd holds n keys until the worker is stopped, and reports whether any was lost and
+// how many goroutines were needed.
 func (w *worker) crowd(o order) {
 	ctx := context.Background()
 	leases := make([]*core.Lease, o.N)
@@ -206,7 +208,7 @@ func (w *worker) crowd(o order) {
 	}})
 }
 
-// churn does n mixed things, and reports what they left behind.
+// churn runs n random operations, and reports what they left behind.
 func (w *worker) churn(o order) {
 	run := func(n int) {
 		var wg sync.WaitGroup
@@ -222,7 +224,7 @@ func (w *worker) churn(o order) {
 	run(max(160, o.N/10))
 	before := w.measure()
 	run(o.N)
-	// What is cleaned up in the background needs a moment.
+	// Background clean-ups need a moment.
 	after := w.measure()
 	for end := mono() + int64(20*time.Second); after["goroutines"] > before["goroutines"] && mono() < end; {
 		time.Sleep(50 * time.Millisecond)

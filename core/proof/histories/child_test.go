@@ -12,19 +12,19 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// child is a worker in a process of its own, behind a proxy of its own. It ends
-// with the test.
+// child is a worker in a separate process, behind its own proxy. The process ends with
+// the test.
 type child struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	name  string
 	proxy *testserver.Proxy
-	gone  chan struct{} // closed when it ended
+	gone  chan struct{} // closed when the process ended
 	end   sync.Once
 }
 
-// newChild starts a worker whose entries go to the history.
+// newChild starts a worker whose entries are added to the history.
 func newChild(t testing.TB, p plan, proxy *testserver.Proxy, h *history) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -32,8 +32,8 @@ func newChild(t testing.TB, p plan, proxy *testserver.Proxy, h *history) *child 
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a program else waits a second before it ends, and
-	// goes on after a race.
+	// By default, a program with the race detector waits a second before it exits, and
+	// continues after a race.
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 halt_on_error=1")
 	cmd.Stderr = os.Stderr
 	testserver.EndWithParent(cmd)
@@ -71,8 +71,7 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
-// kill ends the process like a crash, and returns when all that it said is in the
-// history.
+// kill kills the process, and returns when all its entries are in the history.
 func (c *child) kill() {
 	c.end.Do(func() {
 		_ = c.cmd.Process.Kill()
@@ -81,5 +80,5 @@ func (c *child) kill() {
 	})
 }
 
-// finish lets it end its work.
+// finish closes the worker's input, so that the worker finishes its work and exits.
 func (c *child) finish() { _ = c.in.Close() }

@@ -6,8 +6,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestDoubts asks about busy answers that the holder does not explain, and about
-// servers that forget.
+// TestDoubts checks the stretches of busy answers that the holder does not explain, and
+// of servers that lose data.
 func TestDoubts(t *testing.T) {
 	t.Parallel()
 	const linear, illegal = porcupine.Ok, porcupine.Illegal
@@ -41,7 +41,7 @@ func TestDoubts(t *testing.T) {
 		r.deeds = deeds
 		return r
 	}
-	late := life + 11 // after what was there at 10 has expired
+	late := life + 11 // after the holds that existed at 10 have expired
 	for name, c := range map[string]struct {
 		record *record
 		want   porcupine.CheckResult

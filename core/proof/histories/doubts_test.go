@@ -2,44 +2,45 @@ package histories_test
 
 import "math"
 
-// A stretch is a time in which a key may be held at the server by a claim that
-// the model does not know as its holder. A busy answer in it shows nothing. At any
-// other time the holder was the reason for a busy answer.
+// A stretch is an interval in which a claim that the model does not know as the holder
+// may hold a key at the server. In a stretch, a busy answer shows nothing. At any other
+// time, a busy answer shows that the known holder held the key.
 //
-// What makes a stretch is:
+// The causes of a stretch are:
 //
-//   - A grant of which the Locker was not told, or told too late. It begins with
-//     the call, and lasts until the acquire comes to a grant after all.
-//   - A grant that came to nothing: the acquire failed or its worker died. It lasts
-//     until the clean-up is confirmed.
-//   - A hold that was passed on to a caller of its process that had just given up.
-//     It lasts until it is given back.
-//   - A hold that ended otherwise than by a release that was confirmed, from the
-//     end of what its holder relied on; also after one that was confirmed, if an
-//     attempt to get it may still be on its way.
-//   - A fail-over that brings back what was over. See failover_test.go.
+//   - A grant whose answer did not reach the Locker, or reached it too late. The stretch
+//     begins with the call, and ends when the acquire is granted after all.
+//   - A grant without a lease, because the acquire failed or its worker died. The
+//     stretch ends when the clean-up is confirmed.
+//   - A hold that was passed on to a caller of the same process that had just given up.
+//     The stretch ends when the hold is released.
+//   - A hold that ended without a confirmed release. The stretch begins when the holder
+//     stopped relying on the hold. A confirmed release causes a stretch too, if an
+//     attempt to acquire the hold may still be under way.
+//   - A failover that restores holds that had been released. See failover_test.go.
 //
-// Clean-up goes on until it is confirmed, so that without a bound a stretch is
-// open only at the end of a history, or where a worker died. The deed that killed
-// it is over when all that it had sent has reached the server, and from then on
-// what it had expires.
+// The clean-up is repeated until it is confirmed. Therefore a stretch has no known end
+// only at the end of a history, or if its worker died. The deed that killed a worker
+// ends when all requests of the worker have reached the server. From then on the
+// worker's holds expire.
 type stretch struct{ From, To int64 }
 
 const (
 	forever = math.MaxInt64
-	// life is how long a hold lasts at most if it is not extended, in
-	// milliseconds of the server's clock.
+	// life is the maximum duration of a hold that is not extended, in nanoseconds of the
+	// monotonic clock. It is longer than ttl, because the hold ends by the server's
+	// clock.
 	life = int64(ttl + ttl/20)
 )
 
 type doubts struct {
 	*record
 	all    map[string][]stretch // by key
-	killed map[string]int64     // when nothing of a process was left that died
+	killed map[string]int64     // by name: time from which a killed process has no requests
 	turns  []turn
 }
 
-// doubts finds the stretches of each key, and what the deeds did to it.
+// doubts finds the stretches of each key, and the effects of the deeds on the key.
 func (r *record) doubts() *doubts {
 	d := &doubts{record: r, all: make(map[string][]stretch), killed: make(map[string]int64)}
 	for _, deed := range r.deeds {
@@ -72,7 +73,7 @@ func (d *doubts) add(key string, from, to int64) {
 	d.all[key] = append(d.all[key], stretch{from, to})
 }
 
-// death is when nothing is held any more of a process that was killed.
+// death returns the time at which the last hold of a killed process has expired.
 func (d *doubts) death(process string) int64 {
 	if at, ok := d.killed[process]; ok {
 		return at + life
@@ -88,7 +89,7 @@ func (d *doubts) claim(c *claim) {
 	case known == nil && len(doubtful) > 0:
 		d.add(c.Key, doubtful[0].Call, d.settled(c))
 	case t != nil && t.Outcome == "died":
-		// The store was asked, or may have been, and had not answered.
+		// The store was asked or may have been asked, and had not answered.
 		d.add(c.Key, c.heard(), d.death(c.Who))
 	case known != nil:
 		if len(doubtful) > 0 {
@@ -103,7 +104,7 @@ func (d *doubts) claim(c *claim) {
 	}
 }
 
-// grants is the call that gave the try its hold, and those beside it that gave c
+// grants returns the call that gave the try its hold, and the other calls that granted c
 // the key or may have done so.
 func (c *claim) grants() (known *call, doubtful []call) {
 	var all []call
@@ -124,7 +125,7 @@ func (c *claim) grants() (known *call, doubtful []call) {
 	return known, append(all[:last:last], all[last+1:]...)
 }
 
-// heard is when something was last heard of c.
+// heard returns the time of the last entry about c.
 func (c *claim) heard() int64 {
 	last := c.try.Call
 	for _, o := range c.calls {
@@ -133,9 +134,10 @@ func (c *claim) heard() int64 {
 	return last
 }
 
-// settled is when c is certainly not held any more and will not be. If a call may
-// be on its way that gets it the key, "held until now" does not settle it, only
-// "not held", which the server remembers.
+// settled returns the time from which c is certainly not held and will not be held
+// again. If a call that may acquire the key can still be under way, a confirmed release
+// is not sufficient. In that case only the answer "not held" is sufficient, because the
+// server remembers that release.
 func (d *doubts) settled(c *claim) int64 {
 	asked, unsure := int64(0), false
 	for _, o := range c.calls {
@@ -148,7 +150,7 @@ func (d *doubts) settled(c *claim) int64 {
 			continue
 		}
 		if unsure && d.forgot(o.Call, o.Ret+int64(ttl)) {
-			// The server may not have remembered it for as long as it should.
+			// The server may not have remembered the release for as long as it should.
 			return o.Ret + int64(ttl) + life
 		}
 		return o.Ret
@@ -156,7 +158,7 @@ func (d *doubts) settled(c *claim) int64 {
 	return d.death(c.Who)
 }
 
-// forgot tells whether the server may have forgotten something in this time.
+// forgot reports whether the server may have lost data between from and to.
 func (r *record) forgot(from, to int64) bool {
 	for _, deed := range r.deeds {
 		if deed.forgets() && deed.From <= to && deed.To >= from {
@@ -166,12 +168,12 @@ func (r *record) forgot(from, to int64) bool {
 	return false
 }
 
-// gone is when nothing is held any more by a claim that was granted.
+// gone returns the time from which a claim that was granted is not held any more.
 func (d *doubts) gone(c *claim) int64 {
 	return max(c.last().ReleaseRet, d.settled(c))
 }
 
-// within tells whether any of the stretches has a moment of this time.
+// within reports whether any of the stretches overlaps the interval.
 func within(all []stretch, from, to int64) bool {
 	for _, s := range all {
 		if s.From <= to && s.To >= from {

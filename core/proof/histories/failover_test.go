@@ -11,8 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// failOver promotes the replica. It may lack the last writes, or more if it was not in
-// step yet. failOver notes what the new master has before a client can ask it.
+// failOver promotes the replica. The replica may lack the last writes, or more if it was
+// not in sync yet. failOver records the holds of the new master before a client can send
+// it a request.
 func (n *nemesis) failOver(d *deed) {
 	old := n.server
 	n.server, n.replica = n.replica, old
@@ -30,15 +31,15 @@ func (n *nemesis) failOver(d *deed) {
 	follow(old, n.server)
 }
 
-// follow makes a server the replica of another.
+// follow makes a server the replica of another one.
 func follow(replica, master *testserver.Redis) {
 	replica.Do("REPLICAOF", "127.0.0.1", fmt.Sprint(master.Port()))
 }
 
-// holds lists the claims that have a hold of key at a server.
+// holds lists the claims that hold key at a server.
 func holds(t testing.TB, server *testserver.Redis, key string) []string {
 	now := time.Now().UnixMilli()
-	// A type of answer that is not expected must not look like a key that is free.
+	// Without this check, an unexpected type of reply would look like a free key.
 	fields, err := testclient.Fields(context.Background(), testclient.Redis(t, server.Addr), "lk2:{"+key+"}")
 	if err != nil {
 		panic(err)
@@ -57,18 +58,18 @@ func holds(t testing.TB, server *testserver.Redis, key string) []string {
 	return ids
 }
 
-// turn is what a deed did to a key.
+// turn is the effect of a deed on a key.
 type turn struct {
 	deed
 	key   string
 	asked asked
 }
 
-// failOver says what the key's lock came to be. The new master knows what the
-// old one knew a while ago, or what it knew itself when it was last the master.
-// What has ended since is back until it expires. Even a hold that the server had
-// forgotten can be back while its holder still relies on it, and then goes on
-// with all its extensions, though others have had the key in between.
+// failOver adds the turn of a failover for a key's lock. The new master knows an earlier
+// state of the old one, or its own state from when it was last the master. Holds that
+// were released or expired since then exist again until they expire. Even a hold that the
+// server had lost can exist again while its holder still relies on it. Then the hold
+// continues with all its extensions, although others have held the key in between.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, claim string) {
 		when := over
@@ -90,17 +91,17 @@ func (d *doubts) failOver(over deed, key string) {
 		}
 		switch {
 		case known == nil || d.gone(c) < over.From:
-			// No process relies on it.
+			// No process relies on the hold.
 			to("forget", "")
 			d.add(key, over.From, over.To+life)
 			return
 		case (c.last().ReleaseCall == 0 || c.last().ReleaseCall > over.At) && max(c.last().Until, c.last().Ret) > over.At:
-			// It was not released at the old one.
+			// The old master had not released the hold.
 			to("holds", c.ID)
 			return
 		}
 	}
-	// It was being released.
+	// A release of the hold was under way.
 	end := over.To + life
 	for _, c := range d.claims {
 		if known, _ := c.grants(); c.Key == key && known != nil && c.try.Call <= over.To {

@@ -18,28 +18,28 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// What a history needs to be evidence.
+// A history with fewer workers or events is not evidence.
 const (
 	workers       = 8
 	leastCalls    = 10_000
 	leastGrants   = 500
-	leastToOthers = 30 // grants of each key to another holder than before
+	leastToOthers = 30 // grants of each key to a holder other than the previous one
 	leastUnknown  = 20
 	leastBites    = 10
-	leastBusy     = 1000 // that only the holder can explain
+	leastBusy     = 1000 // busy answers that only the holder can explain
 	leastFollow   = 50   // leases whose hold was passed on to them
 	longest       = 4 * time.Minute
 )
 
 var keys = []string{"k:1", "k:2", "k:3", "k:4"}
 
-// scene is a server, its workers and what they say.
+// scene is a server with its workers and their history.
 type scene struct {
 	t        *testing.T
 	wiped    bool
 	mistake  string
 	server   *testserver.Redis
-	replica  *testserver.Redis // of a scene that is wiped
+	replica  *testserver.Redis // set if the scene is wiped
 	register *register
 	history  *history
 	workers  []*child
@@ -61,7 +61,7 @@ func newScene(t *testing.T, wiped bool, mistake string) *scene {
 	return s
 }
 
-// start makes a worker number i.
+// start starts worker number i.
 func (s *scene) start(i int) {
 	s.started++
 	var proxy *testserver.Proxy
@@ -75,12 +75,12 @@ func (s *scene) start(i int) {
 	}, proxy, s.history)
 }
 
-// replace starts a worker in the place of one that died.
+// replace starts a worker in place of one that died.
 func (s *scene) replace(name string) {
 	s.start(slices.IndexFunc(s.workers, func(c *child) bool { return c.name == name }))
 }
 
-// finish lets all workers come to an end.
+// finish makes all workers finish, and waits until they have exited.
 func (s *scene) finish() {
 	s.t.Helper()
 	for _, c := range s.workers {
@@ -96,7 +96,7 @@ func (s *scene) finish() {
 	}
 }
 
-// count is how many histories of a kind there are.
+// count returns the number of histories of a kind: 1, or long with LONG=1.
 func count(long int) int {
 	if os.Getenv("LONG") == "1" {
 		return long
@@ -120,8 +120,9 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// run makes a history and has it judged. One that porcupine could not decide in its
-// time is kept, and another one is made: two in a row are an error.
+// run creates and judges a history. If porcupine reaches no verdict in time, run saves
+// the history and creates another one. A second history without a verdict fails the
+// test.
 func run(t *testing.T, wiped bool) {
 	if decided(t, wiped, false) {
 		return
@@ -129,8 +130,8 @@ func run(t *testing.T, wiped bool) {
 	decided(t, wiped, true)
 }
 
-// decided makes a history and has it judged. It returns false if porcupine did not come
-// to a verdict, which is no fault of the history unless it is the last one.
+// decided creates and judges a history. It returns false if porcupine reached no
+// verdict. That counts as a fault only for the last history.
 func decided(t *testing.T, wiped, last bool) bool {
 	seed := rand.Uint64()
 	if text := os.Getenv("LOCKKIT_SEED"); text != "" {
@@ -170,7 +171,7 @@ func decided(t *testing.T, wiped, last bool) bool {
 	return !undecided
 }
 
-// verdict is what the judges say of a history.
+// verdict is the result of judging a history.
 type verdict struct {
 	wiped                   bool
 	calls, grants, unknown  int
@@ -179,7 +180,7 @@ type verdict struct {
 	wrong                   []string
 	overlaps, tokens, stale []string
 	passed                  []string
-	late, refused           int // stale writes that came, and that were refused
+	late, refused           int // stale writes that arrived, and those that were refused
 	script                  *script
 	linear                  porcupine.CheckResult
 	info                    porcupine.LinearizationInfo
@@ -202,7 +203,7 @@ func (v *verdict) judge(r *record, writes []write) {
 		v.outcomes[t.Outcome]++
 		v.unknown += t.unknown()
 		if v.calls++; t.Outcome == "ok" {
-			v.calls++ // its release
+			v.calls++ // the release of the try
 		}
 	}
 	v.grants, v.others, v.bites = len(granted(tries)), toOthers(tries), bit(r.deeds, tries)
@@ -222,7 +223,7 @@ func (v *verdict) porcupine() {
 	v.checked = true
 }
 
-// vacuous is why the history is no evidence, "" if it is.
+// vacuous returns the reason why the history is not evidence, or "".
 func (v *verdict) vacuous() string {
 	var why []string
 	for _, c := range []struct {
@@ -244,8 +245,8 @@ func (v *verdict) vacuous() string {
 	return strings.Join(why, "; ")
 }
 
-// faults lists the violations. A history without a verdict of porcupine is one only if it
-// is the last one.
+// faults lists the violations. A missing verdict of porcupine is a violation only for
+// the last history.
 func (v *verdict) faults(last bool) []string {
 	all := slices.Concat(v.tokens, v.stale, v.passed, v.wrong)
 	if !v.wiped {
@@ -281,7 +282,7 @@ func (v *verdict) note(t *testing.T, seed uint64, server *testserver.Redis) {
 	tally.Note(t, f)
 }
 
-// save keeps all that there is to know of a failed run.
+// save saves all data of a failed run.
 func (v *verdict) save(t *testing.T, seed uint64, s *scene, deeds []deed) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("lockkit-history-%d-", seed))
 	if err != nil {

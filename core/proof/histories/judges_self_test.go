@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// ok is a try that was granted, relied on until and released. The grants of the key
-// are counted.
+// ok returns a try that was granted, relied on until the given time, and released. grant
+// is the number of the key's grant.
 func ok(lease string, call, ret int64, grant uint64, until, released int64) *try {
 	t := &try{Lease: lease, Who: lease, Key: "k:1", Call: call, Ret: ret, Outcome: "ok", Token: grant * store.TokenStep, Until: until}
 	if released > 0 {
@@ -22,26 +22,26 @@ func ok(lease string, call, ret int64, grant uint64, until, released int64) *try
 	return t
 }
 
-// lostAtOnce is a try whose lease was lost before its process heard of the grant.
+// lostAtOnce returns a try whose lease was lost before its process received the grant.
 func lostAtOnce(lease string, call, ret int64) *try {
 	t := ok(lease, call, ret, 1, 0, 0)
 	t.ReleaseCall, t.ReleaseRet, t.Released = ret, ret+1, "lost"
 	return t
 }
 
-// with gives t another token.
+// with sets t's token.
 func with(token uint64, t *try) *try {
 	t.Token = token
 	return t
 }
 
-// busy is a try that was told so.
+// busy returns a try whose answer was busy.
 func busy(call, ret int64) *try {
 	return &try{Lease: "b", Who: "b", Key: "k:1", Call: call, Ret: ret, Outcome: "busy"}
 }
 
-// of makes a claim of what the store said, t's if there is such. If t was released
-// and nothing is said of it, the store has done that.
+// of returns a claim with the given calls of the store, and t as its try unless t is
+// nil. If t was released and no call is a release, of adds a successful one.
 func of(t *try, calls ...call) *claim {
 	c := &claim{Key: "k:1", Who: "p", try: t, calls: calls}
 	if t == nil {
@@ -100,7 +100,7 @@ func TestJudges(t *testing.T) {
 		}
 	})
 	for name, c := range map[string]struct {
-		token         uint64 // of the lease that x's hold is passed on to, of a grant with the token 128
+		token         uint64 // token of the lease with the passed hold; x's grant has 128
 		other         *try
 		deeds         []deed
 		change        func(x, y *try, c *claim)
@@ -197,7 +197,7 @@ func (r *record) linear() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, r.operations().all, patience)
 }
 
-// thirdAfter has a third lease follow y, when the release of x has come to this.
+// thirdAfter makes a third lease follow y. The release of x has the given outcome.
 func thirdAfter(released string) func(x, y *try, c *claim) {
 	return func(x, y *try, c *claim) {
 		x.Released = released
@@ -209,7 +209,7 @@ func thirdAfter(released string) func(x, y *try, c *claim) {
 	}
 }
 
-// followers has n leases follow x, y with them.
+// followers makes n leases follow x, including y.
 func followers(n int) func(x, y *try, c *claim) {
 	return func(_, _ *try, c *claim) {
 		c.calls = c.calls[:2]

@@ -10,17 +10,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// overlaps is the interval oracle: of one key, no two stretches overlap in which
-// a process relied on it, from the return of Acquire to the earlier of Release and
-// the deadline that Acquire and the extensions gave.
+// overlaps is the interval oracle. It checks that no two intervals in which a process
+// relied on one key overlap. Such an interval begins with the return of Acquire. It ends
+// at Release, or before that at the deadline that Acquire and the extensions set.
 func overlaps(tries []*try) []string {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
 	var faults []string
-	var last *try // of those so far of this key, the one that ends last
+	var last *try // the try of this key so far whose interval ends last
 	for _, t := range held {
 		if t.Until < t.Ret {
-			continue // it never relied on it
+			continue // the process never relied on the lease
 		}
 		if last != nil && last.Key != t.Key {
 			last = nil
@@ -35,8 +35,8 @@ func overlaps(tries []*try) []string {
 	return faults
 }
 
-// tokensBack lists grants whose token is not greater than that of a grant which
-// had returned before they were asked for.
+// tokensBack lists grants whose token is not greater than the token of a grant that had
+// returned before their request.
 func tokensBack(tries []*try) []string {
 	held := granted(tries)
 	byEnd := slices.Clone(held)
@@ -60,9 +60,10 @@ func tokensBack(tries []*try) []string {
 	return faults
 }
 
-// tokensShared lists grants of a key of which one owns a token of another, or of
-// which the one that had returned before the other was asked for has later ones. A
-// server that forgets between two that are under way may give tokens again.
+// tokensShared lists pairs of grants of a key in which one owns a token of the other. It
+// also lists pairs in which the earlier grant has the greater tokens, if it had returned
+// before the later one was requested. A server that loses data between two requests
+// under way may repeat tokens.
 func tokensShared(r *record) []string {
 	type granted struct {
 		*claim
@@ -70,7 +71,7 @@ func tokensShared(r *record) []string {
 	}
 	var all []granted
 	for _, c := range r.claims {
-		var last call // from the first time that it was asked, as a release may grant it in between
+		var last call // begins at the first request, since a release may grant it in between
 		for _, o := range c.calls {
 			if o.What == "ask" && last.Call == 0 {
 				last.Call = o.Call
@@ -85,7 +86,7 @@ func tokensShared(r *record) []string {
 	}
 	slices.SortFunc(all, func(a, b granted) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.token, b.token)) })
 	var faults []string
-	var asked granted // of those so far of this key, the one that was asked for last
+	var asked granted // the grant of this key so far that was requested last
 	for i, g := range all {
 		if i == 0 || all[i-1].Key != g.Key {
 			asked = g
@@ -104,13 +105,14 @@ func tokensShared(r *record) []string {
 	return faults
 }
 
-// chainTime is for how long a hold is passed on, from when its grant has arrived.
+// chainTime is the maximum time for which a hold is passed on, counted from the arrival
+// of its grant.
 const chainTime = 10 * time.Millisecond
 
-// passedWrongly lists leases that were passed a hold, or that passed it on, otherwise
-// than a process may. All that is compared was seen in one process, which knows of
-// a grant at the latest when Acquire returns, and that a release failed at the
-// latest when Release returns.
+// passedWrongly lists leases that were passed a hold, or passed it on, against the
+// rules. It compares only events of one process. The process knows of a grant at the
+// latest when Acquire returns, and of a failed release at the latest when Release
+// returns.
 func passedWrongly(claims []*claim) []string {
 	var faults []string
 	for _, c := range claims {
@@ -123,7 +125,7 @@ func passedWrongly(claims []*claim) []string {
 		if n := 1 + len(c.more); n > store.TokenStep {
 			add(c.last(), "is lease %d of it", n)
 		}
-		left := int64(math.MaxInt64) // when the store was asked to release it
+		left := int64(math.MaxInt64) // time of the first request to release it
 		for _, o := range c.calls {
 			if o.What == "leave" {
 				left = min(left, o.Call)
@@ -163,9 +165,9 @@ func passedWrongly(claims []*claim) []string {
 	return faults
 }
 
-// confirmed reports whether the store has confirmed, between the call and the return of
-// the release of t, that c was held. A release without an answer may have released it: the hold
-// that the next one does not find is taken for released by the first.
+// confirmed reports whether the store confirmed, between the call and the return of the
+// release of t, that c was held. An unanswered release may have released the hold. The
+// next release then does not find the hold, and counts it as released by the first one.
 func (c *claim) confirmed(t *try) bool {
 	return slices.ContainsFunc(c.calls, func(o call) bool {
 		says := o.Outcome == "ok" || o.What == "leave" && o.Outcome == "unknown"
@@ -173,16 +175,16 @@ func (c *claim) confirmed(t *try) bool {
 	})
 }
 
-// staleWrites lists the writes, in the order of the resource, of a holder after a write
-// of its successor. The successor is a process that was granted the key after the
-// writer. fenced says whether the resource compares tokens.
+// staleWrites lists a holder's writes after a write of its successor, in the order of
+// the resource. The successor is a process that was granted the key after the writer.
+// fenced reports whether the resource compares tokens.
 func staleWrites(tries []*try, writes []write, fenced bool) []string {
 	by := make(map[string]*try)
 	for _, t := range tries {
 		by[t.Lease] = t
 	}
 	var faults []string
-	newest := make(map[string]*try) // the writer so far of each key that asked last
+	newest := make(map[string]*try) // by key: the writer so far that was requested last
 	for _, w := range writes {
 		if fenced && !w.Taken {
 			continue
@@ -212,8 +214,8 @@ func granted(tries []*try) []*try {
 	return held
 }
 
-// toOthers is how often the holder of each key was another goroutine than the one
-// before.
+// toOthers returns, for each key, how often the holder was another goroutine than the
+// previous one.
 func toOthers(tries []*try) map[string]int {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })

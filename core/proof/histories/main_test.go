@@ -1,19 +1,19 @@
-// Package histories_test records what many processes do with a few keys of one
-// Redis while a nemesis kills, stops, freezes and cuts them off, and has the
-// record judged by what stands outside of the kit.
+// Package histories_test records the operations of many processes on a few keys of one
+// Redis. Meanwhile a nemesis kills, stops, freezes and cuts off the processes and the
+// server. Judges outside of the kit check the record.
 //
-// Three judges look at each history. The interval oracle: on the machine's one
-// monotonic clock, the stretches in which processes relied on a key are disjoint,
-// and tokens grow in the order of real time. The register: a resource that refuses
-// older tokens has taken no write of a holder after one of its successor. And
-// porcupine, to which the history has to look like that of one lock, and which
-// wants a holder for every busy answer, unless an attempt of unknown outcome may have
-// the key. Runs in which the server loses its data promise tokens only: holds may
-// overlap there, but only where it has lost one.
+// Three judges check each history. The interval oracle checks, on the machine's one
+// monotonic clock, that the intervals in which processes relied on a key are disjoint,
+// and that tokens grow in the order of real time. The register is a resource that
+// refuses older tokens. It must not accept a holder's write after a write of the
+// holder's successor. Porcupine checks that the history is the history of one lock. It
+// requires a holder for every busy answer, unless an attempt of unknown outcome may have
+// the key. In runs in which the server loses its data, the kit promises only tokens.
+// There, holds may overlap only where the server has lost one of them.
 //
-// A history with too few grants, changes of hands, unknown outcomes, busy answers
-// that were judged or faults that bit has shown nothing, and fails. LOCKKIT_SEED=n plays the nemesis of a run
-// again; how processes and network go about it cannot be repeated.
+// A history fails as vacuous if it has too few grants, changes of the holder, unknown
+// outcomes, judged busy answers, or faults with an effect. LOCKKIT_SEED=n replays the
+// nemesis of a run. The reactions of processes and network cannot be replayed.
 package histories_test
 
 import (
@@ -36,13 +36,13 @@ func TestMain(m *testing.M) {
 	if !tally.Wanted() {
 		return
 	}
-	logging.Disable()                              // clients tell of every server that a test has ended
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // clients log each stopped server
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	goleak.VerifyTestMain(m)
 }
 
-// mono is the monotonic clock in nanoseconds. It is one clock for all processes
-// of a machine.
+// mono returns the monotonic clock in nanoseconds. All processes of a machine share this
+// clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -52,8 +52,8 @@ func mono() int64 {
 }
 
 const (
-	// ttl of all leases.
+	// ttl is the TTL of all leases.
 	ttl = time.Second
-	// patience is how long a test waits for what has to come.
+	// patience limits how long a test waits for an event.
 	patience = 60 * time.Second
 )

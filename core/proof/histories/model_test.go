@@ -10,40 +10,39 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// lock is the state of one key's lock, as far as it follows from what its users
-// were told. Whatever else may be held at the server is no part of it: see
-// doubts_test.go.
+// lock is the state of one key's lock, as far as the answers to its users determine it.
+// Other holds that may exist at the server are not part of it: see doubts_test.go.
 type lock struct {
-	Holder string // claim, "" if none
-	Lease  string // that has it, "" between two that it is passed on to, anyOf if that is not known
-	Loose  bool   // the server may have forgotten it
-	Last   uint64 // token of a lease
-	Top    uint64 // the last token of the holder's grant, or Last if the server may have forgotten that
+	Holder string // the holding claim, "" if none
+	Lease  string // the claim's lease, "" between two leases, anyOf if unknown
+	Loose  bool   // the server may have lost the hold
+	Last   uint64 // the last known token of a lease
+	Top    uint64 // the last token of the holder's grant, or Last if the grant may be lost
 }
 
 const anyOf = "any"
 
 type asked struct {
-	// What is "acquire", "busy", "release", or "end" for a hold that ended
-	// otherwise, from when on others may have the key. A lease that was passed the
-	// hold of another one is a "follow", and the one before it ends with "pass",
-	// or "let" if it was not told that the hold was still there. Where the server
-	// loses what it had it is "forget", "may forget" if that is not known, or
-	// "holds" if it has what it had a while ago, which may expire soon.
+	// What is "acquire", "busy", "release", or "end" for a hold that ended without a
+	// release; after "end" others may have the key. A lease with a passed hold begins
+	// with "follow". The lease before it ends with "pass", or with "let" if no answer
+	// confirmed that the hold still existed. If the server loses its data, What is
+	// "forget", or "may forget" if the loss is uncertain. It is "holds" if the server
+	// has an earlier state again, whose hold may expire soon.
 	What  string
 	Claim string
 	Lease string
 	Token uint64
 	Grant uint64 // the first token of the claim's grant
-	Sure  bool   // a release that ended a hold, and not an earlier attempt of it; or the server forgets nothing
+	Sure  bool   // this attempt of the release ended the hold; or no data was lost
 }
 
-// model is a lock.
+// model describes a lock.
 //
-// A holder that the server forgot goes on for a while, and others have the key
-// meanwhile. Its release counts only if the store has confirmed it at once: the first
-// attempt may have been answered "not held" by a reply that was lost. A lease holds
-// nothing either if the hold that it was passed was forgotten by the server.
+// A holder whose hold the server lost continues for a while, and meanwhile others may
+// have the key. Its release counts only if the first answer confirmed it. Otherwise the
+// first attempt may have been answered "not held", in a reply that was lost. A lease has
+// no hold if the server lost the hold that was passed to the lease.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -106,7 +105,7 @@ var model = porcupine.Model{
 	DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
 }
 
-// byKey splits a history: each operation carries its key as output.
+// byKey splits a history by key. Each operation has its key as output.
 func byKey(all []porcupine.Operation) [][]porcupine.Operation {
 	by := make(map[string][]porcupine.Operation)
 	for _, o := range all {
@@ -123,7 +122,7 @@ func byKey(all []porcupine.Operation) [][]porcupine.Operation {
 type script struct {
 	all           []porcupine.Operation
 	clients       map[string]int
-	busy, excused int // busy answers that are in it, and that are not
+	busy, excused int // busy answers that the script contains, and those that it omits
 }
 
 func (s *script) add(who, key string, in asked, call, ret int64) {
@@ -133,8 +132,8 @@ func (s *script) add(who, key string, in asked, call, ret int64) {
 	s.all = append(s.all, porcupine.Operation{ClientId: s.clients[who], Input: in, Call: call, Output: key, Return: max(ret, call+1)})
 }
 
-// operations is what the record looks like to the model. A busy answer that can
-// have come from a process that the model does not know is left out.
+// operations returns the record's operations for the model. It omits a busy answer that
+// a process unknown to the model may have caused.
 func (r *record) operations() *script {
 	s := &script{clients: make(map[string]int)}
 	doubts := r.doubts()
@@ -148,7 +147,7 @@ func (r *record) operations() *script {
 	}
 	for _, t := range r.tries {
 		switch {
-		case t.Outcome == "busy" && t.Crowded: // it may be the answer to another that stood before it
+		case t.Outcome == "busy" && t.Crowded: // possibly another lease's answer
 		case t.Outcome == "busy":
 			busy(t.Who, t.Key, t.holder(), t.Call, t.Ret)
 		case t.Outcome == "ok":
@@ -166,8 +165,8 @@ func (r *record) operations() *script {
 			if t.Released == "ok" {
 				s.add(t.Who, t.Key, asked{What: release, Claim: t.holder(), Lease: t.Lease, Sure: r.sure(t)}, t.ReleaseCall, t.ReleaseRet)
 			} else {
-				// Beside what the client goes on with. It can be over before a process that
-				// stood still hears that it was granted.
+				// The end is concurrent to the client's later operations. The hold can
+				// end before a process that was stopped receives its grant.
 				s.add(t.Who+"?", t.Key, asked{What: end, Claim: t.holder(), Lease: t.Lease}, max(t.Until, t.Call), 0)
 			}
 		}
@@ -185,12 +184,12 @@ func (r *record) operations() *script {
 	return s
 }
 
-// forgetful tells that the server may have lost what it had.
+// forgetful reports whether the server may have lost data.
 func (r *record) forgetful() bool {
 	return slices.ContainsFunc(r.deeds, func(d deed) bool { return d.forgets() })
 }
 
-// sure tells whether the answer to the release of t shows that t held the key.
+// sure reports whether the answer to the release of t shows that t held the key.
 func (r *record) sure(t *try) bool {
 	if !r.forgetful() || t.claim == nil {
 		return true
@@ -208,7 +207,8 @@ func (r *record) sure(t *try) bool {
 	return true
 }
 
-// stuck says of each key that is no lock's how far it went and what comes next.
+// stuck returns, for each key whose history no lock can explain, the first operation
+// without an explanation.
 func stuck(info porcupine.LinearizationInfo, s *script) string {
 	var text []string
 	for _, part := range info.PartialLinearizationsOperations() {

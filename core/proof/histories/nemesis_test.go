@@ -8,37 +8,37 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// deed is something that the nemesis did, and when.
+// deed is an action of the nemesis, with its time.
 type deed struct {
 	What     string
 	From, To int64
-	Who      string `json:",omitempty"` // the process that it killed
+	Who      string `json:",omitempty"` // the process that the nemesis killed
 
-	// Of a failover: which claims the new master had a hold of, by key, and a time
-	// from which on the old one gave no answers.
+	// Left and At describe a failover. Left has the claims with a hold at the new
+	// master, by key. From At on the old master gave no answers.
 	Left map[string][]string `json:",omitempty"`
 	At   int64               `json:",omitempty"`
 }
 
-// forgets tells that the server may have lost what it had.
+// forgets reports whether the server may have lost data.
 func (d deed) forgets() bool {
 	return d.What == "delete all" || d.What == "restart empty" || d.What == "fail over"
 }
 
-// nemesis does one bad thing after the other.
+// nemesis performs one deed after the other.
 type nemesis struct {
 	*scene
 	rand  *rand.Rand
 	deeds []deed
 }
 
-// The kinds of deeds. Those that wipe make the server forget what it has granted.
+// The kinds of deeds. Some deeds in wipes make the server lose what it has granted.
 var (
 	kinds = []string{"kill", "kill", "stop", "stop", "freeze", "cut", "cut", "sever", "lose replies", "lose replies", "lose requests", "flush scripts"}
 	wipes = []string{"kill", "stop", "cut", "lose replies", "delete all", "delete all", "restart empty", "restart empty", "fail over", "fail over"}
 )
 
-// act does the next thing. It returns when that is over.
+// act performs the next deed. It returns when the deed is over.
 func (n *nemesis) act() {
 	all := kinds
 	if n.wiped {
@@ -54,7 +54,7 @@ func (n *nemesis) act() {
 	time.Sleep(time.Duration(n.rand.Int64N(int64(ttl / 4))))
 }
 
-// a while is up to two lease lengths and a half.
+// while returns a random time between a tenth of a TTL and two and a half TTLs.
 func (n *nemesis) while() time.Duration {
 	return ttl/10 + time.Duration(n.rand.Int64N(int64(ttl*12/5)))
 }
@@ -65,7 +65,8 @@ func (n *nemesis) do(this *deed) {
 	case "kill":
 		this.Who = c.name
 		c.kill()
-		// Whatever it had sent has reached the server when its connections are gone.
+		// When the proxy has no connections any more, all requests of the process have
+		// reached the server.
 		testserver.Eventually(n.t, patience, "the connections of a dead process end", func() bool { return c.proxy.Links() == 0 })
 	case "stop":
 		c.signal(syscall.SIGSTOP)
@@ -107,8 +108,9 @@ func (n *nemesis) do(this *deed) {
 	}
 }
 
-// bit is how many deeds, by kind, befell a call: one that failed, or whose worker
-// died, went on at some time from the deed's beginning to a little after its end.
+// bit returns the number of deeds that affected a call, by kind. A deed affected a call
+// if the call failed or its worker died, and the call ran at some time between the
+// deed's start and one TTL after the deed's end.
 func bit(deeds []deed, tries []*try) map[string]int {
 	n := make(map[string]int)
 	for _, d := range deeds {

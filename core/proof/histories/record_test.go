@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// history is what the workers said, in the order in which it came.
+// history has the workers' entries in the order of their arrival.
 type history struct {
 	mu      sync.Mutex
 	entries []entry
-	calls   int // acquires and releases that came to an end
+	calls   int // completed acquires and releases
 }
 
 func (h *history) add(e entry) {
@@ -29,14 +29,14 @@ func (h *history) size() int {
 	return h.calls
 }
 
-// record is a history put together.
+// record is a history as tries, claims and deeds.
 type record struct {
 	tries  []*try
 	claims []*claim
 	deeds  []deed
 }
 
-// try is an acquire and what became of it.
+// try is an acquire with its outcome.
 type try struct {
 	Lease, Who, Key string
 	Call, Ret       int64 // Ret is 0 if the worker died before
@@ -44,30 +44,31 @@ type try struct {
 	Token           uint64
 	Crowded         bool
 	Follows         bool   // its hold was passed on to it
-	Wrong           string // what its process knows to be impossible
+	Wrong           string // an impossible event that the process itself observed
 	claim           *claim // nil if the store was not asked
 
-	// Of one that was granted: until when its holder relied on it, and its release,
-	// if that was begun.
+	// The following fields are of a granted try: the time until which its holder relied
+	// on it, and its release, if that was called.
 	Until                   int64
 	ReleaseCall, ReleaseRet int64
 	Released                string
 	letGo                   int64
 }
 
-// claim is what was said of a claim by the store that has it. It has a try that
-// asked for it, or none if that has gone, and those that its hold was passed on to,
-// one after the other.
+// claim has the calls of one claim that its store reported. It has the try that
+// requested it, or none if that try gave up, and the tries to which its hold was passed
+// on, in order.
 type claim struct {
 	ID       string
 	Key, Who string // the process
-	try      *try   // the first
-	more     []*try // that followed, in order
-	token    uint64 // of the grant, 0 if there is none
+	try      *try   // the first try
+	more     []*try // the tries that followed, in order
+	token    uint64 // token of the grant, 0 if there is none
 	calls    []call
 }
 
-// first is the token of c's grant, or of its first lease if that is not known.
+// first returns the token of c's grant, or of its first lease if the grant's token is
+// unknown.
 func (c *claim) first() uint64 {
 	if c.token > 0 || c.try == nil {
 		return c.token
@@ -75,7 +76,7 @@ func (c *claim) first() uint64 {
 	return c.try.Token
 }
 
-// last is the try that has or had the claim last, nil if there is none.
+// last returns the last try that had the claim, nil if there is none.
 func (c *claim) last() *try {
 	if len(c.more) > 0 {
 		return c.more[len(c.more)-1]
@@ -83,10 +84,10 @@ func (c *claim) last() *try {
 	return c.try
 }
 
-// passed tells that t's hold was passed on to another try.
+// passed reports whether t's hold was passed on to another try.
 func (t *try) passed() bool { return t.claim != nil && t.claim.last() != t }
 
-// holder is what the store knows t by.
+// holder returns the store's name of t's claim.
 func (t *try) holder() string {
 	if t.claim == nil {
 		return t.Lease
@@ -94,8 +95,8 @@ func (t *try) holder() string {
 	return t.claim.ID
 }
 
-// asked is when t was asked for: with Acquire, or with the last question before it
-// began that the store confirmed, whichever was first.
+// asked returns the time of t's request: of its Acquire or, if t follows another try and
+// that is earlier, of the last confirmed request before t began.
 func (t *try) asked() int64 {
 	if !t.Follows || t.claim == nil {
 		return t.Call
@@ -109,14 +110,14 @@ func (t *try) asked() int64 {
 	return min(t.Call, confirmed)
 }
 
-// call is one of the store.
+// call is one call of the store.
 type call struct {
 	What      string
 	Call, Ret int64
 	Outcome   string
 }
 
-// read puts the entries together.
+// read builds the record from the entries.
 func (h *history) read(deeds []deed) *record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,19 +178,19 @@ func (h *history) read(deeds []deed) *record {
 	return r
 }
 
-// process is the one that a goroutine belongs to.
+// process returns the process to which a goroutine belongs.
 func process(who string) string {
 	name, _, _ := strings.Cut(who, ".")
 	return name
 }
 
-// failed tells that the nemesis got at t.
+// failed reports whether a deed of the nemesis affected t.
 func (t *try) failed() bool {
 	return t.unknown() > 0 || t.Outcome != "ok" && t.Outcome != "busy" ||
 		t.Outcome == "ok" && t.Released != "ok"
 }
 
-// unknown is the least number of unknown outcomes of t.
+// unknown returns the minimum number of t's unknown outcomes.
 func (t *try) unknown() int {
 	n := 0
 	if t.Outcome == "died" || t.Outcome == "ok" && t.Released == "died" {
@@ -205,5 +206,5 @@ func (t *try) unknown() int {
 	return n
 }
 
-// end is when t was over, or the last that is known of it.
+// end returns the time of the last known event of t.
 func (t *try) end() int64 { return max(t.Call, t.Ret, t.Until, t.ReleaseCall, t.ReleaseRet) }

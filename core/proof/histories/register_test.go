@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// register is a resource outside of Redis that refuses writes with an older
-// token than it has seen for a key. It keeps a record of all writes that came.
+// register is a resource outside of Redis. For each key it refuses writes with a token
+// lower than the highest one it has seen. It records all writes that arrive.
 type register struct {
 	Addr string
 
@@ -18,7 +18,7 @@ type register struct {
 	writes  []write
 }
 
-// write is one that came to the register, in order of arrival.
+// write is a write that arrived at the register.
 type write struct {
 	Key, Lease string
 	Token      uint64

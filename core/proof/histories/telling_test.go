@@ -11,12 +11,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// telling is a store that says what became of its calls. Its worker may want it
-// to make a mistake:
+// telling is a store that reports the outcomes of its calls to the worker. The worker
+// can select a mistake:
 //
 //	grants all     every claim is granted
-//	refuses all    a tenth of the time, every claim is told that the key is busy
-//	keeps some     a few claims are told that they have released, and have not
+//	refuses all    a tenth of the time, the answer to every claim is busy
+//	keeps some     a few releases are confirmed without an effect
 type telling struct {
 	*redisstore.Store
 	worker *worker
@@ -30,13 +30,13 @@ const (
 
 type tryName struct{}
 
-// named is a context that tells the store by which acquire it is asked.
+// named returns a context from which the store learns the name of the acquire.
 func named(try string) context.Context {
 	return context.WithValue(context.Background(), tryName{}, try)
 }
 
-// told is what an answer says of the outcome. Only after "unknown" the call may
-// have changed something, or may yet do so.
+// told(err) returns the outcome that an answer shows. Only after "unknown" may the call have
+// changed something or change it later.
 func told(err error) string {
 	switch {
 	case err == nil:
@@ -58,7 +58,7 @@ func (s *telling) say(step string, ctx context.Context, c store.Claim, call int6
 	})
 }
 
-// gave notes a grant, and which acquire has asked for it.
+// gave records a grant, and the acquire that requested it.
 func (s *telling) gave(ctx context.Context, c store.Claim, g store.Grant) {
 	s.worker.known.Lock()
 	defer s.worker.known.Unlock()

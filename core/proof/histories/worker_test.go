@@ -23,40 +23,40 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// workerEnv makes the test binary a worker; it holds a plan.
+// workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 
-// plan is what a worker is started with.
+// plan has the settings of a worker.
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
-	Lanes                int    // how many goroutines take locks, one after the other each
-	Mistake              string // of the store, see telling; the judges must notice
+	Lanes                int    // goroutines, each of which acquires one lock after the other
+	Mistake              string // the store's mistake, see telling; the judges must find it
 }
 
-// entry is what a worker says of one step, a line of JSON. Times are on the
-// monotonic clock.
+// entry is a worker's report on one step, a line of JSON. Times are on the monotonic
+// clock.
 type entry struct {
-	Lease   string `json:",omitempty"` // name of the acquire, unique; also of what follows it
-	Claim   string `json:",omitempty"` // what the store knows it by
-	Who     string // the goroutine; of the store's calls the process
+	Lease   string `json:",omitempty"` // unique name of the acquire; also on the steps after it
+	Claim   string `json:",omitempty"` // the store's name of the claim
+	Who     string // the goroutine; for calls of the store, the process
 	Key     string
-	Crowded bool `json:",omitempty"` // others of its process may have stood before it
-	// Step is "call" and then "acquire"; if that is granted "hold" for each look
-	// at the context, "letgo" before the release, and "release". In between, and
-	// from the clean-up after it too, come the calls of the store that can give or
-	// take the key or confirm that it is held, when they have returned: "ask",
-	// "leave" and "extend".
+	Crowded bool `json:",omitempty"` // others of its process may have been ahead of it
+	// Step begins with "call" and then "acquire". If the acquire is granted, "hold"
+	// follows for each check of the context, then "letgo" before the release, and
+	// "release". Calls of the store are "ask", "leave" and "extend". Each is reported
+	// when it has returned, if it can give the key, take it or confirm that it is held.
+	// The clean-up's calls can follow after "release".
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
-	Token     uint64 `json:",omitempty"` // of the lease; of an ask that of the grant
-	Until     int64  `json:",omitempty"` // the local deadline, as it is known now; 0 if the lease was lost before Acquire returned
-	Follows   bool   `json:",omitempty"` // of an acquire: its hold was passed on to it
-	Wrong     string `json:",omitempty"` // what the process itself knows to be impossible
+	Token     uint64 `json:",omitempty"` // token of the lease; for an ask, of the grant
+	Until     int64  `json:",omitempty"` // known local deadline; 0 if lost before Acquire returned
+	Follows   bool   `json:",omitempty"` // for an acquire: its hold was passed on to it
+	Wrong     string `json:",omitempty"` // an impossible event that the process itself observed
 }
 
-// worker is a process that takes locks.
+// worker is a process that acquires locks.
 type worker struct {
 	plan
 	locker *core.Locker
@@ -65,29 +65,31 @@ type worker struct {
 	out *json.Encoder
 
 	known   sync.Mutex
-	asked   map[string]grant   // by acquire that has asked itself
-	granted map[string][]grant // the last of each key
+	asked   map[string]grant   // by acquire that sent its own request
+	granted map[string][]grant // the last grants of each key
 }
 
-// grant is a claim that was granted, and its token.
+// grant is a claim that was granted, with its token.
 type grant struct {
 	claim string
 	token uint64
 }
 
-// mostGrants is how many grants of a key a worker remembers. A lease has one of the
-// last, even if its process stood between the grant and the return of Acquire.
+// mostGrants is the number of a key's grants that a worker remembers. A lease has one of
+// the last grants, even if its process was stopped between the grant and the return of
+// Acquire.
 const mostGrants = 8
 
-// lane takes one lock after the other.
+// lane acquires one lock after the other.
 type lane struct {
 	*worker
 	name string
-	to   *bufio.ReadWriter // the register
+	to   *bufio.ReadWriter // connection to the register
 	n    int
 }
 
-// work is the main of a worker. It ends when its standard input does.
+// work is the main function of a worker. The worker exits when its standard input is
+// closed.
 func work(text string) int {
 	w := &worker{out: json.NewEncoder(os.Stdout), asked: map[string]grant{}, granted: map[string][]grant{}}
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {
@@ -123,13 +125,13 @@ func work(text string) int {
 	return 0
 }
 
-// say writes an entry. It is in the parent's hands before the next step, whatever
-// becomes of this process.
+// say writes an entry. The parent has the entry before the next step, even if this
+// process dies.
 func (w *worker) say(e entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.out.Encode(e) != nil {
-		os.Exit(1) // the parent is gone
+		os.Exit(1) // the parent has exited
 	}
 }
 
@@ -138,12 +140,12 @@ func (w *lane) say(e entry) {
 	w.worker.say(e)
 }
 
-// turn is one acquire, and if it is granted some work.
+// turn runs one acquire and, if it is granted, some work.
 func (w *lane) turn() {
 	w.n++
 	e := entry{Lease: fmt.Sprintf("%s/%d", w.name, w.n), Crowded: w.Lanes > 1, Key: w.Keys[rand.N(len(w.Keys))], Step: "call", Call: mono()}
 	if w.Lanes > 1 && rand.N(4) > 0 {
-		// The lanes of a process come together, and move on to another key.
+		// The lanes of a process choose the same key, and change it together.
 		e.Key = w.Keys[int(e.Call/int64(300*time.Millisecond))%len(w.Keys)]
 	}
 	w.say(e)
@@ -162,10 +164,10 @@ func (w *lane) turn() {
 	}
 	e.Token, e.Until = lease.Token(), deadline(lease)
 	if lease.Context().Err() != nil {
-		e.Until = 0 // it expired while the process stood: the deadline is only known to be past
+		e.Until = 0 // expired while the process was stopped: the deadline is unknown
 	}
 	w.identify(&e)
-	if rand.N(8) == 0 { // a hold whose owner was told is not passed on
+	if rand.N(8) == 0 { // a hold whose owner was read is not passed on
 		if owner, _, _ := strings.Cut(lease.Owner(), "."); owner != e.Claim {
 			e.Wrong = "its claim is " + owner
 		}
@@ -179,8 +181,9 @@ func (w *lane) turn() {
 	w.say(r)
 }
 
-// identify finds the claim of a lease: its own if it has asked and has the token of
-// the grant, and else that of the last grant of its process that owns its token.
+// identify finds the claim of a lease. This is the lease's own claim if the lease sent a
+// request and has the grant's token. Otherwise it is the claim of the process's last
+// grant that owns the lease's token.
 func (w *worker) identify(e *entry) {
 	w.known.Lock()
 	defer w.known.Unlock()
@@ -199,7 +202,7 @@ func (w *worker) identify(e *entry) {
 	e.Claim, e.Wrong = "none of "+e.Lease, fmt.Sprintf("token %d belongs to no grant", e.Token)
 }
 
-// hold works under the lease: it looks at its context, and writes a moment later,
+// hold works under the lease: it checks the lease's context, and writes a moment later,
 // as real work does.
 func (w *lane) hold(e entry, lease *core.Lease) {
 	steps := 1 + rand.N(3)
@@ -223,13 +226,14 @@ func (w *lane) hold(e entry, lease *core.Lease) {
 	}
 }
 
-// deadline is the lease's, on the monotonic clock, and rather too early.
+// deadline returns the lease's deadline on the monotonic clock, or a slightly earlier
+// time.
 func deadline(lease *core.Lease) int64 {
 	now := mono()
 	return now + int64(time.Until(lease.Deadline()))
 }
 
-// outcome names what an error matches.
+// outcome returns a name for the error.
 func outcome(err error) string {
 	switch {
 	case err == nil:

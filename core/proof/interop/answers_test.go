@@ -15,7 +15,7 @@ import (
 
 var long = strings.Repeat("receipt ", 1000)
 
-// answers are handlers that answer in every way that a handler can.
+// answers are handlers for the different ways of writing a response.
 var answers = map[string]gin.HandlerFunc{
 	"JSON":            func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
 	"long JSON":       func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"receipt": long}) },
@@ -113,7 +113,7 @@ var answers = map[string]gin.HandlerFunc{
 	},
 }
 
-// notKept are those of which there is no replay.
+// notKept has the responses that are not stored, with the status of a repeated request.
 var notKept = map[string]int{
 	"JSON of a 409": http.StatusConflict, "JSON of a 500": http.StatusInternalServerError, "a length that is not kept": http.StatusGone,
 }

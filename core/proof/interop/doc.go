@@ -1,3 +1,4 @@
-// Package interop has tests of the kit beside libraries that it does not depend
-// on. It is a module of its own, so that they stay out of the kit's go.mod.
+// Package interop tests the kit together with libraries on which the kit does not
+// depend. It is a module of its own, which keeps these libraries out of the kit's
+// go.mod.
 package interop

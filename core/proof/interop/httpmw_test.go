@@ -12,11 +12,12 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// ofNetHTTP keeps the headers that net/http's own answers have beside.
+// ofNetHTTP stores the additional headers of net/http's own responses.
 var ofNetHTTP = httpmw.KeepHeaders("Accept-Ranges", "X-Content-Type-Options")
 
-// Whatever is outside of Idempotent, and however the handler answers, the client
-// gets what it gets without Idempotent.
+// TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler checks that the
+// client receives the same response with and without Idempotent, for every outer
+// middleware and every handler.
 func TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler(t *testing.T) {
 	t.Parallel()
 	for name, middleware := range outside {
@@ -53,9 +54,9 @@ func TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler(t *tes
 	}
 }
 
-// evened is a replay without the differences that are wanted: a replay is not
-// flushed in between, says its length where nothing outside can change it, and has
-// the headers as of the first write.
+// evened returns a replay without its intended differences: it is not flushed in
+// between, it has a length if no outer middleware can change the length, and it has the
+// headers of the first write.
 func evened(replay, bare reply, outside, kind string) reply {
 	switch {
 	case strings.HasPrefix(kind, "a flush") && replay.status == bare.status && replay.text() == bare.text():
@@ -76,7 +77,7 @@ func evened(replay, bare reply, outside, kind string) reply {
 	return replay
 }
 
-// refusals are requests that the kit refuses, each on a route of its own.
+// refusals are requests that the kit refuses, each on its own route.
 var refusals = map[string]struct {
 	status int
 	mount  func(s *site, path string)
@@ -159,7 +160,7 @@ func paid(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"receipt": "r-1"}) }
 
 func lock(s *site) gin.HandlerFunc { return httpmw.Lock(s.locker, "order", httpmw.JSON("id")) }
 
-// hold keeps key taken until the returned function is called.
+// hold holds key until the returned function is called.
 func (s *site) hold(key string) (release func()) {
 	s.t.Helper()
 	lease, err := s.locker.Acquire(s.t.Context(), key)
@@ -173,7 +174,7 @@ func (s *site) hold(key string) (release func()) {
 	}
 }
 
-// problem is an answer as gin's own renderers write them.
+// problem is a response that gin's own renderers write.
 type problem string
 
 func (p problem) Render(w http.ResponseWriter) error {

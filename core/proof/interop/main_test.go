@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon limits how long a test waits for an event on a busy machine.
 const soon = 20 * time.Second
 
-// site is a gin service on a real listener, behind one middleware.
+// site is a gin service with a real listener, behind one middleware.
 type site struct {
 	*gin.Engine
 	t      *testing.T
@@ -54,7 +54,7 @@ func newSite(t *testing.T, outside gin.HandlerFunc) *site {
 	}
 	server := httptest.NewServer(s.Engine)
 	s.url, s.client = server.URL, server.Client()
-	s.client.Transport.(*http.Transport).DisableCompression = true // so that what was sent is seen
+	s.client.Transport.(*http.Transport).DisableCompression = true // so that the test sees the bytes as sent
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.Cleanup(func() {
 		server.Close()
@@ -67,7 +67,7 @@ func newSite(t *testing.T, outside gin.HandlerFunc) *site {
 	return s
 }
 
-// reply is all that a client sees of an answer.
+// reply is a client's view of a response.
 type reply struct {
 	status  int
 	header  http.Header
@@ -77,7 +77,8 @@ type reply struct {
 	broken  string // why the body ended early
 }
 
-// post sends a request of a client that accepts gzip; header are pairs.
+// post sends a request of a client that accepts gzip. header has pairs of names and
+// values.
 func (s *site) post(path, body string, header ...string) reply {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), soon)
@@ -107,7 +108,7 @@ func (s *site) post(path, body string, header ...string) reply {
 	return r
 }
 
-// text is the body as a client reads it.
+// text returns the body after decompression.
 func (r reply) text() string {
 	if r.header.Get("Content-Encoding") != "gzip" || r.body == "" {
 		return r.body
@@ -123,7 +124,7 @@ func (r reply) text() string {
 	return string(data)
 }
 
-// different says how two replies differ, empty if they do not.
+// different returns the difference between two replies, or "" if they are equal.
 func different(got, want reply) string {
 	switch {
 	case got.status != want.status:

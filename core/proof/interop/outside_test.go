@@ -13,8 +13,8 @@ import (
 
 const buffered = "a buffer that is written at the end"
 
-// outside are middlewares that replace the writer and decide by what they see of
-// an answer, each at another moment.
+// outside are middlewares that replace the writer. Each examines the response at another
+// time.
 var outside = map[string]gin.HandlerFunc{
 	"nothing":          func(*gin.Context) {},
 	"gin-contrib/gzip": gzip.Gzip(gzip.DefaultCompression),
@@ -37,8 +37,8 @@ var outside = map[string]gin.HandlerFunc{
 	}),
 }
 
-// replace is a middleware that gives those inside another writer, and calls end
-// after them.
+// replace returns a middleware that passes another writer to the inner handlers, and
+// calls end after them.
 func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func())) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		before := c.Writer
@@ -52,7 +52,7 @@ func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func(
 	}
 }
 
-// tagging sets an ETag with the first write, unless the header was written before.
+// tagging sets an ETag at the first write, unless the header was written before.
 type tagging struct {
 	gin.ResponseWriter
 }
@@ -66,8 +66,8 @@ func (w *tagging) Write(data []byte) (int, error) {
 
 func (w *tagging) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// signing signs status, header and first bytes, and says how many writes there
-// were in a trailer.
+// signing signs the status, the header and the first bytes, and adds the number of
+// writes in a trailer.
 type signing struct {
 	gin.ResponseWriter
 	begun bool
@@ -104,8 +104,7 @@ func (w *signing) Flush() {
 	w.ResponseWriter.Flush()
 }
 
-// early notes what the header is when the status is chosen, and takes a length
-// away then.
+// early records the header at the time of WriteHeader, and deletes Content-Length.
 type early struct{ gin.ResponseWriter }
 
 func (w *early) WriteHeader(status int) {
@@ -115,7 +114,8 @@ func (w *early) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// zipping compresses an answer whose first bytes are many, and says so in headers.
+// zipping compresses a response whose first write is long, and sets the headers for
+// that.
 type zipping struct {
 	gin.ResponseWriter
 	zip   *stdgzip.Writer
@@ -153,7 +153,7 @@ func (w *zipping) end() {
 	}
 }
 
-// buffering sends nothing before the end, and then with a tag and a length.
+// buffering sends the response at its end, with an ETag and a length.
 type buffering struct {
 	gin.ResponseWriter
 	status int

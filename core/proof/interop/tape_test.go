@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// tape notes all calls, and what the header was at those that come before the body.
+// tape records all calls, with the header for the calls before the body.
 type tape struct {
 	gin.ResponseWriter
 	calls []string
@@ -55,7 +55,7 @@ func TestAWriterOutsideGetsTheCallsThatTheHandlerMade(t *testing.T) {
 	t.Parallel()
 	for kind, answer := range answers {
 		if kind == "very many pieces" {
-			continue // are put together
+			continue // consecutive writes count as one
 		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// known has the status of each kind of problem that a user may see. After all of them the
-// same request may be sent again.
+// known has the HTTP status of each kind of problem that a user may receive. After each
+// of them the user may send the same request again.
 var known = map[string]int{
 	"lock-busy":               http.StatusConflict,
 	"idempotency-in-progress": http.StatusConflict,
@@ -20,7 +20,7 @@ var known = map[string]int{
 	lostType:                  http.StatusServiceUnavailable,
 }
 
-// What must not be.
+// The kinds of violations.
 const (
 	twice     = "double charges"
 	noReceipt = "payments without their receipt"
@@ -30,23 +30,23 @@ const (
 	unserved  = "users without a receipt"
 )
 
-// verdict is what the ledger and the answers say of a run.
+// verdict is the result of comparing the ledger with the answers.
 type verdict struct {
-	wrong   map[string]int // of what must not be
+	wrong   map[string]int // number of violations by kind
 	details []string
 	seen    view
 }
 
-// view is what users saw.
+// view sums up the answers that users received.
 type view struct {
-	P50, P99                       time.Duration // of all answers
+	P50, P99                       time.Duration // response times of all answers
 	Answers, Paid, Refused, Failed int
 }
 
-// share returns n of all answers in percent.
+// share returns n as a percentage of all answers.
 func (v view) share(n int) float64 { return 100 * float64(n) / float64(max(1, v.Answers)) }
 
-// judge compares the answers that users got with the ledger.
+// judge compares the answers that users received with the ledger.
 func judge(l *ledger, u *users) *verdict {
 	v := &verdict{wrong: map[string]int{twice: 0, noReceipt: 0, falsely: 0, unknown: 0, worked: 0, unserved: 0}}
 	for _, order := range l.orders() {
@@ -58,7 +58,7 @@ func judge(l *ledger, u *users) *verdict {
 			v.add(noReceipt, "%s was charged, and is not paid", order)
 		}
 	}
-	got := make(map[string]bool) // orders of which a user has a receipt
+	got := make(map[string]bool) // orders for which a user has a receipt
 	var took []time.Duration
 	for _, t := range u.tries {
 		if t.status > 0 {
@@ -101,7 +101,7 @@ func (v *verdict) add(what, format string, args ...any) {
 	v.details = append(v.details, what+": "+fmt.Sprintf(format, args...))
 }
 
-// faults lists what must not be.
+// faults lists the violations.
 func (v *verdict) faults() []string {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(v.wrong)) {
@@ -112,7 +112,8 @@ func (v *verdict) faults() []string {
 	return all
 }
 
-// percentile returns the least of the sorted times that p percent do not exceed, 0 of none.
+// percentile returns the lowest of the sorted times that at least p percent of them do
+// not exceed, or 0 if there are none.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

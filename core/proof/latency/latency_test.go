@@ -28,10 +28,10 @@ var faults = []fault{
 	{"dropped connections", "3 % of the messages break their connection", testserver.Impairment{Drop: 0.03}},
 }
 
-// onFiles reports whether the fault is one of files too.
+// onFiles reports whether the fault applies to files too.
 func (f fault) onFiles() bool { return f.Loss == 0 && f.Drop == 0 }
 
-// lag draws a delay.
+// lag returns a random delay.
 func (f fault) lag() time.Duration {
 	if f.Jitter == 0 {
 		return f.Delay
@@ -39,7 +39,7 @@ func (f fault) lag() time.Duration {
 	return f.Delay + mrand.N(f.Jitter)
 }
 
-// bites returns how often the fault did what it is for.
+// bites returns how often the fault took effect.
 func (f fault) bites(t testserver.Toll) int {
 	switch {
 	case f.Loss > 0:
@@ -52,13 +52,13 @@ func (f fault) bites(t testserver.Toll) int {
 
 const (
 	replicas = 3
-	// leastBites is how often a fault has to bite in a run. One that does not has more
-	// rounds, up to maxRounds times as many.
+	// leastBites is the minimum number of times that a fault must take effect in a run.
+	// A run with fewer is extended, to at most maxRounds times as many rounds.
 	leastBites = 10
 	maxRounds  = 20
 )
 
-// play pays for some rounds of orders on a place with the fault, and has it judged.
+// play pays some rounds of orders on a place with the fault, and judges the outcome.
 func play(t *testing.T, p place, f fault, rounds int) *verdict {
 	t.Helper()
 	l, u := newLedger(), newUsers()
@@ -69,7 +69,7 @@ func play(t *testing.T, p place, f fault, rounds int) *verdict {
 		locks, kept := p.open(t)
 		all[i], keyed = newReplica(t, l, locks, kept), kept != nil
 	}
-	// Each replica has connections before the server becomes slow.
+	// Each replica opens its connections before the server becomes slow.
 	for i := range all {
 		key := ""
 		if keyed {
@@ -96,8 +96,9 @@ func play(t *testing.T, p place, f fault, rounds int) *verdict {
 	return v
 }
 
-// A server that is slow or loses messages: nothing is charged twice, each charge has its
-// receipt, and each answer says what it is. That is hazard 78.
+// TestLatency checks a server that is slow or loses messages. Nothing may be charged
+// twice, each charge must have its receipt, and each answer must be of a known kind. The
+// test shows hazard 78.
 func TestLatency(t *testing.T) {
 	keep(t)
 	for _, at := range places {
@@ -113,7 +114,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// run plays a scene, and fails the test for what must not be.
+// run plays a scene, and fails the test for each violation.
 func run(t *testing.T, p place, f fault, rounds int) view {
 	t.Helper()
 	v := play(t, p, f, rounds)

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// ledger is the bank, and the orders of the service. It is for all replicas, and safe for
-// concurrent use.
+// ledger is the bank with the orders of the service. All replicas share it. It is safe
+// for concurrent use.
 type ledger struct {
 	mu       sync.Mutex
-	charges  map[string]int    // by order
-	receipts map[string]string // of the orders that are paid
-	ran      map[string]bool   // the requests for which a handler ran
+	charges  map[string]int    // number of charges, by order
+	receipts map[string]string // receipts of the paid orders
+	ran      map[string]bool   // requests for which a handler ran
 }
 
 func newLedger() *ledger {
@@ -28,7 +28,8 @@ func (l *ledger) clear() {
 	l.charges, l.receipts, l.ran = make(map[string]int), make(map[string]string), make(map[string]bool)
 }
 
-// begin notes that the handler runs for a request, and returns the order's receipt, or "".
+// begin records that the handler runs for a request, and returns the order's receipt, or
+// "".
 func (l *ledger) begin(request, order string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,7 +37,8 @@ func (l *ledger) begin(request, order string) string {
 	return l.receipts[order]
 }
 
-// charge takes the money and returns the receipt. The bank charges as often as it is asked.
+// charge charges the order and returns the receipt. Each call charges the order once
+// more.
 func (l *ledger) charge(order string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,10 +1,12 @@
-// Package latency_test puts the load of a payment service on each store while its server is
-// slow: messages are late, lost or come in bursts, and connections break. Several replicas
-// of the service have connections of their own, and users click several times at once.
+// Package latency_test runs the load of a payment service on each store while the
+// store's server is slow: messages are late, lost or delivered in bursts, and
+// connections break. Each of several replicas of the service has its own connections,
+// and users click several times at once.
 //
-// What decides a run is the ledger of the bank, which no fault reaches. No order is charged
-// twice, each charge has its receipt, and each answer is of a kind that httpmw/PROBLEMS.md
-// has. Times are measured for core/OPERATIONS.md and decide nothing.
+// The bank's ledger, which no fault affects, decides whether a run passes. No order may
+// be charged twice, each charge must have its receipt, and each answer must be of a kind
+// listed in httpmw/PROBLEMS.md. The tests measure times for core/OPERATIONS.md, and no
+// test depends on them.
 package latency_test
 
 import (
@@ -28,18 +30,18 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Most runs wait for a message, and so many fit on two processors.
+	// Most runs wait for a message, so two processors can run 16 at once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "16")
 	}
 	logging.Disable() // clients log each connection that breaks
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 
-// long returns n in a long run (LONG=1), and a tenth of it otherwise.
+// long returns n with LONG=1, and otherwise a tenth of n, but at least 1.
 func long(n int) int {
 	if os.Getenv("LONG") == "1" {
 		return n

@@ -24,21 +24,21 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// place is where the locks are in one run.
+// place is the store of the locks in one run.
 type place interface {
-	// open returns the stores of one more replica, which has a network of its own: that of
-	// its locks and that of its stored responses.
+	// open returns the stores of one more replica, for its locks and for its stored
+	// responses. Each replica has its own network.
 	open(t testing.TB) (locks, kept core.Store)
-	// impair has all networks, or the file, be as f says.
+	// impair applies f to all networks, or to the file.
 	impair(f fault)
-	// toll returns what that did.
+	// toll returns the effects of the fault.
 	toll() testserver.Toll
 }
 
 // places are the stores, in the order of the table.
 var places = []struct {
 	name, title string
-	file        bool // without a network
+	file        bool // a file, without a network
 	open        func(t testing.TB) place
 }{
 	{"redis", "Redis", false, func(t testing.TB) place { return &onRedis{nodes: redises.Get(t)[:1], prefix: newPrefix()} }},
@@ -51,7 +51,7 @@ var places = []struct {
 	{"sqlite", "SQLite, sqlstore", true, func(t testing.TB) place { return newOnSQLite(t) }},
 }
 
-// The servers, of which each run uses a part of its own.
+// All runs share these servers. Each run uses its own prefix, tables or database there.
 var (
 	redises = testserver.NewShared(func(t testing.TB) []*testserver.Redis {
 		return []*testserver.Redis{testserver.StartRedis(t), testserver.StartRedis(t), testserver.StartRedis(t)}
@@ -62,7 +62,7 @@ var (
 	})
 )
 
-// keep has the servers run until the test is over.
+// keep keeps the servers running until the test ends.
 func keep(t testing.TB) {
 	t.Helper()
 	redises.Get(t)
@@ -71,18 +71,18 @@ func keep(t testing.TB) {
 	testserver.SharedZooKeeper(t)
 }
 
-// maxConnections is the size of the pools of SQL databases.
+// maxConnections is the size of the SQL databases' connection pools.
 const maxConnections = 10
 
 func newPrefix() string { return "lk2-" + strings.ToLower(rand.Text()[:12]) + ":" }
 
-// network is the proxies of all replicas. Its zero value is ready.
+// network has the proxies of all replicas. Its zero value is ready.
 type network struct {
 	mu      sync.Mutex
 	proxies []*testserver.Proxy
 }
 
-// to returns the address of a new way to a server.
+// to starts a new proxy to a server, and returns the proxy's address.
 func (n *network) to(t testing.TB, addr string) string {
 	p := testserver.NewProxy(t, addr)
 	n.mu.Lock()
@@ -115,7 +115,7 @@ type onRedis struct {
 	prefix string
 }
 
-// open implements place. A quorum stores no responses, so the first node does.
+// open implements place. A quorum cannot store responses, so the first node stores them.
 func (p *onRedis) open(t testing.TB) (locks, kept core.Store) {
 	t.Helper()
 	all := make([]core.Store, len(p.nodes))
@@ -153,7 +153,7 @@ func closeAfter(t testing.TB, s interface{ Close() error }) {
 	})
 }
 
-// onZooKeeper is one ZooKeeper. It stores no responses, so a Redis does.
+// onZooKeeper is one ZooKeeper. It cannot store responses, so a Redis stores them.
 type onZooKeeper struct {
 	network
 	addr string
@@ -249,7 +249,8 @@ func openSQLStore(t testing.TB, db *sql.DB, d sqlstore.Dialect) (locks, kept cor
 	return s, s
 }
 
-// onSQLite is a file, which has no network: it is slow as another transaction writes to it.
+// onSQLite is a file. It has no network, and is slow while another transaction writes to
+// it.
 type onSQLite struct {
 	dsn   string
 	other *sql.DB
@@ -276,8 +277,8 @@ func (p *onSQLite) open(t testing.TB) (locks, kept core.Store) {
 	return openSQLStore(t, openSQL(t, "sqlite", p.dsn), sqlstore.SQLite)
 }
 
-// impair implements place: a transaction locks the file for a delay in each direction, and
-// leaves it for as long.
+// impair implements place. A transaction alternately locks the file for twice the delay,
+// and leaves it unlocked for as long.
 func (p *onSQLite) impair(f fault) {
 	p.stop()
 	p.stop = func() {}
@@ -307,7 +308,7 @@ func (p *onSQLite) impair(f fault) {
 func (p *onSQLite) lock(d time.Duration, quit <-chan struct{}) {
 	tx, err := p.other.BeginTx(context.Background(), nil)
 	if err != nil {
-		return // the others write all the time
+		return // the other connections write all the time
 	}
 	defer tx.Rollback()
 	p.mu.Lock()

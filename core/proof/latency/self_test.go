@@ -47,8 +47,9 @@ type inMemory struct {
 // open implements place.
 func (p *inMemory) open(testing.TB) (locks, kept core.Store) { return p.locks, p.kept }
 
-// A lock that does nothing is noticed, even where one response is stored for each key, and
-// a lock that does what it should is not.
+// TestSelf_LockRemoved checks that the judges find a lock that does nothing, even if one
+// response is stored for each key. It also checks that they find no fault with a correct
+// lock.
 func TestSelf_LockRemoved(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
@@ -62,7 +63,7 @@ func TestSelf_LockRemoved(t *testing.T) {
 	}
 }
 
-// Each thing that must not be is noticed.
+// TestSelf_Judge checks that the judges find each kind of violation.
 func TestSelf_Judge(t *testing.T) {
 	t.Parallel()
 	paid := try{id: "a", order: "o", status: http.StatusOK, receipt: receipt("o", 1)}

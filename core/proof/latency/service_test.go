@@ -15,14 +15,14 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// tryHeader has an ID of each request.
+// tryHeader is the header with the ID of each request.
 const tryHeader = "X-Try"
 
-// lostType is the problem type by which the handler reports that its lock was lost before it
-// asked the bank.
+// lostType is the problem type of a handler that lost its lock before it called the
+// bank.
 const lostType = "payment-lock-lost"
 
-// replica is a process of the payment service, as far as the kit can see.
+// replica stands for a process of the payment service.
 type replica struct {
 	ledger *ledger
 	url    string
@@ -31,8 +31,8 @@ type replica struct {
 // receipt returns the receipt of the nth charge of an order.
 func receipt(order string, n int) string { return fmt.Sprintf("%s/%d", order, n) }
 
-// newReplica starts a replica whose locks are in locks, and its stored responses in kept. Both
-// can be the same; without kept nothing is stored.
+// newReplica starts a replica with its locks in locks and its stored responses in kept.
+// Both can be the same store. If kept is nil, no responses are stored.
 func newReplica(t testing.TB, l *ledger, locks, kept core.Store) *replica {
 	t.Helper()
 	r := &replica{ledger: l}
@@ -72,8 +72,8 @@ func newLocker(t testing.TB, s core.Store) *core.Locker {
 	return l
 }
 
-// pay is written as if there were no other request: it reads the order, waits for the bank,
-// charges, and writes the order.
+// pay handles a request as if there were no concurrent one. It reads the order, waits
+// for the bank, charges, and writes the order.
 func (r *replica) pay(w http.ResponseWriter, req *http.Request) {
 	ctx, order := req.Context(), req.PathValue("id")
 	if paid := r.ledger.begin(req.Header.Get(tryHeader), order); paid != "" {
@@ -84,7 +84,7 @@ func (r *replica) pay(w http.ResponseWriter, req *http.Request) {
 	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil { // before the money is taken, as the lock is lost
+	if ctx.Err() != nil { // stops before the charge, because the lock is lost
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)

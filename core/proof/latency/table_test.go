@@ -15,20 +15,20 @@ import (
 
 var write = flag.Bool("write", false, "measure, and write the tables into core/OPERATIONS.md")
 
-// The part of OPERATIONS.md that TestTable writes.
+// TestTable writes the part of OPERATIONS.md between these lines.
 const (
 	page       = "../../OPERATIONS.md"
 	tableBegin = "<!-- latency: go test ./core/proof/latency -run TestTable -write -timeout 1h -->\n"
 	tableEnd   = "<!-- /latency -->"
 )
 
-// tableRounds is how many rounds of orders a cell is of, at least.
+// tableRounds is the minimum number of rounds of orders per cell.
 const tableRounds = 4
 
-// notApplicable is the cell of a fault that a store cannot have.
+// notApplicable is the cell of a fault that does not apply to a store.
 const notApplicable = "-"
 
-// The tables, each with what it shows of a view.
+// tables has the tables, each with the figures that it shows of a view.
 var tables = []struct {
 	head  string
 	shows func(v view) string
@@ -41,11 +41,12 @@ var tables = []struct {
 	}},
 }
 
-// figures are those of a cell.
+// figures matches the figures of a cell.
 var figures = regexp.MustCompile(`\| \d+ / \d+(\.\d)?`)
 
-// TestTable compares the tables of the page with the stores and faults of this package. With
-// -write it measures first, one run after the other, and writes them. It judges no figure.
+// TestTable compares the tables of the page with the stores and faults of this package.
+// With -write it first measures the cells, one run after the other, and writes the
+// tables. The test does not depend on any figure.
 func TestTable(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -86,7 +87,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// render returns the tables, with a cell of each store and fault where the store can have it.
+// render returns the tables. A cell is filled by cell, if the fault applies to the
+// store.
 func render(cell func(table, place, fault int) string) string {
 	var b strings.Builder
 	for n, table := range tables {
@@ -111,8 +113,8 @@ func render(cell func(table, place, fault int) string) string {
 	return b.String()
 }
 
-// differs returns the first line of the page's part that is not as render would have it,
-// except for its figures, or "".
+// differs returns the first line of the page's part that differs from render's output,
+// or "". It ignores the figures.
 func differs(text string) string {
 	want := strings.Split(render(func(int, int, int) string { return "#" }), "\n")
 	_, text, _ = strings.Cut(strings.TrimPrefix(text, "\n"), "\n") // the conditions

@@ -16,23 +16,24 @@ import (
 )
 
 const (
-	// ordersOfRound is how many orders are paid at once, and clicks how many users pay each of them.
-	// The last two clicks are one request that was sent twice, under one Idempotency-Key.
+	// ordersOfRound is the number of orders that are paid at once, and clicks the number
+	// of users who pay each of them. The last two clicks are one request that was sent
+	// twice, with the same Idempotency-Key.
 	ordersOfRound = 6
 	clicks        = 5
-	// maxTries is how often a user asks until there is a receipt.
+	// maxTries is the maximum number of requests that a user sends for a receipt.
 	maxTries = 100
-	// patience is a deadline for what should not take long, on a busy machine.
+	// patience limits a round, with room for a busy machine.
 	patience = 5 * time.Minute
 )
 
-// try is one request of a user, and its response.
+// try is one request of a user, with its response.
 type try struct {
 	id, order string
 	status    int    // 0 if there was no response
-	kind      string // the problem type, "" of a receipt
+	kind      string // the problem type, "" for a receipt
 	receipt   string
-	pause     time.Duration // of Retry-After; 0 if there is none
+	pause     time.Duration // from Retry-After; 0 if absent
 	took      time.Duration
 	err       error
 }
@@ -41,13 +42,14 @@ func (t try) String() string {
 	return fmt.Sprintf("%s: %d %s %s (Retry-After %v, %v)", t.order, t.status, t.kind, t.receipt, t.pause, t.err)
 }
 
-// users are those who pay, and what they saw. It is safe for concurrent use.
+// users are the users who pay, and the answers that they received. It is safe for
+// concurrent use.
 type users struct {
 	client *http.Client
 
 	mu       sync.Mutex
 	tries    []try
-	unserved []string // the orders of users that got no receipt
+	unserved []string // orders of users without a receipt
 	asked    []string // the orders
 }
 
@@ -55,7 +57,8 @@ func newUsers() *users {
 	return &users{client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: ordersOfRound * clicks}}}
 }
 
-// round has all users of some new orders click at once, and waits until they have their receipts.
+// round makes all users of some new orders click at once, and waits until they have
+// their receipts.
 func (u *users) round(ctx context.Context, replicas []*replica, keyed bool) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -77,12 +80,12 @@ func (u *users) round(ctx context.Context, replicas []*replica, keyed bool) {
 	wg.Wait()
 }
 
-// insist asks until there is a receipt, each time at the next replica.
+// insist sends requests until the user has a receipt, each one to the next replica.
 func (u *users) insist(ctx context.Context, replicas []*replica, n int, order, key string) {
 	for i := 0; i < maxTries; i++ {
 		t := u.ask(ctx, replicas[(n+i)%len(replicas)], order, key)
 		if ctx.Err() != nil {
-			break // the round is out of time
+			break // the round's time is over
 		}
 		u.mu.Lock()
 		u.tries = append(u.tries, t)
@@ -100,7 +103,7 @@ func (u *users) insist(ctx context.Context, replicas []*replica, n int, order, k
 	u.unserved = append(u.unserved, order)
 }
 
-// ask clicks once.
+// ask sends one request.
 func (u *users) ask(ctx context.Context, r *replica, order, key string) try {
 	t := try{id: rand.Text(), order: order}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/orders/"+order+"/pay", nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cancelled is ctx, which ends when the fault has hit its message, if that
-// message is to be overtaken by the release.
+// cancelled returns a context for an acquire. If the release is to overtake the message,
+// the context is canceled when the fault has hit its message.
 func (r *rig) cancelled(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	r.t.Cleanup(cancel)
@@ -27,7 +27,7 @@ func (r *rig) cancelled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// gaveUp waits until the caller that gave up has released what it may have, and then
+// gaveUp waits until the caller that gave up has released what it may hold, and then
 // delivers the late message.
 func (r *rig) gaveUp(err error) {
 	r.t.Helper()
@@ -39,7 +39,7 @@ func (r *rig) gaveUp(err error) {
 	r.wantHolds(r.cell.holds)
 }
 
-// acquireOp takes a free key.
+// acquireOp acquires a free key.
 func acquireOp(r *rig) {
 	r.arm("acquire", 0)
 	began := time.Now()
@@ -70,7 +70,7 @@ func acquireOp(r *rig) {
 	r.finish(true)
 }
 
-// reenterOp takes the key again under its own lease.
+// reenterOp acquires the key again under its own lease.
 func reenterOp(r *rig) {
 	outer := r.acquire(context.Background(), r.locker)
 	r.arm("acquire", 0)
@@ -107,7 +107,8 @@ func reenterOp(r *rig) {
 // waitOp waits for a key that the rival holds.
 func waitOp(r *rig) {
 	holder := r.acquire(context.Background(), r.rival)
-	// The first question, a SET and a script, is busy, the second one, with an open watch, waits.
+	// The first request, a SET and a script, is answered with busy. The second request,
+	// with an open watch, waits.
 	r.arm("acquire", 2)
 	var lease *core.Lease
 	got, began := make(chan error, 1), time.Now()

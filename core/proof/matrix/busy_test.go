@@ -10,13 +10,13 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// tooBusy counts what could not be done because the machine is too busy.
+// tooBusy counts the operations that failed because the machine is too busy.
 var tooBusy atomic.Int64
 
-// told fails the test unless the caller was told what the table says, of a call
-// that began at the given time. A machine that is so busy that all the time is
-// used up which the engine has for the call may also say ErrUnavailable; then the
-// key has so many holds, in the end. That is false.
+// told(...) fails the test unless the caller of an operation that began at the given time
+// received the table's outcome. On a very busy machine, ErrUnavailable is accepted too
+// if the engine has used up its time for the call. In that case it waits until the key
+// has the given number of holds, and returns false.
 func (r *rig) told(err error, began time.Time, holds int) bool {
 	r.t.Helper()
 	if errors.Is(err, r.cell.says) {
@@ -31,12 +31,12 @@ func (r *rig) told(err error, began time.Time, holds int) bool {
 	return false
 }
 
-// usedUp is when at least two attempts have been given up, and the rest is not
-// enough for another one.
+// usedUp is a time after which at least two attempts have failed, and the remaining time
+// is too short for another one.
 const usedUp = 2500 * time.Millisecond
 
-// leave releases a lease, which may take longer than Release does on a machine
-// that is too busy.
+// leave releases a lease. On a machine that is too busy, the release may take longer
+// than Release does.
 func leave(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {

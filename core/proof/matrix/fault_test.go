@@ -2,25 +2,25 @@ package matrix_test
 
 import "github.com/lockkit/lockkit/core/testserver"
 
-// fault is what happens to the message of an operation.
+// fault is a disturbance of the message of an operation.
 type fault struct {
 	name   string
 	action testserver.Action
 	when   moment
 }
 
-// moment is when a message that is late arrives.
+// moment is the time at which a late message arrives.
 type moment int
 
 const (
 	inTime    moment = iota
-	within           // after the engine has asked again, and been answered
-	beyond           // after a lease from then would have ended
-	overtaken        // after what the engine, or its user, does next
+	within           // after the engine has sent the request again and received the answer
+	beyond           // after a lease from the time of the message would have expired
+	overtaken        // after the next operation of the engine or its user
 )
 
-// The faults. What takes the place of a request is an error that says that
-// nothing was done, or one that says nothing, by turns.
+// faults has the faults. An error reply replaces the request. Alternately it says that
+// nothing was done, or leaves that open.
 var faults = []fault{
 	{"request lost", testserver.DropRequest, inTime},
 	{"reply lost and closed", testserver.CloseReply, inTime},
@@ -34,7 +34,7 @@ var faults = []fault{
 
 var errorReplies = []string{"LOADING Redis is loading the dataset in memory", "ERR something", "NOREPLICAS Not enough good replicas to write."}
 
-// of is the fault for one trial.
+// of returns the fault's action for one trial.
 func (f fault) of(trial int) testserver.Action {
 	if f.action == (testserver.Action{}) {
 		return testserver.ErrorReply(errorReplies[trial%len(errorReplies)])

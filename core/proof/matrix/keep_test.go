@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// places is how many claims wait for the key.
+// places returns the number of claims that wait for the key.
 func (r *rig) places() int {
 	r.t.Helper()
 	list := strings.TrimSpace(r.fields()["w"])
@@ -33,7 +33,8 @@ func renewOp(r *rig) {
 		r.finish(true)
 		return
 	}
-	// Asked again, if the first question was not answered: a doubled one was.
+	// If the first extension was not answered, the engine sends it again. A duplicated
+	// extension is answered.
 	r.eventually("the hold is extended", func() bool { return r.sent() >= r.cell.sent && r.end() > first })
 	r.wantHolds(r.cell.holds)
 	switch r.fault.when {
@@ -60,7 +61,7 @@ func renewOp(r *rig) {
 	r.finish(true)
 }
 
-// leaveOp gives up the inner of two holds.
+// leaveOp releases the inner one of two holds.
 func leaveOp(r *rig) {
 	outer := r.acquire(context.Background(), r.locker)
 	inner := r.acquire(outer.Context(), r.locker)
@@ -100,7 +101,7 @@ func leaveOp(r *rig) {
 	r.finish(true)
 }
 
-// releaseOp gives a key back for which the rival waits.
+// releaseOp releases a key for which the rival waits.
 func releaseOp(r *rig) {
 	lease := r.acquire(context.Background(), r.locker)
 	got := make(chan *core.Lease, 1)
@@ -140,7 +141,7 @@ func releaseOp(r *rig) {
 	r.finish(false)
 }
 
-// recordOp ends a run with its answer.
+// recordOp ends a run by storing its answer.
 func recordOp(r *rig) {
 	ctx := context.Background()
 	begin := store.Record{Value: []byte("begun"), Retain: time.Hour}

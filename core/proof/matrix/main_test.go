@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// ttl is the length of all leases: so long that one attempt of several can be
-// slow on a busy machine.
+// ttl is the TTL of all leases. It is long enough for one of several attempts to be slow
+// on a busy machine.
 const ttl = 9 * time.Second
 
-// patience bounds what has to happen some time.
+// patience limits how long a test waits for an event.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
@@ -26,17 +26,17 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Trials wait most of the time, and so many fit on one processor.
+	// Trials mostly wait, so one processor can run 40 of them at once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "40")
 	}
-	logging.Disable()                              // clients tell of every connection that breaks
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // clients log each connection that breaks
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
 	goleak.VerifyTestMain(m)
 }
 
-// trials is how often each cell is played.
+// trials returns the number of times that each cell is played.
 func trials() int {
 	if os.Getenv("LONG") == "1" {
 		return 90

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// operations are what a lease does, in the order of its life.
+// operations are the operations of a lease, in the order of its life.
 var operations = []struct {
 	name string
 	play func(*rig)
@@ -23,9 +23,9 @@ var operations = []struct {
 	{"wait", waitOp},
 }
 
-// Each message of a lease, with each fault, on each kind of Redis.
+// TestMatrix checks each message of a lease, with each fault, on each kind of Redis.
 //
-// It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
+// It shows hazards 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 25, 39 and 58.
 func TestMatrix(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -14,20 +14,20 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// place is where locks are kept: one kind of Redis, which all trials share.
+// place is one kind of Redis for the locks, which all trials share.
 type place struct {
 	name    string
 	version string
 	nodes   []string // the servers that hold keys
-	// client reaches the place, through the dialer if there is one. The client is
-	// careful or has the defaults of go-redis.
+	// client returns a client of the place, which connects through the dialer if it is
+	// not nil. The client is careful, or has go-redis's default options.
 	client func(t *testing.T, careful bool, dial dialer) redis.UniversalClient
 }
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// places starts one of each kind. None fails over: what a failover does is shown
-// elsewhere, and a busy machine must not cause one.
+// places starts one place of each kind. None fails over: other tests check failovers,
+// and a busy machine must not cause one.
 func places(t *testing.T) []place {
 	single := testserver.StartRedis(t)
 	sentinel := testserver.StartSentinel(t, "--replica-priority", "0")
@@ -75,7 +75,7 @@ func places(t *testing.T) []place {
 	return all
 }
 
-// warm has every server get to know the scripts, so that a call is one command.
+// warm makes every server load the scripts, so that each later call is one command.
 func (p place) warm(t *testing.T) {
 	t.Helper()
 	l := newLocker(t, p.client(t, true, nil), nil)

@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quorumTable has the outcome of each operation when a fault hits its message
-// to one of five servers: it is done by the majority, whatever that one does, and
-// in the end nothing is left there either. What is late is not told apart by when
-// the lease would have ended, but by what was done meanwhile.
+// quorumTable has the operations when a fault hits the message to one of five servers.
+// The majority completes the operation, whatever the fifth server does, and at the end
+// no hold is left on the fifth server either. Late messages are distinguished by the
+// operations done in the meantime, not by the expiry of the lease.
 var quorumTable = []struct {
 	name string
 	play func(m *member)
@@ -31,11 +31,11 @@ var quorumTable = []struct {
 	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority"},
 }
 
-// A quorum with a fault of one server's message. Records are not
-// for it, since no node has the last state of one: that is refused before
-// anything is sent, so there is no message to lose.
+// TestQuorumMatrix checks a quorum with a fault of one server's message. Records are not
+// tested, because a quorum refuses them before any request is sent: no node has a
+// record's last state.
 //
-// It is about hazards 7, 9, 11, 13, 14, 15, 52 and 54.
+// The test shows hazards 7, 9, 11, 13, 14, 15, 52 and 54.
 func TestQuorumMatrix(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -155,7 +155,8 @@ func quorumRenew(m *member) {
 	case within:
 		m.deliver()
 	}
-	// Longer than the lease without an extension.
+	// Together with the time before, this is longer than the lease lasts without an
+	// extension.
 	time.Sleep(ttl * 2 / 3)
 	m.wantMajority(1)
 	m.wantBusy()

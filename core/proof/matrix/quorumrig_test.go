@@ -17,16 +17,16 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Five servers that share nothing, of which three have to agree.
+// A quorum has five independent servers, of which three must agree.
 const (
 	nodes    = 5
 	majority = 3
 )
 
-// nodeTimeout leaves room for a busy machine.
+// nodeTimeout is long enough for a busy machine.
 const nodeTimeout = time.Second
 
-// quorum is five servers, and a rival with a direct way to them.
+// quorum is five servers, and a rival that is connected to them directly.
 type quorum struct {
 	servers [nodes]*testserver.Redis
 	asks    [nodes]*redis.Client
@@ -41,7 +41,7 @@ func newQuorum(t *testing.T) *quorum {
 		q.asks[i] = testclient.Redis(t, q.servers[i].Addr)
 	}
 	q.rival = q.locker(t, func(i int) *redis.Client { return q.asks[i] })
-	for range 3 { // the servers get to know the scripts, and the Store the servers
+	for range 3 { // the servers load the scripts, and the Store learns about the servers
 		lease, err := q.rival.Acquire(t.Context(), "warm-up", core.TTL(ttl))
 		if err == nil {
 			err = lease.Extend(t.Context(), ttl)
@@ -56,7 +56,7 @@ func newQuorum(t *testing.T) *quorum {
 	return q
 }
 
-// locker returns a Locker on all five, which is closed after the test.
+// locker returns a Locker on all five servers, which is closed after the test.
 func (q *quorum) locker(t *testing.T, client func(i int) *redis.Client) *core.Locker {
 	t.Helper()
 	var stores []core.Store
@@ -88,7 +88,7 @@ func (q *quorum) locker(t *testing.T, client func(i int) *redis.Client) *core.Lo
 	return l
 }
 
-// member is one trial with a quorum: a fault hits the message to one of the
+// member is one trial with a quorum, in which a fault hits the message to one of the
 // five servers.
 type member struct {
 	*quorum
@@ -97,11 +97,11 @@ type member struct {
 	key     string
 	locker  *core.Locker
 	proxies [nodes]*testserver.Proxy
-	at      int // the server whose message is faulty
+	at      int // the server whose message has the fault
 	script  string
 	skip    int
 	armed   *testserver.Fault
-	before  uint64 // a token of before
+	before  uint64 // a token from before the trial
 	trial   int
 }
 
@@ -118,7 +118,7 @@ func (q *quorum) member(t *testing.T, f fault, trial int) *member {
 			}
 		})
 	})
-	// All connections are open, and a token has been given.
+	// After this all connections are open, and a token was granted.
 	first := m.acquire(context.Background(), m.locker)
 	m.before = first.Token()
 	m.release(first)
@@ -149,7 +149,7 @@ func (m *member) deliver() {
 	}
 }
 
-// with is how many fields with this prefix the key has at server i.
+// with returns the number of fields with this prefix that the key has at server i.
 func (m *member) with(i int, prefix string) (n int) {
 	m.t.Helper()
 	fields, err := testclient.Fields(context.Background(), m.asks[i], "lk2:{"+m.key+"}")
@@ -164,7 +164,7 @@ func (m *member) with(i int, prefix string) (n int) {
 	return n
 }
 
-// has is at how many servers the key has n holds.
+// has returns the number of servers at which the key has n holds.
 func (m *member) has(n int) (at int) {
 	m.t.Helper()
 	for i := range nodes {
@@ -189,7 +189,7 @@ func (m *member) acquire(ctx context.Context, l *core.Locker) *core.Lease {
 	m.t.Cleanup(cancel)
 	lease, err := l.Acquire(ctx, m.key, core.TTL(ttl))
 	for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
-		lease, err = l.Acquire(ctx, m.key, core.TTL(ttl)) // a busy machine
+		lease, err = l.Acquire(ctx, m.key, core.TTL(ttl)) // busy machine
 	}
 	if err != nil {
 		m.t.Fatalf("acquire: %v", err)
@@ -213,12 +213,13 @@ func (m *member) wantBusy() {
 	}
 }
 
-// refusedLate delivers a claim whose lease was released, as the server of the late
-// message knows by then. If the fault has hit a message of the lease that
-// still holds, which a slow server was sent late, there is nothing to refuse.
+// refusedLate delivers a claim whose lease was released, and checks that the server of
+// the late message refuses the claim. There is nothing to refuse if the fault hit a
+// message of a lease that is still held. This happens if a slow server received the
+// message late.
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
-	m.armed.Await(m.t) // a majority may have answered before this server was asked
+	m.armed.Await(m.t) // a majority may have answered before this server received its request
 	var claims []testserver.Request
 	for _, c := range m.proxies[m.at].Requests() {
 		if c.Script == "acquire" && c.Args[3] == "lk2:{"+m.key+"}" {
@@ -239,8 +240,8 @@ func (m *member) refusedLate(still ...*core.Lease) {
 	}
 }
 
-// finish takes the key once more, by the rival, after the given token, and then looks
-// at the key at all five.
+// finish acquires the key once more as the rival, checks that its token is greater than
+// last, and then checks the key at all five servers.
 func (m *member) finish(last uint64) {
 	m.t.Helper()
 	if last > 0 {

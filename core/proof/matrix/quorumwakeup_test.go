@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A waiter at a quorum, of which all wake-ups meet with something: it is woken by
-// none, or by five at once.
+// TestQuorumWakeUps checks a waiter at a quorum when all its wake-ups have the same
+// mishap: no server wakes it, or five do at once.
 //
-// It is about hazard 39.
+// It shows hazard 39.
 func TestQuorumWakeUps(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -48,7 +48,8 @@ func TestQuorumWakeUps(t *testing.T) {
 	})
 }
 
-// quorumWakeUp is one trial: a program that hears each server through a tap.
+// quorumWakeUp is one trial, with a program that receives each server's messages through
+// a tap.
 type quorumWakeUp struct {
 	*member
 	taps [nodes]*tap
@@ -66,7 +67,7 @@ func (q *quorum) wakeUp(t *testing.T, m mishap, trial int) *quorumWakeUp {
 	return w
 }
 
-// heard is how many servers have published.
+// heard returns the number of servers that have published a message.
 func (w *quorumWakeUp) heard() (n int) {
 	for _, p := range w.taps {
 		select {

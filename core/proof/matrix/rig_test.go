@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// rig is one trial: a program whose way to the servers leads through proxies, a
-// rival that has a direct way, and a key that nobody else uses.
+// rig is one trial. It has a program that reaches the servers through proxies, a rival
+// that is connected directly, and a key that no other trial uses.
 type rig struct {
 	t       *testing.T
 	cell    cell
@@ -33,9 +33,9 @@ type rig struct {
 	rival   *core.Locker
 	asks    redis.UniversalClient
 	last    uint64 // the token before the trial
-	script  string // whose message is faulty
+	script  string // the script whose message has the fault
 	armed   []*testserver.Fault
-	starved bool // the machine left no time for as many attempts as there should be
+	starved bool // the machine was too busy for the expected number of attempts
 }
 
 var number atomic.Int64
@@ -62,7 +62,8 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 			t.Fatal(err)
 		}
 	}
-	// A token ahead of the server's clock is counted on from by one.
+	// If the last token is ahead of the server's clock, the next one is greater by
+	// store.TokenStep.
 	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
 	if err := r.asks.Set(t.Context(), r.stored(), "f\tt "+strconv.FormatUint(r.last, 10), time.Hour).Err(); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 
 func (r *rig) stored() string { return "lk2:{" + r.key + "}" }
 
-// arm has the fault hit the next call of a script, after skip others.
+// arm makes the fault hit the next call of a script, after skip others.
 func (r *rig) arm(script string, skip int) {
 	r.script = script
 	for _, p := range r.proxies {
@@ -87,7 +88,7 @@ func (r *rig) fired() {
 	r.eventually("the fault fires", func() bool { return r.times() > 0 })
 }
 
-// times is how many messages the fault has hit.
+// times returns the number of messages that the fault has hit.
 func (r *rig) times() (n int) {
 	for _, f := range r.armed {
 		select {
@@ -99,8 +100,7 @@ func (r *rig) times() (n int) {
 	return n
 }
 
-// deliver lets the late message go, and waits until the server has done what it
-// says.
+// deliver delivers the late message, and waits until the server has executed it.
 func (r *rig) deliver() {
 	r.t.Helper()
 	for _, f := range r.armed {
@@ -117,10 +117,11 @@ func (r *rig) deliver() {
 	}
 }
 
-// outlast waits until a lease from the time of the message would have ended.
+// outlast waits until a lease from the time of the message would have expired.
 func (r *rig) outlast() { time.Sleep(ttl + 200*time.Millisecond) }
 
-// sent is how often the faulty message, or another of its kind, was sent.
+// sent returns how often the program has sent the message with the fault, or another one
+// of the same script.
 func (r *rig) sent() (n int) {
 	for _, p := range r.proxies {
 		n += p.Count(testserver.Match{Script: r.script, Arg: r.stored()})
@@ -133,7 +134,7 @@ func (r *rig) eventually(what string, ok func() bool) {
 	testserver.Eventually(r.t, patience, what, ok)
 }
 
-// fields is what the server has for the key.
+// fields returns the fields that the server stores for the key.
 func (r *rig) fields() map[string]string {
 	r.t.Helper()
 	m, err := testclient.Fields(context.Background(), r.asks, r.stored())
@@ -143,7 +144,7 @@ func (r *rig) fields() map[string]string {
 	return m
 }
 
-// with is how many fields begin like this.
+// with returns the number of fields with this prefix.
 func (r *rig) with(prefix string) (n int) {
 	r.t.Helper()
 	for f := range r.fields() {
@@ -154,7 +155,7 @@ func (r *rig) with(prefix string) (n int) {
 	return n
 }
 
-// wantHolds fails the test unless the key has so many holds.
+// wantHolds fails the test unless the key has n holds.
 func (r *rig) wantHolds(n int) {
 	r.t.Helper()
 	if got := r.with("h:"); got != n {
@@ -162,9 +163,9 @@ func (r *rig) wantHolds(n int) {
 	}
 }
 
-// same is what of the key must not change under another one's late message:
-// holds, token and record, but not the end of a hold, which is extended
-// meanwhile, and not the memory of what was released.
+// same returns the part of the key that a late message of another claim must not change:
+// holds, token and record. It omits the deadlines of holds, which are extended
+// meanwhile, and the tombstones.
 func (r *rig) same() map[string]string {
 	r.t.Helper()
 	m := r.fields()
@@ -187,7 +188,7 @@ func (r *rig) unmoved() {
 	}
 }
 
-// end is the end of the only hold, in ms on the server's clock; 0 if there is
+// end returns the deadline of the only hold, in ms on the server's clock; 0 if there is
 // none.
 func (r *rig) end() int64 {
 	r.t.Helper()
@@ -201,14 +202,14 @@ func (r *rig) end() int64 {
 	return 0
 }
 
-// acquire takes the key for one of the two, waiting for it.
+// acquire acquires the key through l, and waits for it if necessary.
 func (r *rig) acquire(ctx context.Context, l *core.Locker) *core.Lease {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	r.t.Cleanup(cancel)
 	lease, err := l.Acquire(ctx, r.key, core.TTL(ttl))
 	for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
-		lease, err = l.Acquire(ctx, r.key, core.TTL(ttl)) // a busy machine
+		lease, err = l.Acquire(ctx, r.key, core.TTL(ttl)) // busy machine
 	}
 	if err != nil {
 		r.t.Fatalf("acquire: %v", err)
@@ -216,17 +217,17 @@ func (r *rig) acquire(ctx context.Context, l *core.Locker) *core.Lease {
 	return lease
 }
 
-// release gives a lease back, which has to be held still.
+// release releases a lease, which must still be held.
 func (r *rig) release(lease *core.Lease) {
 	r.t.Helper()
 	before := r.with("h:")
 	leave(r.t, lease)
-	if r.with("h:") == before { // a waiter may have come
+	if r.with("h:") == before { // a waiter may have acquired the key
 		r.eventually("the hold is gone", func() bool { return r.with("h:") < before || r.places() == 0 })
 	}
 }
 
-// wantBusy fails the test unless the rival is refused.
+// wantBusy fails the test unless the rival is refused the key.
 func (r *rig) wantBusy() {
 	r.t.Helper()
 	lease, err := r.rival.TryAcquire(context.Background(), r.key)
@@ -238,8 +239,7 @@ func (r *rig) wantBusy() {
 	}
 }
 
-// wantToken fails the test unless the lease has the token of the n-th grant of the
-// trial.
+// wantToken fails the test unless the lease has the token of the trial's n-th grant.
 func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	r.t.Helper()
 	if got := lease.Token(); got != r.last+n*store.TokenStep {
@@ -247,7 +247,7 @@ func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	}
 }
 
-// finish takes the key once more, by the rival, and then looks at the key.
+// finish acquires the key once more as the rival, and then checks the key.
 func (r *rig) finish(next bool) {
 	r.t.Helper()
 	if next {

@@ -2,17 +2,17 @@ package matrix_test
 
 import "github.com/lockkit/lockkit/core"
 
-// cell is what has to come of an operation to whose message something happens.
+// cell is the expected outcome of an operation whose message has a fault.
 type cell struct {
-	says   error  // what the caller is told; nil is success
-	sent   int    // how often the message is sent, at least
-	holds  int    // how many holds the key has right after it
-	tokens uint64 // how many tokens have been given by the end, to us and, last, to another one
+	says   error  // the error that the caller receives; nil is success
+	sent   int    // minimum number of times that the message is sent
+	holds  int    // number of the key's holds right after it
+	tokens uint64 // number of grants by the end, the last one to another program
 	why    string
 }
 
-// table has every operation with every fault. It is the same for every kind of
-// Redis: what a message does is decided by one script on one key.
+// table has every operation with every fault. It applies to every kind of Redis, because
+// one script on one key decides the effect of a message.
 var table = map[string]map[string]cell{
 	"acquire": {
 		"request lost":          {nil, 2, 1, 2, "the second attempt is granted"},

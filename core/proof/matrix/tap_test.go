@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// mishap is what happens to a message that a server publishes.
+// mishap is a disturbance of a message that a server publishes.
 type mishap string
 
 const (
@@ -26,19 +26,19 @@ const (
 
 var mishaps = []mishap{lost, doubled, late, garbled, cut}
 
-// tap is on all connections of a program, and has a mishap happen to the first
-// message about a key.
+// tap carries all connections of a program, and applies a mishap to the first message
+// about a key.
 type tap struct {
 	t      *testing.T
 	mishap mishap
-	about  string // what the message begins with
-	trial  int    // chooses how it is garbled
+	about  string // the message's prefix
+	trial  int    // chooses how the message is garbled
 
 	mu    sync.Mutex
 	bit   int
-	text  string        // of the message
-	fired chan struct{} // closed when there was one
-	held  func() error  // lets a late one go
+	text  string        // the message's text
+	fired chan struct{} // closed after the first message
+	held  func() error  // delivers a late message
 }
 
 func newTap(t *testing.T, m mishap, about string, trial int) *tap {
@@ -64,7 +64,7 @@ func (p *tap) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	return client, nil
 }
 
-// pump passes on what the server says, until either side closes.
+// pump passes the server's replies on, until either side closes.
 func (p *tap) pump(from *bufio.Reader, to net.Conn) {
 	var mu sync.Mutex
 	pass := func(raw []byte) error {
@@ -92,7 +92,8 @@ func (p *tap) pump(from *bufio.Reader, to net.Conn) {
 	}
 }
 
-// apply returns what the program gets of a message, nil if its connection breaks.
+// apply returns the messages that the program receives instead of raw, nil if its
+// connection breaks.
 func (p *tap) apply(raw []byte, words []string, pass func([]byte) error) [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +118,7 @@ func (p *tap) apply(raw []byte, words []string, pass func([]byte) error) [][]byt
 	return nil
 }
 
-// message is the text of the message, as soon as there was one.
+// message waits for the message and returns its text.
 func (p *tap) message() string {
 	p.t.Helper()
 	select {
@@ -130,7 +131,7 @@ func (p *tap) message() string {
 	return p.text
 }
 
-// deliver lets a late message go.
+// deliver delivers a late message.
 func (p *tap) deliver() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -144,7 +145,7 @@ func (p *tap) deliver() {
 	}
 }
 
-// readReply reads one reply of a server, with the texts in it.
+// readReply reads one reply of a server, and returns the strings in it.
 func readReply(r *bufio.Reader) (raw []byte, words []string, err error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil || len(line) < 3 {

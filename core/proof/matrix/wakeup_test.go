@@ -16,15 +16,16 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The TTL of a lease whose waiter is granted the key with the message, and of one whose
-// waiter is only woken. A grant that no waiter takes must end sooner.
+// pushedTTL is the TTL of a lease whose waiter is granted the key with the message,
+// wokenTTL of one whose waiter is only woken. A grant that no waiter takes must expire
+// sooner.
 const (
 	pushedTTL = 3 * patience
 	wokenTTL  = store.WaiterLife - time.Second
 )
 
-// wakeUps are the waiters for which the message is. It says that the key is free, or
-// that it is theirs.
+// wakeUps are the kinds of waiters that receive the message. The message says that the
+// key is free, or that the waiter has it.
 var wakeUps = []struct {
 	name string
 	play func(w *wakeUp)
@@ -36,10 +37,10 @@ var wakeUps = []struct {
 	{"with a grant to a waiter that is gone", (*wakeUp).gone, "the grant ends by itself, and is not believed after that"},
 }
 
-// The message that wakes a waiter, or grants it the key, with each mishap, on each kind
-// of Redis.
+// TestWakeUps checks the message that wakes a waiter or grants it the key, with each
+// mishap, on each kind of Redis.
 //
-// It is about hazards 39, 43 and 44.
+// It shows hazards 39, 43 and 44.
 func TestWakeUps(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -78,7 +79,8 @@ func TestWakeUps(t *testing.T) {
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
 		t.Errorf("vacuous: %d of %d trials", played, want)
 	}
-	// In a Cluster nothing is granted by message, and neither is a waiter that asks.
+	// Messages grant no keys in a Cluster. Elsewhere they grant none to the first kind
+	// of waiter, which asks.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
 		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
 	}
@@ -88,13 +90,14 @@ func TestWakeUps(t *testing.T) {
 	})
 }
 
-// wakeUp is one trial: a program that hears messages through a tap, a rival that
-// has the key first, and a third one that tries to get in between.
+// wakeUp is one trial. It has a program that receives messages through a tap, a rival
+// that holds the key first, and a third program that tries to acquire the key in
+// between.
 type wakeUp struct {
 	*rig
 	tap    *tap
 	third  *core.Locker
-	store  *redisstore.Store // the program's own, for claims without a Locker
+	store  *redisstore.Store // the program's store, for claims without a Locker
 	mu     sync.Mutex
 	inside map[*core.Lease]bool
 	token  uint64
@@ -115,8 +118,8 @@ func newWakeUp(t *testing.T, p place, m mishap, trial int) *wakeUp {
 	return w
 }
 
-// hold has the holder of the lease look whether another process holds it, and whether the
-// tokens grow, and gives it back.
+// hold checks that no other lease holds the key and that tokens grow, and releases the
+// lease.
 func (w *wakeUp) hold(lease *core.Lease) {
 	w.mu.Lock()
 	for other := range w.inside {
@@ -130,15 +133,15 @@ func (w *wakeUp) hold(lease *core.Lease) {
 	}
 	w.token = lease.Token()
 	w.mu.Unlock()
-	time.Sleep(50 * time.Millisecond) // so that others could
+	time.Sleep(50 * time.Millisecond) // time in which others could acquire the key
 	w.mu.Lock()
 	delete(w.inside, lease)
 	w.mu.Unlock()
 	w.leave(lease)
 }
 
-// leave releases a lease. One that began with what was left of a grant may have
-// ended, if the machine is too busy to extend it in time.
+// leave releases a lease. A lease that began with the rest of a grant may be lost, if
+// the machine is too busy to extend it in time.
 func (w *wakeUp) leave(lease *core.Lease) {
 	if errors.Is(context.Cause(lease.Context()), core.ErrLost) {
 		tooBusy.Add(1)
@@ -148,8 +151,8 @@ func (w *wakeUp) leave(lease *core.Lease) {
 	leave(w.t, lease)
 }
 
-// intrude has the third one take the key a few times, if it can. The function
-// that it returns waits until it has ended.
+// intrude makes the third program acquire the key up to three times, if it can. The
+// returned function stops the attempts, and waits for their end.
 func (w *wakeUp) intrude() func() {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -172,21 +175,22 @@ func (w *wakeUp) intrude() func() {
 	return end
 }
 
-// waiter waits for the key in the program, and is in line when waiter returns.
+// waiter starts to wait for the key in the program, and returns when the waiter is in
+// the queue.
 func (w *wakeUp) waiter(ctx context.Context, ttl time.Duration) <-chan *core.Lease {
 	got := waiterOf(ctx, w.t, w.locker, w.key, ttl)
 	w.eventually("it is in line", func() bool { return w.places() == 1 })
 	return got
 }
 
-// waiterOf waits for a key, until ctx ends.
+// waiterOf waits for a key, until ctx is done.
 func waiterOf(ctx context.Context, t *testing.T, l *core.Locker, key string, ttl time.Duration) <-chan *core.Lease {
 	got := make(chan *core.Lease, 1)
 	go func() {
 		defer close(got)
 		lease, err := l.Acquire(ctx, key, core.TTL(ttl), core.Wait(patience))
 		for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
-			lease, err = l.Acquire(ctx, key, core.TTL(ttl), core.Wait(patience)) // a busy machine
+			lease, err = l.Acquire(ctx, key, core.TTL(ttl), core.Wait(patience)) // busy machine
 		}
 		if err == nil {
 			got <- lease
@@ -197,7 +201,8 @@ func waiterOf(ctx context.Context, t *testing.T, l *core.Locker, key string, ttl
 	return got
 }
 
-// served fails the test unless the waiter gets the key in its turn.
+// served waits for the waiter's lease, and fails the test if the waiter is not granted
+// the key.
 func served(t *testing.T, got <-chan *core.Lease) *core.Lease {
 	t.Helper()
 	select {
@@ -212,7 +217,7 @@ func served(t *testing.T, got <-chan *core.Lease) *core.Lease {
 	}
 }
 
-// serves plays a waiter to whose wake-up the mishap happens.
+// serves plays a waiter whose wake-up has the mishap.
 func (w *wakeUp) serves(ttl time.Duration) {
 	holder := w.acquire(context.Background(), w.rival)
 	got := w.waiter(context.Background(), ttl)
@@ -223,7 +228,8 @@ func (w *wakeUp) serves(ttl time.Duration) {
 	w.hold(lease)
 	end()
 
-	// It waits again when what is late arrives, which is not about this lease.
+	// When the late message arrives, the waiter waits again. The message is about an
+	// earlier lease.
 	holder = w.acquire(context.Background(), w.rival)
 	got = w.waiter(context.Background(), ttl)
 	before := w.same()
@@ -242,8 +248,8 @@ func (w *wakeUp) serves(ttl time.Duration) {
 func (w *wakeUp) woken()   { w.serves(wokenTTL) }
 func (w *wakeUp) granted() { w.serves(pushedTTL) }
 
-// leaves plays a waiter that goes when the message that grants it the key is on
-// its way.
+// leaves plays a waiter that leaves while the message that grants it the key is under
+// way.
 func (w *wakeUp) leaves() {
 	holder := w.acquire(context.Background(), w.rival)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -253,7 +259,7 @@ func (w *wakeUp) leaves() {
 	w.tap.message()
 	cancel()
 	end := w.intrude()
-	if lease, ok := <-got; ok { // it was faster
+	if lease, ok := <-got; ok { // the grant was faster
 		_ = lease.Release(context.Background())
 	}
 	lease := w.acquire(context.Background(), w.rival)
@@ -263,7 +269,7 @@ func (w *wakeUp) leaves() {
 	w.clean()
 }
 
-// gone plays a waiter that never asks again, while its process goes on to hear.
+// gone plays a waiter that never asks again, while its process keeps listening.
 func (w *wakeUp) gone() {
 	holder := w.acquire(context.Background(), w.rival)
 	dead := store.Claim{
@@ -283,7 +289,7 @@ func (w *wakeUp) gone() {
 	w.tap.message()
 	next := w.acquire(context.Background(), w.rival)
 	w.tap.deliver()
-	// Whether the message comes before or after that, it is too old.
+	// The grant is too old, whether the message arrives before or after this.
 	w.eventually("the waiter that was gone asks", func() bool {
 		g, err := w.store.Acquire(context.Background(), dead)
 		if err == nil {
@@ -299,7 +305,7 @@ func (w *wakeUp) gone() {
 	w.clean()
 }
 
-// clean looks at the key when all waiters have gone.
+// clean checks the key after all waiters have gone.
 func (w *wakeUp) clean() {
 	w.t.Helper()
 	lease := w.acquire(context.Background(), w.rival)

@@ -1,6 +1,6 @@
-// Package models checks small models of the kit's dangerous parts in every state that they
-// can reach, with Spin, and replays what the models do at a store. README.md says what the
-// models cover.
+// Package models uses Spin to check small models of the kit's critical parts in every
+// state that they can reach, and replays the models' events at a store. README.md
+// describes the models' coverage.
 //
 // The package has only tests.
 package models

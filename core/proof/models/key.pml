@@ -4,9 +4,9 @@
  *
  * A line that begins with "do" is what the replay does at a store, with the answer to compare.
  */
-#define TTL 2     /* how long a hold and a tombstone last, in ticks of the store's clock */
-#define TRUST 1   /* how long a process relies on it from the call on, in ticks of its own */
-#define LIFE 2    /* how late a request arrives at most */
+#define TTL 2     /* duration of a hold and of a tombstone, in ticks of the store's clock */
+#define TRUST 1   /* time for which a process relies on a hold after the call, in ticks of its clock */
+#define LIFE 2    /* maximum delay of a request */
 #define lower(x) x = (x > 0 -> x - 1 : 0)
 #define taken (hold[0] || hold[1] || hold[2] || kept)
 #define refused(l) (tomb[l] || kept && whose == l)
@@ -17,21 +17,21 @@ mtype = { NONE, GRANTED, BUSY, LOST, OK, DONE }                      /* answers 
 mtype = { ACQUIRE, EXTEND, RELEASE, SAVE, UNDO }                     /* calls */
 mtype = { ALONE, BACKED, FENCED, CLEAN, HEARD, FINAL, SAVED, COUNTED } /* promises */
 
-/* What the store has. Times are what is left of them, and 0 is none. */
+/* The state of the store. Times are remaining times, and 0 means that there is no entry. */
 byte hold[3], tomb[3];
-byte kept, whose;          /* a hold without an owner, and whose it was */
+byte kept, whose;          /* a hold without an owner, and its last owner */
 
-/* What is under way: a call of each lease, and one more request that is late. It arrives
-   any number of times, until then. A request that is lost is one that never arrives. */
+/* The messages under way: a call of each lease, and one late request. The late request
+   arrives any number of times within its delay. A lost request never arrives. */
 mtype call[CALLS] = NONE, reply[CALLS] = NONE;
 mtype late = NONE;
 byte lateOf, life;
-bool settled;              /* the store has said "not held" to the release of the lease whose request is late */
+bool settled;              /* the store has answered "not held" to the release of the late request's lease */
 
-/* What the processes know. */
-byte trust[3], pending[CALLS]; /* of a hold; what it is if the call under way is confirmed */
-bool old[CALLS], used;         /* a later token than that in the reply was granted; the newest was trusted */
-bool lag;                  /* the clock of the store is ahead of the others, by a tick at most */
+/* The state of the processes. */
+byte trust[3], pending[CALLS]; /* trust in a hold; its value after a confirmation of the call under way */
+bool old[CALLS], used;         /* a token later than the reply's was granted; the newest token was trusted */
+bool lag;                  /* the store's clock is ahead of the others, by at most one tick */
 hidden mtype ans;
 
 inline must(promise, holds) { if :: holds :: else -> printf("broken %e\n", promise); assert(false) fi }
@@ -45,7 +45,7 @@ inline send(l, c) {
 }
 inline forget() { late = NONE; settled = false; lateOf = 0; life = 0; tomb[0] = 0; tomb[1] = 0; tomb[2] = 0 }
 
-/* A token is above all that were granted before. */
+/* A new token is greater than all earlier ones. */
 inline raise() {
 	used = false;
 	old[0] = (reply[0] == GRANTED); old[1] = (reply[1] == GRANTED); old[2] = (reply[2] == GRANTED)
@@ -68,7 +68,7 @@ inline extend(l) {
 	printf("do extend %d %e\n", l, ans)
 }
 
-/* A tombstone that no claim can meet is left out. */
+/* A tombstone is omitted if no claim can find it. */
 inline release(l) {
 	if
 	:: hold[l] -> hold[l] = 0; ans = OK
@@ -94,7 +94,7 @@ active proctype clock() {
 	od
 }
 
-/* What a lease does with an answer that makes it trust its hold. */
+/* The step of a lease whose answer makes it trust its hold. */
 inline trusts(l) {
 	must(ALONE, !trust[0] && !trust[1] && !trust[2]);
 	must(FENCED, !old[l] && !used);

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// page reads README.md, which has the number of states of each model, and each mutant.
+// page returns README.md, which has the number of states of each model, and each mutant.
 func page(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -21,7 +21,8 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// TestModels searches all states of each model. README.md has their numbers.
+// TestModels searches all states of each model. The numbers of states must be those in
+// README.md.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, name := range models {
@@ -42,9 +43,9 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestMutants gives each model small mistakes. The search has to find the promise that each
-// one breaks. A store must answer as the mutant does, or differ where the mistake is in the
-// rule of the store.
+// TestMutants puts small mistakes into each model. The search must find the promise that
+// each mistake breaks. A store must answer as the mutant does, unless the mistake is in
+// the store's rule: then the answers must differ.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	for _, mu := range mutants {
@@ -70,7 +71,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestReplay does at a store what random runs of the models do. Their clock mostly waits.
+// TestReplay replays random runs of the models at a store. In these runs the clock ticks
+// rarely.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	const seeds, ticks = 100, "active proctype clock() {\n\tdo\n"
@@ -97,7 +99,7 @@ func TestReplay(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "models", Runs: seeds * len(models), Outcomes: count})
 }
 
-// play replays events at a store of its own, and returns the first difference.
+// play replays events at a new store, and returns the first difference.
 func play(t *testing.T, model string, events []string, count map[string]int) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

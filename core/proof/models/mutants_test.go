@@ -4,7 +4,7 @@ package models_test
 type mutant struct {
 	model, name, from, to string
 	promise               string
-	atStore               bool // a store does not do what the model does
+	atStore               bool // a store answers differently from the model
 }
 
 var mutants = []mutant{

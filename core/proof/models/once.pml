@@ -1,17 +1,17 @@
 /*
- * Runs of one call with a kept answer (core/once, under AtMostOnce): a run begins, works,
- * saves how it ended, is withdrawn or crashes; later callers are answered with what is kept.
+ * Runs of one call with a stored answer (core/once, under AtMostOnce): a run begins, works,
+ * saves its result, is withdrawn or crashes. Later callers receive the stored answer.
  */
 #define CALLS 3
 #include "key.pml"
 #define answered done
-#define MANY 3    /* as many runs or more */
+#define MANY 3    /* stands for three or more runs */
 
 bool next, done, has, has0, fresh, fresh0;
-byte unsaid, unsaid0;      /* runs that have begun since the last one that said how it ended */
-byte beginner, beginner0, saver, saver0, author; /* leases, from 1 on: of the last run, the record, the answer */
-byte ending[3], seen[3];   /* how a run ended: 1 failed, 2 done; what a grant said of unsaid */
-byte open;                 /* the lease, from 1 on, that has worked and has not said that it failed */
+byte unsaid, unsaid0;      /* runs that have begun since the last one that reported its end */
+byte beginner, beginner0, saver, saver0, author; /* leases, from 1 on: of the last run, of the record, of the answer */
+byte ending[3], seen[3];   /* end of a run: 1 failed, 2 done; the value of unsaid in a grant */
+byte open;                 /* the lease, from 1 on, that has worked and not reported a failure */
 
 inline begin(l) {
 	if
@@ -79,19 +79,19 @@ proctype lease(byte l) {
 	:: atomic { reply[l] == NONE || reply[l] == GRANTED && !pending[l] -> goto withdraws }
 	fi;
 	if
-	:: atomic { trust[l] && l == 0 -> must(COUNTED, !open); open = l + 1; ending[l] = 1 } /* one alone fails, for the size */
+	:: atomic { trust[l] && l == 0 -> must(COUNTED, !open); open = l + 1; ending[l] = 1 } /* only this lease can fail, to limit the number of states */
 	:: atomic { trust[l] -> must(COUNTED, !open); open = l + 1; ending[l] = 2 }
 	:: atomic { true -> trust[l] = 0; goto withdraws }
 	fi;
 	if
 	:: atomic { true -> trust[l] = 0 }
-	:: atomic { true -> trust[l] = 0; goto over } /* it crashes */
+	:: atomic { true -> trust[l] = 0; goto over } /* the process crashes */
 	fi;
 saves:
 	atomic { send(l, SAVE) }
 	if
 	:: atomic { reply[l] == OK -> must(SAVED, ending[l] == 1 || done && author == l + 1); goto over }
-	:: atomic { reply[l] == LOST -> goto over } /* another run had begun; a late copy may save when that is taken back */
+	:: atomic { reply[l] == LOST -> goto over } /* another run had begun; a late copy may save after the undo of that run */
 	:: atomic { true -> goto saves }
 	fi;
 withdraws:

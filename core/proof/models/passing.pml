@@ -1,11 +1,11 @@
 /*
- * A hold is passed on, and revoked: process A gives the hold of its claim 0 from one lease to
- * the next (passing.go); process B asks with claim 1. The release of a
- * lease that has passed the hold on asks the store. The release of the hold itself is call 3.
+ * A hold is passed on, and revoked: process A passes the hold of its claim 0 from one lease to
+ * the next (passing.go). Process B sends claim 1. The release of a lease that has passed the
+ * hold on sends a request to the store. The release of the hold itself is call 3.
  */
 #define CALLS 4
 #include "key.pml"
-#define STEP 2    /* how many tokens a grant has */
+#define STEP 2    /* number of tokens of a grant */
 
 inline execute(l, c) {
 	if
@@ -30,7 +30,8 @@ active proctype operator() {
 }
 
 /* Process A with claim 0. waits: a release waits for an answer; was: the store had the hold
-   when that began; lost: it has it no more; unsure: a release of the hold had no answer. */
+   when that release began; lost: the store does not have the hold any more; unsure: a
+   release of the hold was not answered. */
 active proctype passer() {
 	byte tokens = 1, had = 1;
 	bool waits, was, lost, unsure;
@@ -57,7 +58,7 @@ giveBack:
 	:: atomic { waits && call[0] == EXTEND -> waits = false; leave(0) }
 	:: atomic { reply[3] == OK && (!waits || lost) -> must(HEARD, !waits || was); waits = false;
 		if :: unsure -> goto giveBack :: else -> break fi }
-	:: atomic { reply[3] == LOST && (!waits || lost) -> break } /* the callers are told "lost"; after an unknown release that is a guess */
+	:: atomic { reply[3] == LOST && (!waits || lost) -> break } /* the callers receive "lost", which is a guess after an unanswered release */
 	:: atomic { true -> unsure = true; goto giveBack }
 	od;
 over:

@@ -17,19 +17,20 @@ const (
 	many = 3        // MANY of once.pml
 )
 
-// replay does at a memstore what a model does, and compares the answers.
+// replay applies a model's events to a memstore, and compares the answers.
 type replay struct {
 	store  *memstore.Store
 	runs   bool           // the claims have records
 	token  uint64         // of the last grant
-	number [3]int         // of the run of a lease
-	saves  [3]bool        // the lease has tried to save the end of that run
-	unsaid int            // what the model says of the next grant: the runs of which the end is unknown
+	number [3]int         // number of each lease's run
+	saves  [3]bool        // the lease has tried to save the end of its run
+	unsaid int            // runs with an unknown end that the model expects in the next grant
 	undo   bool           // the next release is an undo
-	count  map[string]int // of the answers
+	count  map[string]int // number of each answer
 }
 
-// do does one event in virtual time. It returns an error if the store has another answer.
+// do applies one event in virtual time. It returns an error if the store's answer
+// differs from the model's.
 func (r *replay) do(ctx context.Context, event string) error {
 	var what, want, more string
 	var l, n int
@@ -42,10 +43,10 @@ func (r *replay) do(ctx context.Context, event string) error {
 	c := store.Claim{Key: key, Owner: fmt.Sprint("owner ", l), Lease: fmt.Sprint("lease ", l), Weight: store.All, Limit: store.All, TTL: ttl}
 	var got string
 	switch what {
-	case "begun": // the grant comes next
+	case "begun": // the grant follows
 		_, err := fmt.Sscan(want, &r.unsaid)
 		return err
-	case "undo": // the release comes next
+	case "undo": // the release follows
 		r.undo = true
 		return nil
 	case "begin", "acquire":
@@ -85,8 +86,8 @@ func (r *replay) do(ctx context.Context, event string) error {
 	return nil
 }
 
-// granted compares what a grant says. A new grant has a token above all those of the last
-// one, and a claim that is granted again has the same.
+// granted compares a grant with the model. A new grant must have a token above all
+// tokens of the last grant. A claim that is granted again must have the same token.
 func (r *replay) granted(l int, g store.Grant, isNew bool) error {
 	if isNew && g.Token < r.token+store.TokenStep || !isNew && g.Token != r.token {
 		return fmt.Errorf("got token %d after %d", g.Token, r.token)
@@ -104,7 +105,7 @@ func (r *replay) granted(l int, g store.Grant, isNew bool) error {
 	return nil
 }
 
-// answer names an answer of the store.
+// answer returns the model's name of a store's answer.
 func answer(err error, success string) string {
 	switch {
 	case err == nil:

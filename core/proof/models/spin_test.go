@@ -13,16 +13,18 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// limit bounds one program: a search takes half a minute on a free core.
+// limit is the time limit of one program. A search takes half a minute on a free core.
 const limit = 10 * time.Minute
 
 // models are the files of the models.
 var models = []string{"store", "passing", "once"}
 
-// model is a copy of the models in a directory of its own, since Spin writes beside them.
+// model is a copy of the models in a separate directory, because Spin writes files
+// beside them.
 type model struct{ dir, name string }
 
-// open copies the models, and replaces from by to in one of them or in what they include.
+// open copies the models, and replaces from by to in one of them or in the file that
+// they include.
 func open(t *testing.T, name, from, to string) model {
 	t.Helper()
 	testserver.RequireSpin(t)
@@ -55,7 +57,7 @@ func (m model) run(t *testing.T, program string, args ...string) string {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = m.dir
 	out, err := cmd.CombinedOutput()
-	// Spin exits with the number of errors that it has found.
+	// Spin's exit code is the number of errors that it has found.
 	if _, exited := err.(*exec.ExitError); err != nil && (!exited || ctx.Err() != nil || program == "gcc") {
 		t.Fatalf("%s %v: %v\n%s", program, args, err, out)
 	}
@@ -67,8 +69,8 @@ var (
 	statesFound = regexp.MustCompile(`(\d+) states, stored`)
 )
 
-// search searches all states, or up to the first broken promise, and returns their number. level
-// is how much the compiler improves the search.
+// search searches all states, or until the first broken promise, and returns the number
+// of states. level is the compiler's optimization level for the search.
 func (m model) search(t *testing.T, level string) (states string, broken bool) {
 	t.Helper()
 	m.run(t, "spin", "-a", m.name+".pml")
@@ -81,7 +83,7 @@ func (m model) search(t *testing.T, level string) (states string, broken bool) {
 	return stored[1], found[1] != "0"
 }
 
-// trail returns what the model does on its way to the broken promise, and the promise.
+// trail returns the model's events before the broken promise, and the promise.
 func (m model) trail(t *testing.T) (events []string, promise string) {
 	t.Helper()
 	out := m.run(t, "spin", "-t", "-T", m.name+".pml")

@@ -1,11 +1,11 @@
 /*
- * Claim, tombstone, expiry and unknown outcome: leases ask, extend, release and clean up as
- * the engine does (attempt.go, hold.go, cleanup.go).
+ * Claim, tombstone, expiry and unknown outcome: leases acquire, extend, release and clean up
+ * like the engine (attempt.go, hold.go, cleanup.go).
  */
 #define CALLS 3
 #include "key.pml"
 
-bool next;        /* lease 0 of A is about to end: the next caller of A, lease 2, asks */
+bool next;        /* lease 0 of A is about to end: lease 2, the next caller of A, sends its claim */
 
 inline execute(l, c) {
 	if
@@ -27,8 +27,8 @@ active proctype network() {
 }
 
 proctype lease(byte l) {
-	bool again = l > 0, unsure;   /* one of them asks again, for the size */
-	l < 2 || next;   /* the callers of one process ask one after the other */
+	bool again = l > 0, unsure;   /* only one lease repeats its claim, to limit the number of states */
+	l < 2 || next;   /* the callers of one process send their claims one after the other */
 ask:
 	atomic { send(l, ACQUIRE) }
 	if

@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// mutant is one small change to the kit's own code, and the test that has to
-// fail with it. Its file says so in a few lines, and then what to replace:
+// mutant is one small change to the kit's own code, with the test that must fail because
+// of it. The mutant's file begins with a few lines of description, followed by the
+// replacements:
 //
-//	breaks: what is wrong with it
+//	breaks: a description of the mistake
 //	hazard: the number in core/PROOF.md
 //	test: package: TestName/its case
 //
@@ -23,8 +24,8 @@ import (
 //	+++
 //	text to put in its place
 //
-// with as many replacements as it takes. Of what is not Go, such as Lua and SQL,
-// the file is named instead.
+// A file can have several replacements. For code that is not Go, such as Lua and SQL,
+// "---" is followed by the name of the file.
 type mutant struct {
 	Name, Breaks, Hazard string
 	Package, Test        string
@@ -35,7 +36,7 @@ type edit struct{ place, from, to string }
 
 var header = regexp.MustCompile(`^breaks: (.+)\nhazard: (\d+)\ntest: ([\w/]+): (Test.+)\n$`)
 
-// parse reads the file of a mutant.
+// parse parses the file of a mutant.
 func parse(name, text string) (*mutant, error) {
 	parts := strings.Split(text, "\n--- ")
 	head := header.FindStringSubmatch(parts[0])
@@ -58,7 +59,7 @@ func parse(name, text string) (*mutant, error) {
 	return m, nil
 }
 
-// load reads all mutants of a directory.
+// load loads all mutants of a directory.
 func load(dir string) ([]*mutant, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.mutant"))
 	if err != nil {
@@ -79,8 +80,9 @@ func load(dir string) ([]*mutant, error) {
 	return all, nil
 }
 
-// apply returns the files of the module at root that are other with the mutant.
-// It fails for a mutant that is stale: its text does not stand there, or not once.
+// apply returns the files of the module at root that the mutant changes, with their new
+// texts. It fails if the mutant is stale, which means that its text does not occur
+// exactly once in the named place.
 func (m *mutant) apply(root string) (map[string]string, error) {
 	changed := make(map[string]string)
 	for _, e := range m.edits {
@@ -98,8 +100,8 @@ func (m *mutant) apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// overlay writes changed files of the module at root into dir, and beside them the file for
-// go build -overlay. It returns the name of that.
+// overlay writes the changed files of the module at root, and the file for go build
+// -overlay, into dir. It returns the name of the latter.
 func overlay(root, dir string, changed map[string]string) (string, error) {
 	replace := make(map[string]string)
 	for file, text := range changed {
@@ -117,7 +119,7 @@ func overlay(root, dir string, changed map[string]string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// pattern is what -run takes for the tests of these mutants.
+// pattern returns the argument of -run for the tests of these mutants.
 func pattern(mutants ...*mutant) string {
 	var all []string
 	for _, m := range mutants {
@@ -132,11 +134,11 @@ func pattern(mutants ...*mutant) string {
 	return strings.Join(all, "|")
 }
 
-// spelt is how go test writes the name of a test.
+// spelt returns the name of a test as go test writes it.
 func spelt(name string) string { return strings.ReplaceAll(name, " ", "_") }
 
-// ending is how a test ended, by the output of go test -v: PASS, FAIL, SKIP, or
-// nothing.
+// ending returns the result of a test from the output of go test -v: PASS, FAIL, SKIP,
+// or "" if it is absent.
 func ending(output, test string) string {
 	m := regexp.MustCompile(`(?m)^\s*--- (PASS|FAIL|SKIP): ` + regexp.QuoteMeta(spelt(test)) + ` \(`).FindStringSubmatch(output)
 	if m == nil {
@@ -145,8 +147,8 @@ func ending(output, test string) string {
 	return m[1]
 }
 
-// caught tells by the output of a mutant's test whether an assertion of it
-// failed, and not something else.
+// caught returns nil if the output of a mutant's test shows that one of the test's
+// assertions failed. Otherwise it returns the reason why the mutant was not caught.
 func caught(output, test string) error {
 	switch {
 	case regexp.MustCompile(`(?m)^(panic|fatal error): `).MatchString(output):

@@ -1,10 +1,10 @@
-// Package mutants_test breaks the kit in small ways, one at a time, and shows
-// that a test notices each: a suite that no mistake makes fail proves nothing.
+// Package mutants_test puts one small mistake at a time into the kit, and checks that a
+// test notices it. A suite that fails for no mistake proves nothing.
 //
-// The files *.mutant hold the mistakes, see mutant. They are laid over the sources
-// with go test -overlay, so nothing in the kit knows of them, all those of a package's
-// tests in one build, see switched. Each has to compile, to fail the test that it names,
-// by an assertion of that, and to be the reason: without it the test passes.
+// The files *.mutant have the mistakes, see mutant. The tests apply them to the sources
+// with go test -overlay, so the kit's code does not refer to them. One build has all
+// mutants of a package's tests, see switched. Each mutant must compile, and must make an
+// assertion of the named test fail. Without the mutant, the same test must pass.
 //
 //	make proof PART=mutants                                    # all of them
 //	go test ./core/proof/mutants -run 'TestMutants/no-margin'  # one
@@ -24,8 +24,8 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// limit is for one test, with or without a mutant. None takes more than some
-// seconds, but for a busy machine.
+// limit is the time limit of one test, with or without a mutant. On a machine that is
+// not busy, each test takes at most some seconds.
 const limit = 2 * time.Minute
 
 func TestMutants(t *testing.T) {
@@ -69,7 +69,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// judge fails the test unless its mutant is noticed, and reports whether that is settled.
+// judge fails the test unless its mutant is noticed. It reports whether the result is
+// final.
 func judge(t *testing.T, m *mutant, without outcome, with func() outcome) bool {
 	switch ending(without.output, m.Test) {
 	case "PASS":
@@ -106,7 +107,7 @@ func mutants(t *testing.T) (root string, all []*mutant) {
 	return root, all
 }
 
-// of are the mutants whose tests are in pkg.
+// of returns the mutants whose tests are in pkg.
 func of(all []*mutant, pkg string) []*mutant {
 	var some []*mutant
 	for _, m := range all {
@@ -127,11 +128,11 @@ type outcome struct {
 type group struct {
 	root, bin string
 	numbers   map[*mutant]int
-	without   outcome // of all their tests, with no mutant on
+	without   outcome // outcome of all their tests with no mutant switched on
 }
 
-// newGroup builds the group in dir. If that fails each mutant has to be built by itself,
-// which names the one that does not compile.
+// newGroup builds the group in dir. If the build fails, each mutant must be built alone,
+// which shows the mutant that does not compile.
 func newGroup(root, dir string, mutants []*mutant) group {
 	g := group{root: root}
 	b, err := newSwitched(root, mutants)
@@ -159,7 +160,7 @@ func newGroup(root, dir string, mutants []*mutant) group {
 // run runs the test of m with m switched on.
 func (g group) run(m *mutant) outcome { return run(g.root, g.bin, g.numbers[m], m) }
 
-// alone builds m by itself and runs its test.
+// alone builds m alone and runs its test.
 func alone(root, dir string, m *mutant) outcome {
 	changed, err := m.apply(root)
 	if err != nil {
@@ -172,7 +173,8 @@ func alone(root, dir string, m *mutant) outcome {
 	return test(root, dir, name, m)
 }
 
-// test builds the tests of mutants, which are in one package, in dir and runs them.
+// test builds the tests of mutants in dir and runs them. All the mutants' tests must be
+// in one package.
 func test(root, dir, overlay string, mutants ...*mutant) outcome {
 	bin, o := build(root, dir, overlay, mutants[0].Package)
 	if o.err != nil {
@@ -182,8 +184,8 @@ func test(root, dir, overlay string, mutants ...*mutant) outcome {
 	return run(root, bin, 0, mutants...)
 }
 
-// build builds the tests of a package, with an overlay if there is one. A mutant that does
-// not compile is none, so building and running are two steps.
+// build builds the tests of a package, with an overlay unless it is "". Building and
+// running are separate steps, because a mutant that does not compile is invalid.
 func build(root, dir, overlay, pkg string) (bin string, o outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
 	defer cancel()
@@ -193,14 +195,14 @@ func build(root, dir, overlay, pkg string) (bin string, o outcome) {
 		args = append(args, "-overlay", overlay)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
-	cmd.Dir = filepath.Join(root, pkg) // which may be a module of its own
+	cmd.Dir = filepath.Join(root, pkg) // may be a module of its own
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", outcome{string(output), fmt.Errorf("it does not compile: %w", err)}
 	}
 	return bin, outcome{}
 }
 
-// run runs the tests of mutants with one of them switched on, 0 for none.
+// run runs the tests of mutants with one mutant switched on, or with none if on is 0.
 func run(root, bin string, on int, mutants ...*mutant) outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
 	defer cancel()
@@ -208,11 +210,11 @@ func run(root, bin string, on int, mutants ...*mutant) outcome {
 	cmd.Dir = filepath.Join(root, mutants[0].Package)
 	cmd.Env = []string{tally.Asked + "=1", fmt.Sprintf("%s=%d", switchVar, on)}
 	for _, e := range os.Environ() {
-		// Full counts are not needed, and what a mutant does is no news.
+		// The tests need no full counts, and their facts are not part of the report.
 		if !strings.HasPrefix(e, "LONG=") && !strings.HasPrefix(e, tally.File+"=") {
 			cmd.Env = append(cmd.Env, e)
 		}
 	}
-	output, _ := cmd.CombinedOutput() // which has the result and its reason
+	output, _ := cmd.CombinedOutput() // contains the result and its reason
 	return outcome{output: string(output)}
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// find returns the file that a place names, its text with what was changed
-// already, and where in it the place begins and ends. A place is a file, or a
-// package and what is declared there.
+// find returns the file that a place names, its text including earlier changes, and the
+// place's start and end in the text. A place is a file, or a package and a declaration
+// in the package.
 func find(root, place string, changed map[string]string) (file, text string, from, to int, err error) {
 	dir, name, declared := strings.Cut(place, ": ")
 	if !declared {
@@ -36,7 +36,7 @@ func find(root, place string, changed map[string]string) (file, text string, fro
 			return "", "", 0, 0, err
 		}
 		if !strings.Contains(source, word) {
-			continue // to parse it takes time
+			continue // saves the time to parse it
 		}
 		set := token.NewFileSet()
 		tree, err := parser.ParseFile(set, one, source, parser.SkipObjectResolution)
@@ -61,7 +61,7 @@ func find(root, place string, changed map[string]string) (file, text string, fro
 	return file, text, from, to, err
 }
 
-// read returns the text of a file of the module.
+// read returns the text of a file of the module, including earlier changes.
 func read(root, file string, changed map[string]string) (string, error) {
 	if text, ok := changed[file]; ok {
 		return text, nil
@@ -70,7 +70,7 @@ func read(root, file string, changed map[string]string) (string, error) {
 	return string(text), err
 }
 
-// declaration is a function, or a constant, a variable or a type of a file.
+// declaration is a function, a constant, a variable or a type of a file.
 type declaration struct {
 	ast.Node
 	name string
@@ -96,7 +96,7 @@ func declarations(tree *ast.File) []declaration {
 	return all
 }
 
-// funcName is the name of a function, with the type for a method.
+// funcName returns the name of a function, or Type.method for a method.
 func funcName(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return d.Name.Name

@@ -123,7 +123,7 @@ func TestSwitched(t *testing.T) {
 	})
 	t.Run("nearly all mutants", func(t *testing.T) {
 		t.Parallel()
-		const most = 8 // built by themselves: each takes as long as ten others
+		const most = 8 // built alone: each takes as long as ten others
 		root, all := mutants(t)
 		alone := 0
 		for _, m := range all {

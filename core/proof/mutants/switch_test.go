@@ -15,12 +15,13 @@ import (
 	"strings"
 )
 
-// switchVar is the environment variable that switches one mutant of a switched build on, by
-// its number.
+// switchVar is the environment variable with the number of the mutant that is switched
+// on in a switched build.
 const switchVar = "LOCKKIT_MUTANT"
 
-// switched is one build with many mutants in it, since a build takes longer than most tests.
-// A function that mutants change begins with a switch to its copies, one for each of them:
+// switched is one build with many mutants in it, because a build takes longer than most
+// tests. A function that mutants change begins with a switch to its copies. Each mutant
+// has one copy:
 //
 //	func (h *hold) due(now clock.Moment) bool {
 //		if mutantOn == 3 {
@@ -28,26 +29,27 @@ const switchVar = "LOCKKIT_MUTANT"
 //		}
 //		…
 //
-// An embedded file is read through a type that returns the copy of the mutant that is on.
+// An embedded file is read through a type that returns the copy of the mutant that is
+// switched on.
 type switched struct {
 	root    string
 	places  map[string]*place // by their names in the mutants
-	numbers map[*mutant]int   // of the mutants in the build
+	numbers map[*mutant]int   // numbers of the mutants in the build
 }
 
 // place is a function or an embedded file that mutants change.
 type place struct {
 	file     string
-	from, to int    // where it is in the file
-	text     string // what stands there
+	from, to int    // its position in the file
+	text     string // its text
 	head     string // the beginning of a function, up to its body
-	name     int    // where in head its name ends
-	call     string // how the function calls a copy: the receiver, %s for its name, the arguments
+	name     int    // the end of the name in head
+	call     string // the call of a copy: the receiver, %s for its name, the arguments
 	copies   map[int]string
 }
 
-// newSwitched returns a build with those of the mutants that can be switched: not what
-// changes constants, variables or types, nor the parameters of a function.
+// newSwitched returns a build with the mutants that can be switched. Changes of
+// constants, variables, types and parameters of functions cannot be switched.
 func newSwitched(root string, mutants []*mutant) (*switched, error) {
 	b := &switched{root, make(map[string]*place), make(map[*mutant]int)}
 	for i, m := range mutants {
@@ -76,7 +78,7 @@ func newSwitched(root string, mutants []*mutant) (*switched, error) {
 	return b, nil
 }
 
-// place returns the place that mutants name so.
+// place returns the place with this name.
 func (b *switched) place(name string) (*place, error) {
 	if p := b.places[name]; p != nil {
 		return p, nil
@@ -95,7 +97,7 @@ func (b *switched) place(name string) (*place, error) {
 	return p, nil
 }
 
-// parse sets how a function calls its copies, if it can.
+// parse sets the call of a copy, if the function can call copies.
 func (p *place) parse() {
 	const before = "package p\n"
 	set := token.NewFileSet()
@@ -120,7 +122,7 @@ func (p *place) parse() {
 	}
 	args := names(d.Type.Params)
 	if slices.Contains(args, "_") || d.Type.Params.NumFields() != len(args) {
-		return // it has parameters without a name
+		return // a parameter has no name
 	}
 	if n := len(d.Type.Params.List); n > 0 {
 		if _, variadic := d.Type.Params.List[n-1].Type.(*ast.Ellipsis); variadic {
@@ -136,7 +138,7 @@ func (p *place) parse() {
 	p.head, p.name, p.call = p.text[:at(d.Body.Lbrace)+1], at(d.Name.End()), call
 }
 
-// names are those of parameters.
+// names returns the names of parameters.
 func names(list *ast.FieldList) (all []string) {
 	if list == nil {
 		return nil
@@ -149,7 +151,8 @@ func names(list *ast.FieldList) (all []string) {
 	return all
 }
 
-// code is a function that calls the copy of the mutant that is on, and its copies.
+// code returns the function, which calls the copy of the mutant that is switched on,
+// followed by the copies.
 func (p *place) code() string {
 	var calls, copies strings.Builder
 	for _, n := range slices.Sorted(maps.Keys(p.copies)) {
@@ -161,7 +164,7 @@ func (p *place) code() string {
 	return p.head + calls.String() + "\n" + p.text[len(p.head):] + copies.String()
 }
 
-// embeds is the declaration of a variable with embedded files.
+// embeds matches the declaration of a variable with embedded files.
 var embeds = regexp.MustCompile(`(?m)^(//go:embed .+\nvar )(\w+) embed\.FS$`)
 
 // changed returns the files of the build that differ from the module's.
@@ -226,8 +229,8 @@ func (b *switched) embedding(file string) (dir, name string, err error) {
 	return "", "", errors.New(file + " is in no package")
 }
 
-// addSwitch adds to the files of the package in dir what reads the number of the mutant that
-// is on, and has its embedded files read through the switch.
+// addSwitch adds the code that reads the number of the mutant to the files of the
+// package in dir. It also makes the package read its embedded files through the switch.
 func (b *switched) addSwitch(files map[string]string, dir string, embedded map[int]map[string]string) error {
 	sources, err := filepath.Glob(filepath.Join(b.root, dir, "*.go"))
 	if err != nil {

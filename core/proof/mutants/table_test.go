@@ -11,13 +11,13 @@ import (
 
 var write = flag.Bool("write", false, "write the table into core/PROOF.md")
 
-// The part of PROOF.md that is written by this test.
+// TestTable writes the part of PROOF.md between these lines.
 const (
 	tableBegin = "<!-- mutants: go test ./core/proof/mutants -run TestTable -write -->\n"
 	tableEnd   = "<!-- /mutants -->"
 )
 
-// TestStale finds the mutants that no longer apply without running them.
+// TestStale finds mutants that no longer apply, without running them.
 func TestStale(t *testing.T) {
 	root, all := mutants(t)
 	for _, m := range all {

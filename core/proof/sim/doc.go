@@ -1,14 +1,14 @@
-// Package sim proves the kit in virtual time: its tests run several Lockers,
-// each with a go-redis client and a redisstore of its own, against one embedded
-// Redis, over connections that lose, delay and double what they carry, while the
-// server is emptied and clients are cut off for longer than their leases. What
-// decides is recorded and judged outside of the kit. Leases that are passed
-// the same hold one after the other are known by the Acquire that was granted it: the
-// store hears nothing of them.
+// Package sim tests the kit in virtual time. Its tests run several Lockers, each with
+// its own go-redis client and redisstore, against one embedded Redis. The connections
+// lose, delay and duplicate messages. Meanwhile the server is emptied, and clients are
+// cut off for longer than their leases. The tests record the relevant events outside of
+// the kit, and judge the records after the run. The store is not notified when leases
+// pass on a hold within a process. The records find such leases through the Acquire that
+// was granted the hold.
 //
-// A run is a seed. It fixes the actions of each program and their times, and the fault
-// of the n-th command of each client. The order within one instant is the scheduler's.
-// To play a seed again:
+// A seed determines a run. The seed fixes the actions of each program and their times,
+// and the fault of each client's n-th command. The scheduler chooses the order of events
+// at the same instant. To replay a seed:
 //
 //	go test ./core/proof/sim -run TestSimulation -seed 4711 -count 20 -v
 //

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A fault is what happens to one command on its way.
+// A fault is an error of the network that affects one command.
 type fault int
 
 const (
@@ -18,9 +18,9 @@ const (
 	delayRequest
 	delayReply
 	duplicate
-	// Faults of more than one command.
-	pause // nothing passes between a client and the server for a while
-	wipe  // the server loses everything
+	// These faults affect more than one command.
+	pause // nothing passes between a client and the server for some time
+	wipe  // the server loses all data
 	break_
 	faults
 )
@@ -33,18 +33,18 @@ var faultNames = [...]string{
 
 func (f fault) String() string { return faultNames[f] }
 
-// longest is how late the latest message comes.
+// longest is the maximum delay of a message.
 const longest = 15 * time.Second
 
-// plan says what happens to which command.
+// plan decides which fault each command has.
 type plan struct {
 	seed  uint64
-	rate  float64 // of commands with a fault
+	rate  float64 // fraction of the commands that have a fault
 	until time.Duration
-	once  bool // nothing comes twice
+	once  bool // no command is duplicated
 }
 
-// of is what happens to the n-th command of a client, and how long it takes.
+// of returns the fault of a client's n-th command, and the fault's duration.
 func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 	r := rand.New(rand.NewPCG(p.seed, uint64(client)<<40|n))
 	if r.Float64() >= p.rate {
@@ -52,13 +52,13 @@ func (p plan) of(client int, n uint64, f frame) (fault, time.Duration) {
 	}
 	what := dropRequest + fault(r.IntN(int(duplicate-dropRequest)+1))
 	if what == duplicate && (p.once || !f.ofLock()) {
-		what = none // a second subscriber would be another client
+		what = none // a duplicated SUBSCRIBE would add a second subscriber
 	}
 	return what, lasting(r, 3*time.Millisecond, longest)
 }
 
-// lasting is a time between least and most: as often between 1 and 2 as between
-// 2 and 4.
+// lasting returns a random duration between least and most. Its logarithm is evenly
+// distributed: durations from 1 to 2 are as frequent as durations from 2 to 4.
 func lasting(r *rand.Rand, least, most time.Duration) time.Duration {
 	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), r.Float64()))
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// frame is one command as a client wrote it.
+// frame is one command as the client wrote it.
 type frame struct {
 	raw  []byte
 	args []string
 }
 
-// cutFrame takes the first command off what a client wrote. It is false if that
-// is not all there yet.
+// cutFrame cuts the first command off the bytes that a client wrote. It returns false
+// while the command is incomplete.
 func cutFrame(buf []byte) (f frame, rest []byte, ok bool) {
 	n, rest, ok := cutHead(buf, '*')
 	if !ok {
@@ -31,7 +31,7 @@ func cutFrame(buf []byte) (f frame, rest []byte, ok bool) {
 	return f, rest, true
 }
 
-// cutHead takes a line like *3 or $12 off buf.
+// cutHead cuts a line like *3 or $12 off buf.
 func cutHead(buf []byte, kind byte) (n int, rest []byte, ok bool) {
 	line, rest, ok := bytes.Cut(buf, []byte("\r\n"))
 	if !ok {
@@ -44,7 +44,7 @@ func cutHead(buf []byte, kind byte) (n int, rest []byte, ok bool) {
 	return n, rest, true
 }
 
-// ofLock tells whether the command calls a script, or is the SET of an acquire.
+// ofLock reports whether the command calls a script, or is the SET of an acquire.
 func (f frame) ofLock() bool {
 	if len(f.args) == 0 {
 		return false
@@ -53,8 +53,8 @@ func (f frame) ofLock() bool {
 	return strings.HasPrefix(name, "eval") || name == "set"
 }
 
-// greeting tells whether the command is one of those with which go-redis begins
-// a connection.
+// greeting reports whether the command is one that go-redis sends at the start of a
+// connection.
 func (f frame) greeting() bool {
 	if len(f.args) == 0 {
 		return false

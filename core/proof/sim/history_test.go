@@ -16,11 +16,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// strictTTL outlasts a run, so that no hold of it expires, but for those that the
-// store grants for a moment.
+// strictTTL outlasts a run, so no hold expires during the run. Exceptions are holds that
+// the store grants for a shorter time, when a release grants the key to a waiter.
 const strictTTL = time.Hour
 
-// strictly takes and gives back n times one of two keys, which nobody else uses.
+// strictly acquires and releases one of two keys n times. Only strictly uses these keys.
 func (w *worker) strictly(n int) {
 	for range n {
 		time.Sleep(lasting(w.r, time.Millisecond, 2*time.Second))
@@ -41,14 +41,14 @@ func (w *worker) strictly(n int) {
 	}
 }
 
-// lock is the state of a model lock: the claim that holds it, the last token that
-// is its or a lower bound of it, and which claims may not be granted any more.
+// lock is the state of a model lock: its holder's claim, the last token of that claim or
+// a lower bound of it, and the claims that may not be granted any more.
 type lock struct {
 	holder string
 	last   uint64
 	told   bool // last is the last token of the holder's grant
 	dead   string
-	ends   time.Duration // when the holder is gone if it is not extended before, 0 if it outlasts the run
+	ends   time.Duration // when the hold expires unless it is extended; 0 if it outlasts the run
 }
 
 func (l lock) isDead(lease string) bool { return strings.Contains(l.dead, " "+lease+" ") }
@@ -62,17 +62,17 @@ func (l lock) bury(lease string) lock {
 	return l
 }
 
-// somebody is a holder that is not known yet: a release grants the key to
-// one of the waiters, for a moment.
+// somebody stands for a holder that is not known yet. A release grants the key to one of
+// the waiters for a short time.
 const somebody = "?"
 
-// free is what a lock can be when its holder has gone.
+// free returns the possible states of a lock after its holder has gone.
 func (l lock) free() []lock {
 	return []lock{{holder: "", last: l.last, told: true, dead: l.dead}, {holder: somebody, last: l.last, told: true, dead: l.dead}}
 }
 
-// after is what the lock can be after the call, nothing if the call's answer was
-// impossible. The hold may have expired before it.
+// after returns the possible states of a lock after a call, or nothing if the call's
+// answer was impossible. The lock's hold may have expired before the call.
 func (l lock) after(c call) []lock {
 	all := l.then(c)
 	if l.ends > 0 && c.until >= l.ends {
@@ -115,7 +115,7 @@ func (l lock) then(c call) []lock {
 		l.ends = 0
 		return []lock{l}
 	case "lease begun":
-		// The first token of a grant is that of the lease that has asked for it.
+		// The first token of a grant belongs to the lease that requested the grant.
 		if !mine || !l.told || c.token > l.last || c.token+store.TokenStep-1 <= l.last {
 			return none
 		}
@@ -130,7 +130,7 @@ func (l lock) then(c call) []lock {
 	case "release done":
 		if mine || open {
 			return l.free()
-		} // else it had a place in line
+		} // otherwise the claim had a place in the queue
 	case "release lost":
 		if mine {
 			return none
@@ -155,7 +155,7 @@ func (l lock) then(c call) []lock {
 	return same
 }
 
-// model is the lock for the checker. Each key is a lock of its own.
+// model describes the lock for the checker. Each key is a separate lock.
 var model = (&porcupine.NondeterministicModel{
 	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
 		byKey := make(map[string][]porcupine.Operation)
@@ -180,8 +180,8 @@ var model = (&porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }).ToModel()
 
-// operations is the history of the keys of strictly. What is unknown may still
-// happen at any time.
+// operations returns the history of strictly's keys. A call with an unknown outcome may
+// still take effect at any later time.
 func operations(history []call) []porcupine.Operation {
 	var all []porcupine.Operation
 	for i, c := range history {
@@ -197,7 +197,8 @@ func operations(history []call) []porcupine.Operation {
 	return all
 }
 
-// stuck is what no lock explains of a history, after what it explains.
+// stuck returns, for each key, the end of the longest part of a history that a lock can
+// explain, followed by the first calls that no lock can explain.
 func stuck(all []porcupine.Operation) string {
 	_, info := porcupine.CheckOperationsVerbose(model, all, 20*time.Second)
 	var text strings.Builder
@@ -232,8 +233,8 @@ func stuck(all []porcupine.Operation) string {
 	return text.String()
 }
 
-// What all clients were answered fits one lock for each key, whichever of the
-// calls of unknown outcome took place.
+// TestHistories checks that the answers to all clients are consistent with one lock per
+// key. Calls with an unknown outcome may have taken effect or not.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	check := func(s scene) (result, porcupine.CheckResult, int) {
@@ -272,7 +273,7 @@ func TestHistories(t *testing.T) {
 
 	for _, ruin := range ruins {
 		if ruin.says != overlaps && ruin.says != tokensBack || ruin.extend != nil {
-			continue // there are no extensions here
+			continue // this scene has no extensions
 		}
 		t.Run("told: "+ruin.name, func(t *testing.T) {
 			t.Parallel()

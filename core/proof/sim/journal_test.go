@@ -11,74 +11,75 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// A hold is passed on within a process for this long, from when its grant has
-// arrived, and if the store was asked for it within this time.
+// A process passes a hold on for at most chainTime after the grant arrived. The last
+// confirmed request to the store must have been sent less than unasked before.
 const (
 	chainTime = 10 * time.Millisecond
 	unasked   = 10 * time.Millisecond
 )
 
-// hold is a stretch of time in which a process relied on a key.
+// hold is an interval in which a process relied on a key.
 type hold struct {
 	key      string
 	client   int
-	owner    int   // one for all holders that may hold it together
-	outer    *hold // of one that is nested
+	owner    int   // the same for all holders that may hold the key together
+	outer    *hold // set for a nested hold
 	claim    string
-	grant    *grant // of an exclusive one that is not nested
+	grant    *grant // set for an exclusive hold that is not nested
 	weight   int64
 	limit    int64
 	token    uint64
-	asked    time.Duration // when the store was asked the question that it granted; of one that was passed on, the last one that it confirmed
-	from     time.Duration // when Acquire returned
-	until    time.Duration // when Release was called, or the lease's context ended
-	let      time.Duration // when Release was called
-	freed    time.Duration // when Release returned
+	asked    time.Duration // time of the granted or, if passed on, last confirmed request
+	from     time.Duration // the time at which Acquire returned
+	until    time.Duration // the time of the call of Release, or of the end of the lease's context
+	let      time.Duration // the time of the call of Release
+	freed    time.Duration // the time at which Release returned
 	told     error         // what it said
-	shown    bool          // its owner was told
-	extended bool          // its caller has extended it
-	passed   bool          // it began with a hold that was passed on
+	shown    bool          // the lease's owner was read
+	extended bool          // the caller has extended the lease
+	passed   bool          // the lease began with a hold that was passed on
 }
 
-// grant is a hold at the store, which leases of a process can have one after the
-// other: the first has asked for it, and it is passed on to the others.
+// grant is a hold at the store. Several leases of a process can use one grant, one after
+// the other: the first lease requested it, and the later ones had it passed on.
 type grant struct {
 	key       string
 	client    int
-	lease     string // of the claim
+	lease     string // the lease of the claim
 	owner     string
 	fair      bool
 	token     uint64
-	asked     time.Duration // when the store was asked for it
-	got       time.Duration // when the answer came
-	confirmed time.Duration // when the store was asked the last question that it has confirmed
-	valid     time.Duration // for how long, from then on
-	leaving   bool          // the store was asked to release it
-	tried     time.Duration // when the store was asked the last release without an answer
-	released  time.Duration // when the store was asked the last release that it has confirmed, or so it seems
-	ended     time.Duration // from when on no lease may begin under it, 0 for never
-	why       string        // of that
-	leases    int           // that have begun under it
-	pending   int           // releases of them that are under way
-	last      *hold         // of them
+	asked     time.Duration // the time of the request
+	got       time.Duration // the time of the answer
+	confirmed time.Duration // the time of the last request that the store has confirmed
+	valid     time.Duration // the validity, counted from confirmed
+	leaving   bool          // the store received a request to release it
+	tried     time.Duration // the time of the last release that was not answered
+	released  time.Duration // time of the last release that seems to have taken effect
+	ended     time.Duration // time after which no lease may begin; 0: none
+	why       string        // the reason for ended
+	leases    int           // the number of leases that have begun under the grant
+	pending   int           // the number of their releases that are under way
+	last      *hold         // the last hold that began under the grant
 }
 
-// end says that no lease begins under g after this.
+// end records that no lease may begin under g after at.
 func (g *grant) end(at time.Duration, why string) {
 	if g.ended == 0 {
 		g.ended, g.why = at, why
 	}
 }
 
-// joins tells that g is a further hold of its owner.
+// joins reports whether g is a further hold of its owner.
 func (g *grant) joins() bool { return g.owner != g.lease }
 
-// owns tells that g's token and those after it have this one.
+// owns reports whether token is one of g's tokens.
 func (g *grant) owns(token uint64) bool { return g.token <= token && token < g.token+store.TokenStep }
 
-// asks tells that g may be extended although the last lease that began under it
-// is being released: for one before that, whose release has to know whether the
-// hold was there, or while the last one offers it to a waiter.
+// asks reports whether g may be extended although the last lease under g is being
+// released. An earlier lease's release may extend g, to learn whether the hold still
+// exists. The last lease's own release may extend g while it offers the hold to a
+// waiter.
 func (g *grant) asks() bool {
 	if g == nil {
 		return false
@@ -90,26 +91,26 @@ func (g *grant) asks() bool {
 	return earlier > 0 || g.pending > 0 && !g.leaving
 }
 
-// question is what a worker wants to know of the Acquire that was granted.
+// question records the request to the store that granted a worker's Acquire.
 type question struct {
 	lease      string
 	asked, got time.Duration
 }
 
-// write is one that a register accepted.
+// write is a write that a register accepted.
 type write struct {
 	by *hold
 	at time.Duration
 }
 
-// register is a resource that refuses older tokens than it has seen.
+// register is a resource that refuses tokens lower than the highest one it has seen.
 type register struct {
 	highest  uint64
 	accepted []write
 	refused  int
 }
 
-// wait is an Acquire that returned, with a lease or without.
+// wait is an Acquire that has returned, with or without a lease.
 type wait struct {
 	key         string
 	from, until time.Duration
@@ -117,23 +118,22 @@ type wait struct {
 	outcome     string
 }
 
-// answer is what a Do came to.
+// answer is the result of a Do.
 type answer struct {
 	key         string
 	from, until time.Duration
-	value       string // of one that succeeded
+	value       string // the value of a Do that succeeded
 	ok          bool
 }
 
-// work is a stretch in which the fn of a Do ran under a context that had not
-// ended.
+// work is an interval in which the fn of a Do ran under a context that was not done.
 type work struct {
 	key         string
-	called      time.Duration // when Do was
+	called      time.Duration // the time of the call of Do
 	from, until time.Duration
 }
 
-// journal is what the run's oracles judge.
+// journal records the events that the run's oracles judge.
 type journal struct {
 	now func() time.Duration
 
@@ -145,18 +145,18 @@ type journal struct {
 	works     []*work
 	wipes     []time.Duration
 	owners    int
-	placed    map[string]time.Duration // by lease and key: the last question that left it waiting
-	granted   []*grant                 // exclusive ones, in order
-	grants    map[string]*grant        // the last of each claim's, by lease
-	ended     map[string]time.Duration // by claim: when Release was called, and no lease followed
-	late      int                      // extensions of a claim after that
-	unsure    map[string]bool          // by lease: more may have become of it than the answers say
-	doubled   []time.Duration          // when something came a second time
-	wrong     []func(v verdict)        // what must not be, and was seen at once
-	calls     map[string]int           // of the stores, by outcome
-	history   []call                   // the same one by one, if it is kept
+	placed    map[string]time.Duration // by lease and key: last request that left it waiting
+	granted   []*grant                 // exclusive grants, in order
+	grants    map[string]*grant        // each claim's last grant, by lease
+	ended     map[string]time.Duration // by claim: time of Release, if no later lease used it
+	late      int                      // the number of extensions of claims after their release
+	unsure    map[string]bool          // by lease: more requests may have taken effect
+	doubled   []time.Duration          // the times at which a duplicate arrived
+	wrong     []func(v verdict)        // violations that were found at once
+	calls     map[string]int           // the number of store calls, by outcome
+	history   []call                   // the same calls one by one, if the scene needs them
 	keep      bool
-	left      []string // what was still there when all was over
+	left      []string // what still existed at the end of the run
 	stuck     []string
 }
 
@@ -168,7 +168,7 @@ func newJournal(now func() time.Duration) *journal {
 	}
 }
 
-// admit notes a grant. The same one may come again.
+// admit records a grant. The same grant may be recorded again.
 func (j *journal) admit(g *grant) {
 	if old := j.grants[g.lease]; old != nil && old.key == g.key && old.token == g.token {
 		if old.last != nil {
@@ -181,8 +181,8 @@ func (j *journal) admit(g *grant) {
 	j.granted = append(j.granted, g)
 }
 
-// begin notes a hold, which lasts until end. It is that of the question, or one
-// that was passed on.
+// begin records a hold, which lasts until end. The hold is the one that q was granted,
+// or one that was passed on.
 func (j *journal) begin(h *hold, q *question) *hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,8 +208,9 @@ func (j *journal) begin(h *hold, q *question) *hold {
 	return h
 }
 
-// grantOf is the grant that h, an exclusive hold, begins under: the one that it
-// has asked for, or else the last one of its process that owns its token.
+// grantOf returns the grant under which h, an exclusive hold, begins. This is the grant
+// that h's own request received, or else the last grant of h's process that owns h's
+// token.
 func (j *journal) grantOf(h *hold, q *question) *grant {
 	if h.weight != store.All {
 		return nil
@@ -226,8 +227,8 @@ func (j *journal) grantOf(h *hold, q *question) *grant {
 	return own
 }
 
-// under has h begin under g, which it has asked for, or which was passed on by the
-// lease before it.
+// under records that h begins under g. Either h requested g, or the lease before h
+// passed it on.
 func (j *journal) under(h *hold, g *grant) {
 	before := g.last
 	h.claim, h.grant, h.asked = g.lease, g, g.asked
@@ -273,12 +274,12 @@ func (j *journal) under(h *hold, g *grant) {
 	}
 }
 
-// never notes what must not be.
+// never records a violation.
 func (j *journal) never(kind, format string, args ...any) {
 	j.wrong = append(j.wrong, func(v verdict) { v.add(kind, format, args...) })
 }
 
-// show notes that the owner of h, which was said to be this, may be known.
+// show records that h's owner may be known, and checks that owner names h's claim.
 func (j *journal) show(h *hold, owner string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -288,7 +289,8 @@ func (j *journal) show(h *hold, owner string) {
 	}
 }
 
-// letGo notes that h is about to be released, and whether it was before.
+// letGo records that h is about to be released, and reports whether it was recorded
+// before.
 func (j *journal) letGo(h *hold) (again bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -308,7 +310,7 @@ func (j *journal) letGo(h *hold) (again bool) {
 	return false
 }
 
-// end notes that no process relies on h any more, unless that was noted before.
+// end records that no process relies on h any more. Later calls change nothing.
 func (j *journal) end(h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -317,7 +319,7 @@ func (j *journal) end(h *hold) {
 	}
 }
 
-// free notes that h's release has returned.
+// free records that h's release has returned.
 func (j *journal) free(h *hold, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -339,15 +341,15 @@ func (j *journal) free(h *hold, err error) {
 	}
 }
 
-// extend notes that h's caller is about to extend it under ctx. Under one that has
-// ended nothing is sent.
+// extend records that h's caller is about to extend it under ctx. If ctx is done,
+// nothing is sent.
 func (j *journal) extend(ctx context.Context, h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	h.extended = h.extended || ctx.Err() == nil
 }
 
-// write has h write to the key's register.
+// write makes h write to the key's register.
 func (j *journal) write(h *hold) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -364,15 +366,16 @@ func (j *journal) write(h *hold) {
 	r.accepted = append(r.accepted, write{h, j.now()})
 }
 
-// wiped notes that the server is empty.
+// wiped records that the server was emptied.
 func (j *journal) wiped() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.wipes = append(j.wipes, j.now())
 }
 
-// lostAt is when the server forgot what it was asked for at the given time, -1
-// if it did not. What was under way at that moment may have been forgotten.
+// lostAt returns the time at which the server lost the effect of a request from the
+// given time, or -1 if it was not lost. A wipe counts as a loss for requests that were
+// under way at that moment.
 func (j *journal) lostAt(asked time.Duration) time.Duration {
 	for _, w := range j.wipes {
 		if w >= asked {

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// story is a run that a test tells, with a clock that goes on by a tenth of a
-// millisecond with each call of the store.
+// story is a run that a test composes. Its clock advances by a tenth of a millisecond
+// with each call of the store.
 type story struct {
 	*journal
 	core.Store // answers with grant and err
@@ -52,7 +52,7 @@ func claimOf(lease string) store.Claim {
 	return store.Claim{Key: "k", Owner: lease, Lease: lease, Weight: store.All, Limit: store.All, TTL: time.Second}
 }
 
-// asks has client ask the store for a claim, which is granted with a token.
+// asks sends a claim to the store as client, and has it granted with token.
 func (s *story) asks(client int, c store.Claim, token uint64) *question {
 	s.grant = store.Grant{Owner: c.Owner, Token: token}
 	if c.Via != "" {
@@ -63,8 +63,8 @@ func (s *story) asks(client int, c store.Claim, token uint64) *question {
 	return q
 }
 
-// begins has a lease of client begin: with what it has asked, or else with what it
-// was passed.
+// begins starts a lease of client, with the grant that q requested. If q is nil, the
+// hold was passed on.
 func (s *story) begins(client int, token uint64, q *question) *hold {
 	if q == nil {
 		q = &question{}
@@ -72,29 +72,29 @@ func (s *story) begins(client int, token uint64, q *question) *hold {
 	return s.begin(&hold{key: "k", client: client, weight: store.All, limit: store.All, token: token}, q)
 }
 
-// confirms has the store answer an Extend of a claim.
+// confirms makes the store answer an Extend of a claim.
 func (s *story) confirms(lease string, err error) {
 	s.tap(1, err).Extend(context.Background(), []store.Claim{claimOf(lease)})
 }
 
-// releases has the store answer a Release of a claim.
+// releases makes the store answer a Release of a claim.
 func (s *story) releases(lease string, err error) {
 	_ = s.tap(1, err).Release(context.Background(), claimOf(lease))
 }
 
-// TestJudges tells the judges of runs with one mistake each.
+// TestJudges checks that the judges find the mistake in runs with one mistake each.
 func TestJudges(t *testing.T) {
 	t.Parallel()
-	const T = 1000 // the token of the grant of x
-	// passed is a run in which the release of a, with the grant x, was called and is
-	// not answered yet.
+	const T = 1000 // the token of x's grant
+	// passed begins a run in which the release of a, which has the grant x, was called
+	// and has not returned yet.
 	passed := func(s *story) (a *hold) {
 		a = s.begins(1, T, s.asks(1, claimOf("x"), T))
 		s.at += time.Millisecond
 		s.letGo(a)
 		return a
 	}
-	// over is the rest of it, after b was passed the hold.
+	// over completes that run after the hold was passed on to b.
 	over := func(s *story, a, b *hold) {
 		s.confirms("x", nil)
 		s.free(a, nil)
@@ -103,7 +103,7 @@ func TestJudges(t *testing.T) {
 		s.free(b, nil)
 	}
 	for name, c := range map[string]struct {
-		says string // "" for nothing
+		says string // empty if no violation is expected
 		run  func(s *story)
 	}{
 		"a hold that is passed on and released": {"", func(s *story) {
@@ -282,7 +282,7 @@ func TestJudges(t *testing.T) {
 		}},
 		"grants under way together that share tokens": {tokensBack, func(s *story) {
 			q := s.asks(1, claimOf("x"), T)
-			s.at = q.asked // the second is asked for before the first has arrived
+			s.at = q.asked // the second request is sent before the first answer has arrived
 			s.asks(2, claimOf("y"), T-63)
 		}},
 		"an extension while the lease has the hold": {"", func(s *story) {
@@ -325,7 +325,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// chain is a run in which n leases have one hold of a store without tokens.
+// chain is a run in which n leases share one hold of a store without tokens.
 func chain(s *story, n int) {
 	h := s.begins(1, 0, s.asks(1, claimOf("x"), 0))
 	for range n - 1 {
@@ -341,8 +341,7 @@ func chain(s *story, n int) {
 	s.free(h, nil)
 }
 
-// TestModel asks the model lock about short histories, whose calls follow each
-// other.
+// TestModel checks the model lock with short histories of consecutive calls.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	did := func(what, lease string, token uint64) call {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// conn is a client's end of a link.
+// conn is the client's end of a link.
 type conn struct {
 	net.Conn
 	link *link
 	once sync.Once
 }
 
-// Write never blocks for long: like a socket, it has room for what was not read
+// Write never blocks for long. Like a socket, the link buffers bytes that were not read
 // yet.
 func (c *conn) Write(p []byte) (int, error) {
 	select {
@@ -36,17 +36,18 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 func (c *conn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
 
-// Close ends the link for the client. What it has written is on its way.
+// Close ends the link for the client. Bytes that the client has written are still
+// delivered.
 func (c *conn) Close() error {
 	c.once.Do(func() { close(c.link.gone) })
 	return c.Conn.Close()
 }
 
-// open is a conn of a client that sees whether the server has closed, before it
-// uses one that was idle: as go-redis does on a plain socket, and not on TLS.
+// open is a client's conn that reports whether the server has closed before an idle
+// connection is reused. go-redis makes this check on a plain socket, and not on TLS.
 type open struct{ *conn }
 
-// SyscallConn implements syscall.Conn, of which go-redis asks nothing more.
+// SyscallConn implements syscall.Conn, the only further method that go-redis needs.
 func (o open) SyscallConn() (syscall.RawConn, error) {
 	select {
 	case <-o.link.broken:
@@ -56,7 +57,7 @@ func (o open) SyscallConn() (syscall.RawConn, error) {
 	}
 }
 
-// quiet is a socket on which nothing has come.
+// quiet is a socket without unread input.
 type quiet struct{}
 
 func (quiet) Control(func(uintptr)) error    { return nil }
@@ -68,17 +69,17 @@ type link struct {
 	network *network
 	client  int
 	server  net.Conn
-	back    net.Conn      // to the client
-	out     chan []byte   // from the client
+	back    net.Conn      // the connection to the client
+	out     chan []byte   // bytes from the client
 	gone    chan struct{} // closed when the client has closed
-	broken  chan struct{} // closed when the network has
+	broken  chan struct{} // closed when the network breaks the link
 	once    sync.Once
 
-	greeted atomic.Bool  // the client has something to say
+	greeted atomic.Bool  // the client has sent a command after the greetings
 	silent  atomic.Bool  // nothing passes any more
 	mute    atomic.Bool  // replies do not pass any more
-	closing atomic.Bool  // the next reply does not come, but the end
-	slow    atomic.Int64 // until when replies are held up
+	closing atomic.Bool  // the link closes instead of delivering the next reply
+	slow    atomic.Int64 // the time until which replies are delayed
 }
 
 func (l *link) run() {
@@ -88,17 +89,17 @@ func (l *link) run() {
 	l.network.wg.Go(func() { l.deliver(replies) })
 }
 
-// cut ends the link for both sides.
+// cut breaks the link for both sides.
 func (l *link) cut() {
 	l.once.Do(func() { close(l.broken) })
 	_ = l.back.Close()
 	_ = l.server.Close()
 }
 
-// latency is what every message takes.
+// latency waits for the transmission time of a message.
 func latency() { time.Sleep(50*time.Microsecond + rand.N(time.Millisecond)) }
 
-// requests passes commands on until the client has closed and all it wrote is
+// requests passes commands on until the client has closed and all its bytes are
 // delivered.
 func (l *link) requests() {
 	defer func() {
@@ -125,7 +126,7 @@ func (l *link) requests() {
 	}
 }
 
-// next is what the client wrote next, nil if nothing more comes.
+// next returns the client's next bytes, or nil if no more will come.
 func (l *link) next() []byte {
 	select {
 	case p := <-l.out:
@@ -147,14 +148,14 @@ func (l *link) next() []byte {
 	}
 }
 
-// request passes a command on, and does to it what the plan says. It is false if
-// nothing more passes.
+// request applies the plan's fault to a command and passes the command on. It returns
+// false if the link is broken.
 func (l *link) request(f frame) bool {
 	if l.silent.Load() {
 		return true
 	}
-	// go-redis begins a subscription's connection under a mutex, and virtual time
-	// stands still while a goroutine waits for a mutex. So greetings take no time.
+	// go-redis starts a subscription's connection under a mutex, and virtual time stands
+	// still while a goroutine waits for a mutex. Therefore greetings take no time.
 	if !l.greeted.Load() && f.greeting() {
 		_, err := l.server.Write(f.raw)
 		return err == nil
@@ -189,8 +190,8 @@ func (l *link) request(f frame) bool {
 	return err == nil
 }
 
-// read takes what the server says, at once and without asking it anything: while
-// it waits for a subscriber to read, it does nothing else.
+// read reads the server's replies at once and sends no request. This matters because the
+// server does nothing else while it waits for a subscriber to read.
 func (l *link) read(replies chan<- []byte) {
 	defer close(replies)
 	buf := make([]byte, 1<<16)
@@ -203,7 +204,7 @@ func (l *link) read(replies chan<- []byte) {
 	}
 }
 
-// deliver passes on what the server says.
+// deliver passes the server's replies on.
 func (l *link) deliver(replies <-chan []byte) {
 	defer l.back.Close()
 	n := l.network
@@ -231,6 +232,6 @@ func (l *link) deliver(replies <-chan []byte) {
 			l.cut()
 			continue
 		}
-		_, _ = l.back.Write(reply) // or the client has gone
+		_, _ = l.back.Write(reply) // an error means that the client has closed
 	}
 }

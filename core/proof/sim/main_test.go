@@ -23,14 +23,14 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	logging.Disable()                              // clients tell of every connection that breaks
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
-	debug.SetGCPercent(400)                        // little lives long in a run
+	logging.Disable()                              // clients log each connection that breaks
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	debug.SetGCPercent(400)                        // most memory in a run is short-lived
 	goleak.VerifyTestMain(m)
 }
 
-// count is how many seeds to play: those of a long run with LONG=1. With the race
-// detector a seed takes several times as long.
+// count returns the number of seeds to play: short, or long with LONG=1. With the race
+// detector it returns fewer, because a seed takes several times as long.
 func count(short, long int) int {
 	n := short
 	switch {

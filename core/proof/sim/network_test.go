@@ -9,20 +9,20 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// network is one server and the ways to it.
+// network is one server and the connections to it.
 type network struct {
 	server *miniredis.Miniredis
 	plan   plan
 	began  time.Time
-	wg     sync.WaitGroup // of all that is under way
+	wg     sync.WaitGroup // counts deliveries under way
 
 	mu      sync.Mutex
 	links   map[*link]struct{}
-	sent    map[int]uint64        // commands, by client
-	paused  map[int]time.Duration // until when, by client
+	sent    map[int]uint64        // number of commands, by client
+	paused  map[int]time.Duration // time until which nothing passes, by client
 	bit     [faults]int
-	doubled []time.Duration // when what was doubled had come a second time
-	eternal map[string]bool // keys that were seen without an end of life
+	doubled []time.Duration // times at which duplicates had arrived
+	eternal map[string]bool // keys that were seen without an expiry
 }
 
 func newNetwork(p plan) *network {
@@ -34,10 +34,11 @@ func newNetwork(p plan) *network {
 	}
 }
 
-// now is how long the run lasts already.
+// now returns the time since the run began.
 func (n *network) now() time.Duration { return time.Since(n.began) }
 
-// dialer connects a client, which looks at idle connections or not.
+// dialer returns a function that connects a client. If looks is true, the client checks
+// idle connections before it reuses them.
 func (n *network) dialer(client int, looks bool) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		server, err := n.server.Dial()
@@ -61,7 +62,8 @@ func (n *network) dialer(client int, looks bool) func(context.Context, string, s
 	}
 }
 
-// next counts a command, and says what happens to it.
+// next counts a client's command, and returns the command's fault and the fault's
+// duration.
 func (n *network) next(client int, f frame) (fault, time.Duration) {
 	n.mu.Lock()
 	n.sent[client]++
@@ -73,21 +75,21 @@ func (n *network) next(client int, f frame) (fault, time.Duration) {
 	return n.plan.of(client, number, f)
 }
 
-// bite counts a fault that did what it is meant to do.
+// bite counts a fault that took effect.
 func (n *network) bite(f fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.bit[f]++
 }
 
-// pause holds up everything between a client and the server, in both directions.
+// pause stops all messages between a client and the server, in both directions.
 func (n *network) pause(client int, until time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.paused[client] = max(n.paused[client], until)
 }
 
-// pass waits until nothing is held up.
+// pass waits until the client is not paused.
 func (n *network) pass(client int) {
 	for held := false; ; held = true {
 		n.mu.Lock()
@@ -103,7 +105,7 @@ func (n *network) pass(client int) {
 	}
 }
 
-// breakAll ends all connections, as the end of the server does.
+// breakAll breaks all connections, as a crash of the server does.
 func (n *network) breakAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,7 +115,7 @@ func (n *network) breakAll() {
 	}
 }
 
-// double delivers a command once more, on a connection of its own.
+// double delivers a command a second time, on a separate connection.
 func (n *network) double(f frame, after time.Duration) {
 	n.wg.Go(func() {
 		time.Sleep(after)
@@ -132,7 +134,7 @@ func (n *network) double(f frame, after time.Duration) {
 	})
 }
 
-// inspect looks for keys without an end of life.
+// inspect records the keys without an expiry.
 func (n *network) inspect() {
 	for _, key := range n.server.Keys() {
 		if n.server.TTL(key) == 0 && n.server.Exists(key) && n.server.TTL(key) == 0 && n.server.Exists(key) {

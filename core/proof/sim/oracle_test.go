@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// verdict lists what must not be, by kind.
+// verdict lists violations by kind.
 type verdict map[string][]string
 
 func (v verdict) add(kind, format string, args ...any) {
 	v[kind] = append(v[kind], fmt.Sprintf(format, args...))
 }
 
-// The kinds of what must not be.
+// The kinds of violations.
 const (
 	overlaps    = "overlaps"
 	tokensBack  = "tokens back"
@@ -35,7 +35,7 @@ var kinds = []string{
 	passedOn, untrue,
 }
 
-// judge judges a run that is over.
+// judge judges a completed run.
 func (j *journal) judge() verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,8 +74,8 @@ func (j *journal) judge() verdict {
 	return v
 }
 
-// forgetDoubled takes back that the store has confirmed a hold after a wipe, if an
-// acquire that came a second time may have made it anew.
+// forgetDoubled ignores the store's confirmations of a hold after a wipe, if a
+// duplicated acquire may have created the hold again.
 func (j *journal) forgetDoubled() {
 	for _, h := range j.holds {
 		if h.passed && slices.ContainsFunc(j.wipes, func(w time.Duration) bool {
@@ -86,13 +86,13 @@ func (j *journal) forgetDoubled() {
 	}
 }
 
-// doubledIn tells whether something came a second time between from and until.
+// doubledIn reports whether a duplicate arrived between from and until.
 func (j *journal) doubledIn(from, until time.Duration) bool {
 	return slices.ContainsFunc(j.doubled, func(d time.Duration) bool { return from <= d && d <= until })
 }
 
-// endOf is until when h counts: a wipe of the server voids what was granted
-// before it, since the promise is the server's memory.
+// endOf returns the time until which h counts. A wipe of the server voids the earlier
+// grants, since exclusion depends on the server's memory.
 func (j *journal) endOf(h *hold) time.Duration {
 	if lost := j.lostAt(h.asked); lost >= 0 {
 		return min(h.until, lost)
@@ -100,8 +100,8 @@ func (j *journal) endOf(h *hold) time.Duration {
 	return h.until
 }
 
-// judgeOverlaps: at the moment in which a hold begins, what other owners hold
-// and its own weight are not more than its limit.
+// judgeOverlaps checks each hold at the moment it begins: the weights of other owners'
+// holds plus its own weight must not exceed its limit.
 func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 	for _, h := range holds {
 		if j.endOf(h) <= h.from {
@@ -129,15 +129,16 @@ func (j *journal) judgeOverlaps(v verdict, key string, holds []*hold) {
 	}
 }
 
-// after tells that h is later than o: the store was asked for it when o had begun,
-// or it was passed the hold that o had before.
+// after reports whether h is later than o. Either the store received h's request after o
+// had begun, or h was passed the hold that o had before.
 func (h *hold) after(o *hold) bool {
 	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
 }
 
-// judgeRanges: of two grants of a key, one has all its tokens below those of the
-// other: the first if it had arrived when the other was asked for. The server may
-// give some of them again if it was wiped between two that were under way together.
+// judgeRanges checks the token ranges of every two grants of a key. One grant must have
+// all its tokens below the tokens of the other grant. If the answer of one grant arrived
+// before the other was requested, that grant must have the lower tokens. The server may
+// repeat tokens if it was wiped between two requests that were under way together.
 func (j *journal) judgeRanges(v verdict) {
 	for i, b := range j.granted {
 		for _, a := range j.granted[:i] {
@@ -158,8 +159,9 @@ func (j *journal) judgeRanges(v verdict) {
 	}
 }
 
-// judgeTokens: a lease that was asked for after another one had begun has a higher
-// token, whatever happened to the server in between. One that re-enters has the same.
+// judgeTokens checks that a lease has a higher token than each lease that had begun
+// before its request, regardless of the server's failures in between. A lease that
+// re-enters must have the same token as its outer lease.
 func judgeTokens(v verdict, key string, holds []*hold) {
 	for _, h := range holds {
 		if h.outer != nil && h.token != h.outer.token {
@@ -177,7 +179,7 @@ func judgeTokens(v verdict, key string, holds []*hold) {
 	}
 }
 
-// judgeWrites: no holder writes after one that got the key later.
+// judgeWrites checks that no holder writes after a later holder of the key has written.
 func judgeWrites(v verdict, key string, r *register) {
 	var last write
 	for _, w := range r.accepted {
@@ -191,9 +193,9 @@ func judgeWrites(v verdict, key string, r *register) {
 	}
 }
 
-// judgeRelease: a release that says that it has released an exclusive hold, by
-// answers of which none is open to doubt, found it at the store at some time after
-// it was called, so that the server has not forgotten it before.
+// judgeRelease checks releases of exclusive holds that returned nil, if no answer to
+// their requests is open to doubt. The hold must have existed at the store after the
+// call of Release, so the server must not have lost it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
 	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
 		return
@@ -205,8 +207,8 @@ func (j *journal) judgeRelease(v verdict, h *hold) {
 	}
 }
 
-// judgeRuns: no two runs of one call at a time, and none after one that was
-// answered.
+// judgeRuns checks that no two runs of one call overlap, and that no run begins after a
+// run was answered.
 func (j *journal) judgeRuns(v verdict) {
 	end := func(w *work) time.Duration {
 		if lost := j.lostAt(w.called); lost >= 0 {
@@ -228,8 +230,8 @@ func (j *journal) judgeRuns(v verdict) {
 	}
 }
 
-// judgeAnswers: all that succeed have the same answer, unless the server was
-// wiped.
+// judgeAnswers checks that all calls of a key that succeed have the same answer, unless
+// the server was wiped.
 func (j *journal) judgeAnswers(v verdict) {
 	for i, a := range j.answers {
 		for _, b := range j.answers[i+1:] {
@@ -241,8 +243,8 @@ func (j *journal) judgeAnswers(v verdict) {
 	}
 }
 
-// judgeWaits checks that after the last fault no program waits for longer than limit
-// for a key that is not held.
+// judgeWaits checks that after the last fault no program waits longer than limit for a
+// key that is not held.
 func (j *journal) judgeWaits(quiet, limit time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -251,7 +253,7 @@ func (j *journal) judgeWaits(quiet, limit time.Duration) {
 		if w.until-from <= limit {
 			continue
 		}
-		// The holds of its key in this time, one after the other.
+		// busy has the intervals in which the key was held, one after the other.
 		var busy [][2]time.Duration
 		for _, h := range j.holds {
 			if h.key == w.key && h.freed > from && h.asked < w.until {

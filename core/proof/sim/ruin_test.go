@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// ruined is a store with one mistake.
+// ruined is a store with one deliberate mistake.
 type ruined struct {
 	core.Store
 	store.Watcher
@@ -45,10 +45,10 @@ func (r *ruined) Release(ctx context.Context, c store.Claim) error {
 	return r.release(r, ctx, c)
 }
 
-// stored are the names that a key may have at the server.
+// stored returns the names under which the server may store a key.
 func stored(key string) []string { return []string{"lk2:{" + key + "}", "lk1:" + key} }
 
-// retoken gives each grant another token.
+// retoken returns a store that changes the token of each grant.
 func retoken(token func(r *ruined, g store.Grant) uint64) *ruined {
 	return &ruined{acquire: func(r *ruined, ctx context.Context, c store.Claim) (store.Grant, error) {
 		g, err := r.Store.Acquire(ctx, c)
@@ -59,7 +59,7 @@ func retoken(token func(r *ruined, g store.Grant) uint64) *ruined {
 	}}
 }
 
-// in is a store with this mistake.
+// in returns s with r's mistake.
 func (r *ruined) in(n *network, s core.Store) core.Store {
 	bad := &ruined{Store: s, network: n, acquire: r.acquire, extend: r.extend, release: r.release}
 	bad.Watcher, _ = s.(store.Watcher)
@@ -67,7 +67,7 @@ func (r *ruined) in(n *network, s core.Store) core.Store {
 	return bad
 }
 
-// ruins are mistakes, and what the oracles say of each.
+// ruins are deliberate mistakes, each with the violation that the oracles must find.
 var ruins = []struct {
 	name string
 	says string
@@ -174,7 +174,7 @@ var ruins = []struct {
 	}},
 }
 
-// A proof that the oracles tell: each mistake is found within some seeds.
+// TestRuinedStoresAreCaught checks that the oracles find each mistake within 200 seeds.
 func TestRuinedStoresAreCaught(t *testing.T) {
 	t.Parallel()
 	for _, ruin := range ruins {

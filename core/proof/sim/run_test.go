@@ -20,30 +20,30 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// client is one program: a Locker on a store of its own.
+// client is one program: a Locker with its own store.
 type client struct {
 	id      int
-	hash    bool // not plain keys
+	hash    bool // the store uses hashes, not plain keys
 	journal *journal
 	ctx     context.Context
 	locker  *core.Locker
 	jobs    *once.Once
-	wipe    func() // empties the server, unless the time of trouble is over
+	wipe    func() // empties the server, unless the time of faults is over
 	close   func()
 }
 
-// scene is what a run is like.
+// scene describes a run.
 type scene struct {
 	seed uint64
-	// ruin makes a store wrong, to see that the oracles tell. It is nil in a
-	// proof of the kit.
+	// ruin puts a deliberate mistake into a store, to check that the oracles find it. It
+	// is nil when the kit is tested.
 	ruin func(n *network, s core.Store) core.Store
-	// strict is a scene for the checker of histories: one kind of lock, leases
-	// that outlast the run, no wipes, nothing that comes twice.
+	// strict selects a scene for the checker of histories: one kind of lock, leases that
+	// outlast the run, no wipes and no duplicates.
 	strict bool
 }
 
-// result is what came of a run.
+// result is the outcome of a run.
 type result struct {
 	verdict verdict
 	journal *journal
@@ -89,7 +89,7 @@ func play(t *testing.T, s scene) result {
 			})
 		}
 	}
-	// Nothing takes longer than this, or a process is stuck.
+	// A worker that takes longer than this is stuck.
 	limit := time.AfterFunc(p.until+10*time.Minute, func() {
 		j.mu.Lock()
 		j.stuck = append(j.stuck, "a worker has not come to its end")
@@ -162,7 +162,7 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 	return c
 }
 
-// trouble is what happens to clients and the server as a whole.
+// trouble pauses clients, wipes the server and breaks connections at random times.
 func trouble(n *network, j *journal, r *rand.Rand, clients int) {
 	until := n.plan.until
 	var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func trouble(n *network, j *journal, r *rand.Rand, clients int) {
 	wg.Wait()
 }
 
-// last takes every key once more, when all is quiet.
+// last acquires every key once more, after the last fault.
 func (w *worker) last() {
 	keys := []string{"mutex:0", "mutex:1"}
 	if w.hash {
@@ -197,7 +197,7 @@ func (w *worker) last() {
 	for _, key := range keys {
 		var lease *core.Lease
 		var h *hold
-		// Each idle connection that has died unnoticed costs an attempt.
+		// Each idle connection that has broken unnoticed costs an attempt.
 		for try := 0; lease == nil && try < 20; try++ {
 			lease, h = w.acquire(w.ctx, nil, key, store.All, store.All, core.TTL(longestTTL))
 		}
@@ -214,7 +214,7 @@ func (w *worker) last() {
 	}
 }
 
-// finish ends all programs, and looks at what they leave behind.
+// finish closes all programs, and records what they leave behind.
 func finish(n *network, j *journal, clients []*client) {
 	for _, c := range clients {
 		c.close()
@@ -224,7 +224,7 @@ func finish(n *network, j *journal, clients []*client) {
 		value, _ := n.server.Get(key)
 		head, _, _ := strings.Cut(value, "\tv ")
 		fields := strings.Split(head, "\t")
-		// What lives as long as an answer is swept by the next claim.
+		// A record that lives as long as an answer is swept by the next claim.
 		if strings.Contains(key, "once:") && strings.Contains(value, "\tr ") && !slices.ContainsFunc(fields, func(f string) bool {
 			var since, ms int64
 			name, text, _ := strings.Cut(f, " ")
@@ -236,8 +236,8 @@ func finish(n *network, j *journal, clients []*client) {
 		j.left = append(j.left, fmt.Sprintf("key %s (%v)", key, fields))
 	}
 	n.server.Close()
-	// A client that is closed while it connects can leave a connection open. The collector closes
-	// sockets, and no pipe.
+	// A client that is closed while it connects can leave a connection open. The garbage
+	// collector closes sockets, but not pipes.
 	n.mu.Lock()
 	left := slices.Collect(maps.Keys(n.links))
 	n.mu.Unlock()

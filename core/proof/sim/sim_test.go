@@ -15,12 +15,13 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// Random work of many programs under random faults. No two holds that exclude each other
-// overlap, tokens grow, a register that compares them takes no stale write, each key has an
-// expiry, and a run that was answered is not run again. After the last fault every program
-// goes on, and in the end nothing is left.
+// TestSimulation runs random work of many programs under random faults. It checks that
+// no two holds that exclude each other overlap, that tokens grow, that a register which
+// compares tokens accepts no stale write, that each key has an expiry, and that a run
+// which was answered does not run again. After the last fault every program must
+// continue, and at the end nothing must be left on the server.
 //
-// It is about hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
+// The test shows hazards 7, 8, 9, 10, 11, 12, 13, 14, 16, 25, 34, 39, 43, 45, 51 and 58.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	seeds := count(2000, 200_000)
@@ -39,7 +40,8 @@ func TestSimulation(t *testing.T) {
 	tally.Note(t, sum.facts(seeds))
 }
 
-// eachSeed plays the seeds from 1 to n, some at a time. Few failures are enough.
+// eachSeed plays the seeds from 1 to n, as many at a time as there are processors. It
+// stops after the first failures.
 func eachSeed(t *testing.T, n int, play func(t *testing.T, seed uint64)) {
 	var next atomic.Uint64
 	t.Run("all seeds", func(t *testing.T) {
@@ -58,18 +60,18 @@ func eachSeed(t *testing.T, n int, play func(t *testing.T, seed uint64)) {
 	})
 }
 
-// summary is what many runs did and saw.
+// summary counts the events of many runs.
 type summary struct {
 	mu         sync.Mutex
 	runs       int
 	grants     int
-	toOthers   int // grants to another client than the one before
+	toOthers   int // grants to a client other than the previous one
 	nested     int
 	replays    int
 	refused    int
 	passed     int // leases whose hold was passed on to them
-	lost       int // leases of a hold that was passed on, that were told of its loss at their release
-	wiped      int // where that was the server's doing
+	lost       int // leases with a passed hold whose Release reported its loss
+	wiped      int // losses that a wipe of the server caused
 	outcomes   map[string]int
 	bit        map[string]int
 	violations map[string]int
@@ -83,7 +85,7 @@ func newSummary() *summary {
 	return s
 }
 
-// add counts what came of a run, and fails the test for what must not be.
+// add counts the events of a run, and fails the test for each violation.
 func (s *summary) add(t *testing.T, sc scene, res result) {
 	t.Helper()
 	for kind, all := range res.verdict {
@@ -139,7 +141,7 @@ func (s *summary) add(t *testing.T, sc scene, res result) {
 	}
 }
 
-// enough fails the test if too little happened to prove anything.
+// enough fails the test if too few events happened for the test to be meaningful.
 func (s *summary) enough(t *testing.T, seeds int) {
 	t.Helper()
 	if t.Failed() {
@@ -181,7 +183,7 @@ func (s *summary) String() string {
 		s.runs, s.grants, s.toOthers, s.passed, s.nested, s.replays, s.refused, s.lost, s.wiped, s.outcomes, s.bit)
 }
 
-// rootOf is the name of the test function.
+// rootOf returns the name of the test function.
 func rootOf(t *testing.T) string {
 	name := t.Name()
 	for i, c := range name {

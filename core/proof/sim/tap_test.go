@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tap notes what a Locker asks its store.
+// tap records a Locker's requests to its store.
 type tap struct {
 	core.Store
 	store.Watcher
@@ -18,8 +18,8 @@ type tap struct {
 	client  int
 }
 
-// call is one question to a store, and its answer; or, with op "lease", the time
-// in which a lease that was passed a hold began, or was released.
+// call is one request to a store with its answer. With op "lease" it is the interval in
+// which a lease with a passed hold began, or was released.
 type call struct {
 	op          string
 	client      int
@@ -27,8 +27,8 @@ type call struct {
 	from, until time.Duration
 	outcome     string
 	token       uint64
-	ends        time.Duration // of a grant that is not for the whole TTL
-	remembers   bool          // of a release: an unknown lease is remembered
+	ends        time.Duration // set for a grant that is shorter than the TTL
+	remembers   bool          // for a release: the store remembers the release of an unknown lease
 }
 
 // boundedTap is a tap on a store that bounds its calls.
@@ -37,7 +37,7 @@ type boundedTap struct {
 	store.Prompt
 }
 
-// listen puts a tap before a store.
+// listen returns a store that records the calls of s.
 func listen(s core.Store, j *journal, client int) core.Store {
 	t := &tap{Store: s, journal: j, client: client}
 	t.Watcher, _ = s.(store.Watcher)
@@ -47,7 +47,7 @@ func listen(s core.Store, j *journal, client int) core.Store {
 	return t
 }
 
-// infoKey is the context key of the question that the caller wants to know of.
+// infoKey is the context key of a caller's question.
 type infoKey struct{}
 
 func (t *tap) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -58,7 +58,8 @@ func (t *tap) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	case err == nil:
 		t.granted(ctx, c, g, from)
 	case c.Wait:
-		// A release may grant it from now on, before it asks again.
+		// From now on a release may grant the key to this claim, before the claim is
+		// sent again.
 		t.journal.mu.Lock()
 		t.journal.placed[c.Lease+" "+c.Key] = from
 		t.journal.mu.Unlock()
@@ -66,7 +67,7 @@ func (t *tap) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	return g, err
 }
 
-// granted notes a grant, and which question it was that was granted.
+// granted records a grant, and the request that was granted.
 func (t *tap) granted(ctx context.Context, c store.Claim, g store.Grant, from time.Duration) {
 	j := t.journal
 	j.mu.Lock()
@@ -133,7 +134,7 @@ func (t *tap) Release(ctx context.Context, c store.Claim) error {
 	switch {
 	case err == nil:
 		g.released = max(g.released, from)
-	case errors.Is(err, core.ErrLost): // the attempt before did it
+	case errors.Is(err, core.ErrLost): // the previous attempt released it
 		g.released = max(g.released, g.tried)
 	case !errors.Is(err, core.ErrUnavailable):
 		g.tried = from
@@ -141,7 +142,7 @@ func (t *tap) Release(ctx context.Context, c store.Claim) error {
 	return err
 }
 
-// note counts an answer.
+// note records an answer.
 func (t *tap) note(op string, c store.Claim, from time.Duration, g store.Grant, err error) {
 	what := "unknown"
 	switch {

@@ -20,13 +20,13 @@ type worker struct {
 	name string
 }
 
-// ttls are the lengths of leases. The longest bounds how long what was left
+// ttls are the TTLs of leases. The longest one limits how long a hold that was left
 // behind blocks a key.
 var ttls = []time.Duration{150 * time.Millisecond, 600 * time.Millisecond, 2 * time.Second, 5 * time.Second}
 
 const longestTTL = 5 * time.Second
 
-// work does n things, with pauses between them.
+// work performs n actions, with pauses between them.
 func (w *worker) work(n int) {
 	for range n {
 		time.Sleep(lasting(w.r, time.Millisecond, 3*time.Second))
@@ -52,7 +52,7 @@ func (w *worker) work(n int) {
 	}
 }
 
-// terms are options for an acquire, and a context for it.
+// terms returns options for an acquire, and a context for it.
 func (w *worker) terms() (context.Context, context.CancelFunc, []core.AcquireOption) {
 	opts := []core.AcquireOption{core.TTL(ttls[w.r.IntN(len(ttls))])}
 	ctx, cancel := w.ctx, context.CancelFunc(func() {})
@@ -76,7 +76,8 @@ func (w *worker) terms() (context.Context, context.CancelFunc, []core.AcquireOpt
 	return ctx, cancel, opts
 }
 
-// acquire takes key, and notes how that went. One in eight leases tells its owner.
+// acquire acquires key, and records the outcome. For one lease in eight it also reads
+// the lease's owner.
 func (w *worker) acquire(ctx context.Context, outer *hold, key string, weight, limit int64, opts ...core.AcquireOption) (*core.Lease, *hold) {
 	from := w.journal.now()
 	var q question
@@ -95,7 +96,7 @@ func (w *worker) acquire(ctx context.Context, outer *hold, key string, weight, l
 	return lease, h
 }
 
-// note notes how an acquire went.
+// note records the outcome of an acquire.
 func (w *worker) note(key string, from time.Duration, err error) {
 	outcome := "granted"
 	if err != nil {
@@ -105,13 +106,13 @@ func (w *worker) note(key string, from time.Duration, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.waits = append(j.waits, wait{key: key, from: from, until: j.now(), granted: err == nil, outcome: outcome})
-	left := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // before the store was asked, too
+	left := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) // possibly before the store was asked
 	if err != nil && !left && !errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) {
 		j.stuck = append(j.stuck, fmt.Sprintf("%s: an acquire failed with %v", key, err))
 	}
 }
 
-// release gives a lease back, unless that was done.
+// release releases a lease, and records the result of the first release.
 func (w *worker) release(lease *core.Lease, h *hold) {
 	again := w.journal.letGo(h)
 	if err := lease.Release(context.Background()); !again {
@@ -119,7 +120,7 @@ func (w *worker) release(lease *core.Lease, h *hold) {
 	}
 }
 
-// rush has some goroutines take a key for a moment each, more than once.
+// rush starts several goroutines that each acquire a key briefly, one to three times.
 func (w *worker) rush(key string, ttl time.Duration) {
 	var wg sync.WaitGroup
 	for i := range 3 + w.r.IntN(4) {
@@ -161,14 +162,14 @@ func (w *worker) brief(key string, ttl time.Duration) {
 	}
 	w.write(lease, h)
 	if ttl < strictTTL && w.r.IntN(50) == 0 {
-		// The server forgets what is about to be passed on.
+		// The server loses a hold that is about to be passed on.
 		w.wipe()
 		time.Sleep(lasting(w.r, 10*time.Microsecond, time.Millisecond))
 	}
 	w.release(lease, h)
 }
 
-// lock holds a key for a while and does things meanwhile.
+// lock holds a key for a while, and does other work meanwhile.
 func (w *worker) lock(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
@@ -190,7 +191,8 @@ func (w *worker) lock(key string) {
 	}
 	w.spend(lease)
 	if w.r.IntN(6) == 0 {
-		// It does not notice that it has lost the key, or has just looked.
+		// The worker does not notice that it has lost the key, or has checked just
+		// before the loss.
 		if w.r.IntN(2) == 0 {
 			w.release(lease, h)
 		}
@@ -202,7 +204,7 @@ func (w *worker) lock(key string) {
 	w.release(lease, h)
 }
 
-// spend passes some time under the lease, as long as it lasts.
+// spend waits for a random time, or until the lease's context is done.
 func (w *worker) spend(lease *core.Lease) {
 	select {
 	case <-time.After(lasting(w.r, time.Millisecond, 4*time.Second)):
@@ -210,14 +212,14 @@ func (w *worker) spend(lease *core.Lease) {
 	}
 }
 
-// write writes to the key's register if the lease still stands.
+// write writes to the key's register if the lease's context is not done.
 func (w *worker) write(lease *core.Lease, h *hold) {
 	if w.hash && lease.Context().Err() == nil {
 		w.journal.write(h)
 	}
 }
 
-// nest takes the key again under its own lease.
+// nest acquires the key again under its own lease.
 func (w *worker) nest(lease *core.Lease, outer *hold) {
 	if !w.hash {
 		return
@@ -231,7 +233,7 @@ func (w *worker) nest(lease *core.Lease, outer *hold) {
 	w.release(inner, h)
 }
 
-// share reads.
+// share acquires key as a reader.
 func (w *worker) share(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
@@ -241,7 +243,7 @@ func (w *worker) share(key string) {
 	}
 }
 
-// permits takes some of three.
+// permits acquires one or two of three permits.
 func (w *worker) permits(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()
@@ -252,7 +254,7 @@ func (w *worker) permits(key string) {
 	}
 }
 
-// once does a job that is to be done once.
+// once runs a job through once.Do.
 func (w *worker) once(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()

@@ -5,16 +5,17 @@ import (
 	"runtime"
 )
 
-// What may be there afterwards beyond what was there before.
+// The allowed increase of each number during the load.
 const (
 	moreGoroutines = 20
 	moreFiles      = 20
 	moreHeap       = 16 << 20
 )
 
-// level is what builds up if something leaks. A client keeps the connections that
-// it has needed, up to the size of its pool: they are counted, and what each takes
-// here, at the client and on both sides of the proxy, is not counted again.
+// level has the numbers that increase if something leaks. A client keeps its
+// connections, up to the size of its pool. They are counted in connections; their
+// goroutines and files at the client and on both sides of the proxy are not counted
+// again.
 type level struct{ goroutines, files, heap, connections int }
 
 func measure(all []*service) level {

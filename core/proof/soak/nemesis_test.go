@@ -7,17 +7,17 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// nemesis does one bad thing after the other.
+// nemesis performs one deed after the other.
 type nemesis struct {
 	server   *testserver.Redis
 	services []*service
 	deeds    map[string]int
 }
 
-// act does one thing and ends it.
+// act performs one deed, and returns when the deed is over.
 func (n *nemesis) act() {
 	s := n.services[rand.N(len(n.services))]
-	forget(n.services) // an hour of commands would look like a leak
+	forget(n.services) // the commands of an hour would look like a leak
 	d := ttl/10 + rand.N(ttl)
 	deed := []string{"freeze", "cut", "sever", "lose replies", "lose requests", "flush scripts"}[rand.N(6)]
 	switch deed {

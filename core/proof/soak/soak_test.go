@@ -1,10 +1,9 @@
-// Package soak_test puts a constant load on the kit for a while, with a nemesis
-// every few seconds, and looks at what builds up: goroutines, memory, open files
-// and keys at the server have to be as they were when it is over, and no two
-// holders of one key may ever meet.
+// Package soak_test puts a constant load on the kit, with a nemesis every few seconds.
+// At the end the numbers of goroutines, open files and keys at the server, and the
+// memory, must be as before the load. Two holders of one key must never overlap.
 //
-// It is ten seconds long, a minute as part of make proof, an hour with LONG=1, and
-// as long as -length says.
+// The load lasts for ten seconds, for a minute as part of make proof, for an hour with
+// LONG=1, or for the time given by -length.
 package soak_test
 
 import (
@@ -37,25 +36,25 @@ func TestMain(m *testing.M) {
 	if !tally.Wanted() {
 		return
 	}
-	logging.Disable()                              // clients tell of every server that a test has ended
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers of each loss
+	logging.Disable()                              // clients log each stopped server
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	goleak.VerifyTestMain(m)
 }
 
 const (
 	services = 4
-	callers  = 8 // of each service
+	callers  = 8 // per service
 	keys     = 6
 	ttl      = 2 * time.Second
-	// A client has these connections, and some for its subscription and for what
-	// is on its way out.
+	// A client may have poolSize connections. moreConnections allows for its
+	// subscription and for connections that are being closed.
 	poolSize        = 10
 	moreConnections = 4
 )
 
 var lengthFlag = flag.Duration("length", 0, "how long the load goes on")
 
-// length is how long the load goes on.
+// length returns the duration of the load.
 func length() time.Duration {
 	switch {
 	case *lengthFlag > 0:
@@ -65,11 +64,10 @@ func length() time.Duration {
 	case os.Getenv(tally.File) != "", os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1":
 		return time.Minute
 	}
-	return 10 * time.Second // beside other work
+	return 10 * time.Second // short, in addition to other tests
 }
 
-// service is one process, as far as the kit can tell: it has a client, a store and
-// a network of its own.
+// service stands for one process: it has its own client, store and network.
 type service struct {
 	proxy  *testserver.Proxy
 	client *redis.Client
@@ -95,7 +93,7 @@ func newService(t *testing.T, addr string) *service {
 	return s
 }
 
-// load is what the callers do and saw.
+// load has the callers' work and its results.
 type load struct {
 	t       *testing.T
 	meters  [keys]meter
@@ -104,14 +102,14 @@ type load struct {
 	seq     atomic.Int64
 }
 
-// meter knows the holders that rely on a key, and until when they do.
+// meter records the holders that rely on a key, and the times until which they do.
 type meter struct {
 	mu sync.Mutex
 	in map[*core.Lease]time.Time
 }
 
-// enter counts a holder in and returns how many others rely on the key now. One that
-// is late to leave has a deadline that says so.
+// enter adds a holder and returns the number of other holders that rely on the key now.
+// Holders whose deadline has passed are not counted.
 func (m *meter) enter(lease *core.Lease) (others int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +141,7 @@ func (l *load) count(what string) {
 	l.results[what]++
 }
 
-// turn is one thing out of everything.
+// turn runs one random operation.
 func (l *load) turn(s *service) {
 	ctx, cancel := context.WithTimeout(context.Background(), ttl)
 	defer cancel()
@@ -179,7 +177,7 @@ func (l *load) turn(s *service) {
 	}
 }
 
-// hold relies on a key for a moment and looks whether another holder does.
+// hold relies on a key for a moment, and checks that no other holder does.
 func (l *load) hold(ctx context.Context, s *service, n int, key string, opts []core.AcquireOption) error {
 	lease, err := s.locker.Acquire(ctx, key, opts...)
 	if err != nil {
@@ -210,7 +208,7 @@ func TestSoak(t *testing.T) {
 		all[i] = newService(t, server.Addr)
 	}
 	l := &load{t: t, results: map[string]int{}}
-	run(l, all, 2*time.Second, nil) // clients have their connections, maps their size
+	run(l, all, 2*time.Second, nil) // fills the clients' pools and the maps
 	forget(all)
 	before := measure(all)
 	n := &nemesis{server: server, services: all, deeds: map[string]int{}}
@@ -218,7 +216,7 @@ func TestSoak(t *testing.T) {
 	forget(all)
 	after := measure(all)
 	for end := time.Now().Add(time.Minute); after.over(before) && time.Now().Before(end); after = measure(all) {
-		time.Sleep(100 * time.Millisecond) // what is cleaned up in the background
+		time.Sleep(100 * time.Millisecond) // for background clean-ups
 	}
 	t.Logf("before %+v, after %+v, faults %v, outcomes %v", before, after, n.deeds, l.results)
 	leaks := 0
@@ -232,7 +230,7 @@ func TestSoak(t *testing.T) {
 		for _, key := range server.Do("KEYS", "*soak:*").([]any) {
 			most := 10 * ttl
 			if value, _ := server.Do("GET", key).(string); strings.HasPrefix(value, "f\tr ") {
-				most = 25 * time.Hour // a run that nobody could end is remembered for a day
+				most = 25 * time.Hour // an unfinished run is remembered for a day
 			}
 			if life, ok := server.Do("PTTL", key).(int64); !ok || life == -1 || life > most.Milliseconds() {
 				stuck++
@@ -253,7 +251,7 @@ func TestSoak(t *testing.T) {
 	tally.Note(t, f)
 }
 
-// run puts the load on for d, and lets it come to an end.
+// run applies the load for d, and waits for its end.
 func run(l *load, all []*service, d time.Duration, n *nemesis) {
 	var wg sync.WaitGroup
 	var stop atomic.Bool
@@ -262,7 +260,7 @@ func run(l *load, all []*service, d time.Duration, n *nemesis) {
 			wg.Go(func() {
 				for !stop.Load() {
 					l.turn(s)
-					time.Sleep(rand.N(4 * time.Millisecond)) // a constant load, not all there can be
+					time.Sleep(rand.N(4 * time.Millisecond)) // a constant load, not the maximum
 				}
 			})
 		}
@@ -279,7 +277,7 @@ func run(l *load, all []*service, d time.Duration, n *nemesis) {
 	wg.Wait()
 }
 
-// forget has the proxies drop what they remember for tests.
+// forget deletes the messages that the proxies record for tests.
 func forget(all []*service) {
 	for _, s := range all {
 		s.proxy.Forget()

@@ -1,4 +1,4 @@
-// Package tally collects what the proof's tests did and saw, for its report.
+// Package tally collects the counts of the proof's tests for its report.
 package tally
 
 import (
@@ -11,47 +11,48 @@ import (
 // File is the environment variable that names the file to which Note appends.
 const File = "LOCKKIT_TALLY"
 
-// Facts is what one test did and saw. Everything but Part is optional; a test
-// gives what it counts.
+// Facts are the counts of one test. Every field except Part is optional. A test sets the
+// fields that it counts.
 type Facts struct {
 	// Part is the part of the proof: "simulation", "matrix", "processes",
 	// "histories", "latency", "mutants", "limits", "adapters", "neighbours" or "soak".
 	Part string
-	// Test is the test's name; Note sets it.
+	// Test is the test's name. Note sets it.
 	Test string
-	// Runs is how many runs, trials or cells there were; Seeds names their seeds.
+	// Runs is the number of runs, trials or cells. Seeds names their seeds.
 	Runs  int
 	Seeds string `json:",omitempty"`
-	// Faults counts the faults that really bit, Outcomes what the calls came to
-	// ("granted", "busy", "unknown", "unavailable", "lost", ...), by kind.
+	// Faults counts the faults that took effect, and Outcomes the outcomes of calls
+	// ("granted", "busy", "unknown", "unavailable", "lost", ...), both by kind.
 	Faults, Outcomes map[string]int `json:",omitempty"`
-	// Grants and ToOthers count grants, and those to another holder than before.
+	// Grants counts the grants, and ToOthers the grants to a holder other than the
+	// previous one.
 	Grants, ToOthers int `json:",omitempty"`
-	// Violations counts what must not be, by kind: "overlaps", "stale writes",
-	// "tokens back", "keys without TTL", "stuck waiters", "leaked goroutines",
-	// "extensions after release". What was looked for and not seen is there as 0.
+	// Violations counts the violations by kind: "overlaps", "stale writes", "tokens
+	// back", "keys without TTL", "stuck waiters", "leaked goroutines", "extensions after
+	// release". A kind that was checked and not found has the count 0.
 	Violations map[string]int `json:",omitempty"`
 	// Expected counts the violations that a test of a limit expects.
 	Expected map[string]int `json:",omitempty"`
-	// Versions are those of the servers, by program.
+	// Versions has the versions of the servers, by program.
 	Versions map[string]string `json:",omitempty"`
 }
 
-// Asked is the environment variable by which `make proof` asks for the proof.
+// Asked is the environment variable with which `make proof` requests the proof.
 const Asked = "LOCKKIT_PROOF"
 
-// Wanted tells whether the tests of the proof are to run: if LOCKKIT_PROOF is 1, or
-// if some are named with -run. They take long, and what they show seldom depends on
-// one changed line. It is for TestMain, which returns at once without it.
+// Wanted reports whether to run the proof's tests. It returns true if LOCKKIT_PROOF is
+// 1, or if -run names tests. The proof's tests take long, and few changes affect their
+// results. Wanted is for TestMain, which returns at once if the proof is not wanted.
 func Wanted() bool {
 	flag.Parse()
 	named := flag.Lookup("test.run")
 	return os.Getenv(Asked) == "1" || named != nil && named.Value.String() != ""
 }
 
-// Trials is how many of n trials a test makes: all of them in a long run (LONG=1),
-// a tenth of them but at least ten in the proof, and else a few, since the proof
-// makes the others. With -short these are fewer.
+// Trials returns how many of n trials a test makes. In a long run (LONG=1) these are all
+// n, in the proof a tenth of n but at least ten. Otherwise they are a few, since the
+// proof makes the others. With -short they are fewer than that.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
@@ -64,7 +65,7 @@ func Trials(n int) int {
 	return max(3, n/50)
 }
 
-// AllTrials is n in the proof, also in a short one, and else a few.
+// AllTrials returns n in the proof and in a long run, and a few otherwise.
 func AllTrials(n int) int {
 	if os.Getenv("LONG") == "1" || os.Getenv(Asked) == "1" {
 		return n
@@ -72,7 +73,7 @@ func AllTrials(n int) int {
 	return max(3, n/10)
 }
 
-// ProofOnly skips t if the proof is not asked for, nor t named with -run.
+// ProofOnly skips t, unless the proof is requested or -run names tests.
 func ProofOnly(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
@@ -80,8 +81,9 @@ func ProofOnly(t testing.TB) {
 	}
 }
 
-// Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON; it
-// does nothing without. It is safe for concurrent use, by several processes too.
+// Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON. Without
+// LOCKKIT_TALLY it does nothing. It is safe for concurrent use, also by several
+// processes.
 func Note(t testing.TB, f Facts) {
 	t.Helper()
 	f.Test = t.Name()

@@ -1,27 +1,29 @@
--- Acquire tries once to admit a claim. A Store that can learn the time of the key's
--- server first tries the first SET of this file by itself, without a script.
+-- Acquire tries once to admit a claim. For a usual claim that does not wait, a Store
+-- that can read the time of the key's server first tries a SET without a script, see
+-- acquire_shortcuts.lua.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire <flags> <id> <wake>', see waiters.lua; flags: f fair, w wait,
---          g it can be granted by message, c cluster; 2 lease, 3 owner, 4 TTL in
---          ms. If one of them is not the usual: 5 weight, 6 limit, 7 owner to
---          join or '', 8 least token; for a run, with those: 9 the value that it
---          begins with, 10 the ms for which its record is kept
+--          g can be granted by message, c Cluster; 2 lease, 3 owner, 4 TTL in ms.
+--          If one of the next four is not the default: 5 weight, 6 limit, 7 owner to
+--          join or '', 8 least token; for a run also: 9 the value with which it
+--          begins, 10 the ms for which its record is retained
 -- answer   token               granted
---          {OK, token, owner}  granted as a hold of the owner that it joined
+--          {OK, token, owner}  granted as a hold of the owner that it has joined
 --          {OK, token, owner, attempt, ms[, value]}
 --                              the same for a run, with the remaining time of its
---                              record and its value, if that is not the claim's
+--                              record, and its value if that is not the claim's
 --          {DONE, ms, string}  a finished record, its remaining time, and the whole
 --                              stored string; nothing was claimed
 --          {BUSY, ms[, n, deadline]}
---                              until the first blocking hold expires; for a claim
---                              that waits also the approximate number of waiters,
---                              and until when it is remembered
+--                              ms until the first blocking hold expires; for a waiting
+--                              claim also the approximate number of waiters, and the
+--                              time until which the claim is remembered
 --          {LOST}              the lease was released before
---          {HEAVY}             the claim is heavier than the hold it joins
+--          {HEAVY}             the claim is heavier than the hold that it would join
 --
--- A server out of memory refuses the first write of the script: then nothing has changed.
+-- A server out of memory refuses the first write of the script, and then nothing has
+-- changed.
 
 local lease, owner, ttl = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local weight, limit = tonumber(ARGV[5] or ALL), tonumber(ARGV[6] or ALL)
@@ -34,8 +36,9 @@ if s.dead then
   return {LOST}
 end
 
--- room returns whether the claim fits, and if not, when the first entry in its way
--- expires. `who` is the owner that would hold, `held` its holds so far.
+-- room returns whether the claim fits. As its second result it returns the time at
+-- which the first entry that blocks the claim expires. `who` is the owner that would
+-- hold, `held` its holds so far.
 local function room(who, held)
   local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.part and s.part.free
   if not s.part then
@@ -46,8 +49,8 @@ local function room(who, held)
     end
   end
   if fair and not held and sum <= cap then
-    -- Earlier fair waiters count as if they held, so a claim that is admitted before
-    -- them takes no room from them.
+    -- Earlier fair waiters count as holders, so a claim that is admitted before them
+    -- takes no room from them.
     for other, deadline, queued, w, l, o in string.gmatch(s.waits, ENTRY) do
       if other == lease or sum > cap then
         break
@@ -61,7 +64,7 @@ local function room(who, held)
   return sum <= cap, after
 end
 
--- queue puts the claim in line, or renews its place there.
+-- queue adds the claim to the wait list, or renews its place there.
 local function queue(from, to)
   local line = string.format('%s %.0f %d %.0f %.0f %s %s\n', lease, now + math.min(ttl, WAITER_LIFE),
     (fair and 1 or 0) + (run and 2 or 0) + (listens and 4 or 0), weight, limit, owner, id)
@@ -69,8 +72,8 @@ local function queue(from, to)
     s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
     return
   end
-  -- Checking each entry takes time, and most of the dead ones are in front. So a long
-  -- list is checked if its first entry is dead, and otherwise one time in 64.
+  -- Checking every entry takes time, and most of the dead ones are at the front. So a
+  -- long list is checked if its first entry is dead, and otherwise in one of 64 cases.
   if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
     local live = {'\n'}
     for other in string.gmatch(s.waits, '[^\n]+\n') do
@@ -103,12 +106,12 @@ else
       queue(from, to)
       save(s)
     elseif s.changed or s.waits ~= waits then
-      -- pcall: this only tidies up.
+      -- With pcall, because this save only removes expired entries.
       pcall(save, s)
     end
     local left = math.max((after or now) - now, 1)
     if wait then
-      -- A line has some 120 bytes.
+      -- A line has about 120 bytes.
       return {BUSY, left, math.ceil(#s.waits / 120), now + math.min(ttl, WAITER_LIFE)}
     end
     return {BUSY, left}
@@ -134,7 +137,7 @@ if run and not (r and (s.own or begun(r, lease))) then
 end
 local deadline = now + ttl
 if s.own then
-  -- A claim that is sent again with another weight has the first one.
+  -- If a claim is sent again with another weight, the first weight stays.
   deadline, weight = math.max(deadline, s.own.deadline), s.own.weight
 else
   hold(s, who, weight)

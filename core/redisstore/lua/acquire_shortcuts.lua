@@ -1,9 +1,9 @@
--- The shortcuts settle most acquires before the functions of state.lua are made, which
--- costs the server more than the shortcuts do. KEYS, ARGV and the answers are those of
--- acquire.lua.
+-- The shortcuts settle most acquires before the functions of state.lua are defined.
+-- Defining them costs the server more than the shortcuts. KEYS, ARGV and the answers
+-- are those of acquire.lua.
 
--- There is no value either if the key is a hash, which refuses a GET, so a SET has NX.
--- It has pcall because a server out of memory refuses it even if there is a hash.
+-- `value` is also nil if the key is a hash, so the SET below has NX. It uses pcall
+-- because a server out of memory refuses the SET even if the key is a hash.
 local value = redis.call('MGET', KEYS[1])[1]
 if not value and not ARGV[5] then
   local set = redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])
@@ -12,7 +12,7 @@ if not value and not ARGV[5] then
   end
 end
 if value and ARGV[9] then
-  -- In one step with tonumber, the Lua of miniredis fails if there is no match.
+  -- A single step with tonumber fails in the Lua of miniredis if nothing matches.
   local deadline = string.match(value, '^f\tr (%d+) %d+ 1 ')
   local left = deadline and deadline - now
   if deadline == '0' then
@@ -24,7 +24,7 @@ if value and ARGV[9] then
   end
 end
 if not value and ARGV[5] and us - ARGV[8] >= 0 then
-  -- The usual first grant of a reader, of permits and of a run.
+  -- The usual first grant of a reader, of permits or of a run.
   local text = '\th:' .. ARGV[2] .. ' ' .. stamp .. ' ' .. ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[5]
   local ms, answer = ARGV[4], 0
   if ARGV[5] == '2147483647' then

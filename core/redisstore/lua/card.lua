@@ -1,10 +1,11 @@
--- Card keeps the cards of processes, in one hash: for each a field with its deadline in
--- ms, a space and its text. It is a script by itself.
+-- Card stores the cards of processes in one hash. Each card is a field with its
+-- deadline in ms, a space and its text. This file is a whole script.
 --
 -- KEYS[1]  the hash
--- ARGV     1 'cards', or 1 'put', 2 process, 3 the ms for which it is kept, 4 its text,
---          5 '1' to drop all expired ones
--- answer   of 'put' 0; of 'cards' {0, <process>, <text>, ...} of those that have not expired
+-- ARGV     1 'cards', or 1 'put', 2 process, 3 the lifetime of the card in ms, 4 its text,
+--          5 '1' to delete expired cards
+-- answer   for 'put' 0; for 'cards' {0, <process>, <text>, ...} with the cards that have not
+--          expired
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

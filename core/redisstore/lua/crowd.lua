@@ -1,39 +1,42 @@
--- The hash of a crowd. A script reads and writes only its own fields there, so that a
--- reader costs the same beside ten others and beside thousands.
+-- The hash of a crowd. A script reads and writes only the fields that it needs. So a
+-- reader costs the same whether there are ten others or thousands.
 --
--- A key with more than CROWD leases and no record is a hash, and a string again with
--- half as many. It has the fields h, k, d, t and w of clock.lua, one for each lease, and
+-- A key with more than CROWD leases and no record is a hash, and becomes a string again
+-- with half as many leases. It has the fields h, k, d, t and w of clock.lua, one h, k
+-- or d for each lease, and
 --   o:<owner>  the leases of an owner's holds, each between spaces: " L1 L2 "
---   n          seven numbers that follow from all leases:
---              when a script has last written, in us: in the future if the clock was set back
---              when the key expires, in ms
+--   n          seven numbers that summarize all leases:
+--              the time of a script's last write, in us; in the future if the clock was set back
+--              the time at which the key expires, in ms
 --              a time before which no lease expires, in ms
---              a time before which no hold expires, in ms, or 0 if there is none
+--              a time before which no hold expires, in ms, or 0 if there is no hold
 --              the number of leases
 --              the weights of all holds
---              the weights of those without an owner
+--              the weights of the holds without an owner
 -- An expired lease counts until a script reads all leases. Scripts do that if a lease
--- may have expired on which the answer depends, or LATE after that.
+-- may have expired on which the answer depends, or LATE after its expiry.
 --
--- The state of a key, see state.lua, is that of a hash if it has `old`: the fields that
--- were read. It has only a part of the leases if it has `part`: those of the script's
--- own lease, and of the owners for whom the script asks. `part` has the numbers of n.
+-- The state of a key, see state.lua, is the state of a hash if it has `old`: the fields
+-- that were read. The state has only a part of the leases if it has `part`: the
+-- script's own lease, and the leases of the owners for whom the script asks. `part` has
+-- the numbers of n.
 
--- More leases than CROWD become a hash, and a hash with half as many a string.
+-- A string with more than CROWD leases becomes a hash. A hash with half as many becomes
+-- a string.
 local CROWD = 8
--- LATE is how long an expired lease may stay in a hash if no answer depends on it, in
--- ms.
+-- LATE is the time for which an expired lease may stay in a hash if no answer depends
+-- on the lease, in ms.
 local LATE = 1000
 -- The stored text of a lease: since, ms, owner, weight.
 local LEASE = '^(%d+) (%d+) ?(%S*) ?(%d*)$'
 
--- field returns a field of a hash, or nil.
+-- field returns the text of a field of a hash, or nil.
 local function field(name)
   return redis.call('HMGET', KEYS[1], name)[1] or nil
 end
 
--- holding returns the holds of an owner, or nil or false. In a hash it reads the owner's
--- leases.
+-- holding returns the sum of an owner's holds, or nil or false if there are none. In a
+-- hash it reads the owner's leases.
 local function holding(s, owner)
   if not s.part or s.owners[owner] ~= nil then
     return s.owners[owner]
@@ -58,18 +61,18 @@ local function holding(s, owner)
   return s.owners[owner]
 end
 
--- glance reads the part of a hash that counts for a lease. A claim may enter if the
--- weights of all others together are at most `room`; a negative `room` requires that all
--- is read. glance returns the state, or nil if all has to be read, and then n, if the
--- key is a hash.
+-- glance reads the part of a hash that matters for a lease. A claim may enter if the
+-- weights of all others are at most `room` in total. A negative `room` requires that
+-- everything is read. glance returns the state, or nil if everything has to be read. If
+-- the key is a hash, it returns n as its second result.
 local function glance(lease, room)
   local mine = {'h:' .. lease, 'k:' .. lease, 'd:' .. lease}
   local got = redis.call('HMGET', KEYS[1], mine[1], mine[2], mine[3], 't', 'w', 'n')
   local n = got[6]
   if not n then
     if redis.call('PTTL', KEYS[1]) ~= -2 then
-      -- No Store wrote it: this raises the server's own error (WRONGTYPE), and sets
-      -- nothing.
+      -- No Store wrote the value. This raises the server's own error (WRONGTYPE), and
+      -- sets nothing.
       redis.call('SET', KEYS[1], '', 'XX', 'GET')
     end
     return nil
@@ -106,7 +109,7 @@ local function glance(lease, room)
   return s
 end
 
--- settle writes the changes of a hash. The entries that are in the state last for at most ms.
+-- settle writes the changes of a hash. All entries in the state expire within ms.
 local function settle(s, less, ms)
   local part = s.part or {ends = 0, first = math.huge, free = math.huge, count = 0}
   local ends, first, free, count = math.max(part.ends, now + ms, now + 1), part.first, part.free, part.count
@@ -147,9 +150,9 @@ local function settle(s, less, ms)
   end
 
   -- A server out of memory refuses the HSET, and then nothing has changed. It refuses
-  -- nothing after a write, so a save that only removes (`less`) begins with one that changes nothing:
-  -- there is no such field. The key's end may come nearer only once all rights are
-  -- proven.
+  -- nothing after a write. So a save that only removes entries (`less`) begins with a
+  -- write that changes nothing, because no such field exists. The key's expiry may be
+  -- moved closer only once all rights are proven.
   if less then
     redis.call('HDEL', KEYS[1], '')
   end
@@ -162,7 +165,7 @@ local function settle(s, less, ms)
   s.n = string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f', stamp, ends, first, free < math.huge and free or 0,
     count, s.sum, kept and kept.sum or 0)
   for i = 1, math.max(#puts, 1), 4 do
-    -- Lua of some servers has no unpack, so some calls set n twice.
+    -- The Lua of some servers has no unpack, so some calls set n twice.
     redis.call('HSET', KEYS[1], 'n', s.n, puts[i] or 'n', puts[i + 1] or s.n, puts[i + 2] or 'n', puts[i + 3] or s.n)
   end
   s.old = fields
@@ -171,8 +174,9 @@ local function settle(s, less, ms)
   end
 end
 
--- scatter makes a hash of a string. It tries the commands that read and empty a hash before
--- it writes one: a user without these rights could not make it a string again.
+-- scatter turns a string into a hash. Before it writes the hash, it tries the commands
+-- that read and empty one. A user without these rights could not turn the hash into a
+-- string again.
 local function scatter(s, ms)
   redis.call('DEL', KEYS[1])
   redis.call('HMGET', KEYS[1], 'n')

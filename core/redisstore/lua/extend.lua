@@ -1,4 +1,4 @@
--- Extend makes a live hold last for its TTL from now, never less than before.
+-- Extend makes a live hold last for its TTL from now, and never shortens it.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
@@ -12,7 +12,7 @@ if s.own and now + ttl > s.own.deadline then
   s.leases['h:' .. lease] = text(ttl, s.own.owner, s.own.weight)
   save(s, true)
 elseif s.changed then
-  -- pcall: this only tidies up.
+  -- With pcall, because this save only removes expired entries.
   pcall(save, s, true)
 end
 return s.own and OK or {LOST}

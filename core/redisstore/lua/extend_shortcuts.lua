@@ -3,11 +3,12 @@
 
 local value = redis.call('MGET', KEYS[1])[1]
 
--- Only the hold's own field is written: reading all fields of a crowd takes a server
--- milliseconds. Expired entries beside it stay until another script reads the key.
+-- Only the hold's own field is written, because reading all fields takes a server
+-- milliseconds if there are many. Expired entries stay until another script reads the
+-- key.
 local name = '\th:' .. ARGV[2] .. ' '
 local at = value and string.find(value, name, 1, true)
--- Text behind the name of a value belongs to the value.
+-- A match after the value's name is part of the value, not a field.
 if at and not string.find(string.sub(value, 1, at), '\tv ', 1, true) then
   local from, stop, since, ms = string.find(value, '^(%d+) (%d+)', at + #name)
   local left, ends = since + ms * 1000 - us, redis.call('PTTL', KEYS[1])

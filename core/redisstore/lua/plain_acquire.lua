@@ -1,10 +1,10 @@
--- Acquire sets a plain key that is absent, or extends the owner's own. If the key is
--- expected to be absent, a bare SET NX is sent first.
+-- Acquire sets a plain key that is absent, or extends the owner's own key. If the Store
+-- expects the key to be absent, it sends a bare SET NX first.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire', 2 owner, 3 TTL in ms
--- answer   0        granted; this and 1 are OK and BUSY of clock.lua
---          {1, ms}  busy until the key expires, 0 if it does not
+-- answer   0        granted; 0 and 1 are OK and BUSY of clock.lua
+--          {1, ms}  busy until the key expires, ms is 0 if it has no expiry
 
 local owner = redis.call('GET', KEYS[1])
 if not owner then

@@ -1,4 +1,5 @@
--- Extend makes the owner's plain key last for a TTL from now, never less than before.
+-- Extend makes the owner's plain key last for a TTL from now, and never shortens its
+-- life.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 owner, 3 TTL in ms

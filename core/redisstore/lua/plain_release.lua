@@ -1,11 +1,12 @@
--- Release deletes the owner's plain key, or keeps it taken for a while without a holder.
+-- Release deletes the owner's plain key, or keeps the key taken for a while without a
+-- holder.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 its value
---          then, 5 '1' to keep it for the rest of its time if that is longer
+--          then, 5 '1' to keep it at least until it would have expired
 -- answer   0  it was held, {2}  it was not: OK and LOST of clock.lua
 --
--- A server out of memory accepts the PEXPIRE, and after it the SET.
+-- A server out of memory accepts the PEXPIRE, and then also the SET.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then
   return {2}

@@ -1,21 +1,22 @@
--- Release ends a hold or a place in line. It writes a tombstone for a lease that is not
--- held, so that a late acquire is refused.
+-- Release ends a hold or a waiter's place. For a lease that is not held it writes a
+-- tombstone, so that a late acquire is refused.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release <flags> <id> <wake>', see waiters.lua; flags: u undo the run that
 --          this lease has begun, held or not, l keep the key taken for the rest of the
---          hold, if that is longer, c cluster; 2 lease, 3 ms to remember an unknown
---          lease, 4 the last used token of the grant, '' if that is not known. If
---          there is more to it: 5 ms to keep it taken, or 0; to save a record: 6 its
---          attempt, 7 its state (1 or 2, see clock.lua), 8 ms to keep it, 9 the string
---          to store if nothing else is left, which has its value
--- answer   OK      it was held or waiting; with a record: that is saved
---          {LOST}  it was neither; with a record: that is not saved
+--          hold, if that is longer, c Cluster; 2 lease, 3 ms to remember an unknown
+--          lease, 4 the last used token of the grant, '' if unknown. Optional:
+--          5 ms to keep the key taken, or 0; to save a record: 6 its attempt, 7 its
+--          state (1 or 2, see clock.lua), 8 the ms for which it is retained, 9 the
+--          string to store if nothing else is left, which contains the value
+-- answer   OK      it was held or waiting; with a record: the record is saved
+--          {LOST}  it was neither; with a record: the record is not saved
 
 local lease = ARGV[2]
 local remember, keep = tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
 if short and not last then
-  -- For the short string, see clock.lua, the holder knows no later token than now.
+  -- If the string is short, see clock.lua, the holder knows no token that is later than
+  -- now.
   last = us + REST
 end
 local attempt, state, retain = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
@@ -26,7 +27,8 @@ local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
 local r = s.record
 if attempt and (s.own or begun(r, lease)) then
-  -- Held or not: no other run was begun since, and no answer saved.
+  -- The lease may have expired: no other run has begun since then, and no record was
+  -- saved.
   answer, remember = OK, 0
   s.record, s.value = nil, nil
   if retain > 0 then
@@ -35,11 +37,11 @@ if attempt and (s.own or begun(r, lease)) then
 elseif attempt then
   answer = {LOST}
   if r and r.by == lease and r.state == state and r.attempt == attempt and s.value == saved then
-    -- It has saved this before. That needs no tombstone either.
+    -- The lease has already saved this record. That needs no tombstone either.
     answer, remember = OK, 0
   end
 elseif has('u') and begun(r, lease) then
-  -- The change that Acquire made to the record is undone.
+  -- The change that the run's acquire made to the record is undone.
   local deadline, state, by = string.match(r.before, '^ (%d+) (%d) (%S*)$')
   s.record = nil
   if r.state == '3' and not (deadline and tonumber(deadline) <= now) then
@@ -52,7 +54,7 @@ local own = s.own
 s.own, s.leases['h:' .. lease] = nil, nil
 if own then
   if last and own.weight == ALL then
-    -- The 64 tokens of the grant end with it.
+    -- The 64 tokens of the grant must not be used again.
     s.token = math.max(s.token, last - REST)
   end
   hold(s, own.owner, -own.weight)
@@ -73,7 +75,7 @@ if from then
   s.waits = string.sub(s.waits, 1, from - 1) .. string.sub(s.waits, to + 1)
 end
 if state == '1' and answer == OK and #s.waits > 1 then
-  -- All waiters with a record are answered whenever they ask, and need no place.
+  -- All waiters with a record get the answer whenever they ask, and need no place.
   local kept = {'\n'}
   for line in string.gmatch(s.waits, '[^\n]+\n') do
     local lease, deadline, kind, id = string.match(line, '^(%S+) (%d+) (%d) .* (%S+)\n$')

@@ -1,15 +1,15 @@
--- The relay settles a release with waiters. It follows release_shortcuts.lua, whose
--- locals it uses.
+-- The relay settles a release if there are waiters. It follows release_shortcuts.lua,
+-- and uses the locals of that file.
 
 if value and not ARGV[5] then
-  -- A hold with waiters beside it, of which the first can be granted the key by message.
-  -- This does the same as waiters.lua, which has the reasons, in three quarters of the
-  -- time.
+  -- The key has one hold and waiters, and the first waiter can be granted the key by
+  -- message. This code does the same as waiters.lua, which contains the reasons, in
+  -- three quarters of the time.
   local held, since, ms, token, waits =
     string.match(value, '^f\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tw (\n[^\t]*)$')
   if held == ARGV[2] and us - since >= 0 and us - since < ms * 1000
     and not string.find(waits, '\n' .. held .. ' ', 1, true) then
-    -- The first line of the list: an exclusive claim, of kind 4 or 5.
+    -- The first line of the list must be an exclusive claim of kind 4 or 5.
     local other, deadline, owner, id, rest =
       string.match(waits, '^\n(%S+) (%d+) [45] 2147483647 2147483647 (%S+) (%S+)\n(.*)$')
     local age = other and WAITER_LIFE - (deadline - now)
@@ -27,7 +27,8 @@ if value and not ARGV[5] then
         if type(got) == 'number' and got > 0 then
           return OK
         end
-        -- No process has received it. The rest of the script uses the value as it was.
+        -- No process has received the message. The rest of the script uses the value as
+        -- it was.
       end
     end
   end

@@ -8,8 +8,9 @@ if short == ARGV[2] and last and not ARGV[5] then
     redis.call('DEL', KEYS[1])
     return OK
   end
-  -- The clock has not passed the used tokens. They stay until then, as the last of the
-  -- 64 of a grant, so that the next grant has a later one; the hold is gone.
+  -- The clock has not passed the used tokens. A key keeps the last one until then, as
+  -- the last of the 64 tokens of a grant, so that the next grant has a higher one. The
+  -- hold is gone.
   local ms = math.ceil((last - us) / 1000) + 2
   if redis.pcall('SET', KEYS[1], string.format('f\tt %.0f', last - 63), 'PX', ms).ok then
     return OK
@@ -17,7 +18,7 @@ if short == ARGV[2] and last and not ARGV[5] then
 end
 
 if value and last and ARGV[9] and ARGV[8] ~= '0' and ARGV[5] == '0' then
-  -- A key with only a run, whose tokens the clock has passed.
+  -- A key with only a run, and with tokens that the clock has passed.
   local held, since, ms, token =
     string.match(value, '^f\tr %d+ %d+ %d [^\t]*\th:(%S+) (%d+) (%d+) %S+ 2147483647\tt (%d+)\tv ')
   if held == ARGV[2] and us - since >= 0 and us - since < ms * 1000

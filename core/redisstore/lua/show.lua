@@ -1,12 +1,13 @@
--- Show returns what an operator may see of a key: all but the value of its record. It
--- changes nothing.
+-- Show returns what an operator may see of a key: everything except the value of its
+-- record. It changes nothing.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show'
 -- answer   {OK, <time in us>, <field>, <value>, ...}, the fields as in clock.lua;
---          {LOST} if the key is none of ours
+--          {LOST} if no Store wrote the value of the key
 
--- failed returns the answer for a refused command. Servers before 7.2 do not name it.
+-- failed returns the answer for a refused command. The errors of servers before 7.2 do
+-- not name the command.
 local function failed(reply, command)
   if type(reply) == 'table' and reply.err then
     return string.find(reply.err, 'WRONGTYPE', 1, true) and {LOST} or redis.error_reply('NOPERM ' .. command .. ': ' .. reply.err)

@@ -1,9 +1,9 @@
--- The functions of messages.lua for servers whose scripts may not contain PUBLISH: the
--- caller publishes behind the script.
+-- The functions of messages.lua for servers whose scripts must not contain PUBLISH. The
+-- caller publishes the messages after the script.
 
 local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 
--- The messages, each behind the name of its channel.
+-- The messages, each after the name of its channel.
 local messages = {}
 
 local function publish(id, message)
@@ -12,14 +12,14 @@ local function publish(id, message)
   return nil
 end
 
--- listening returns false because the count may not be asked, so no grant goes by
+-- listening returns false because PUBSUB is not available, so no lock is granted by
 -- message.
 local function listening()
   return false
 end
 
--- finish returns the answer of the script, or if there are messages {BEHIND, answer,
--- messages...}.
+-- finish returns the answer of the script. If there are messages, it returns {BEHIND,
+-- answer, messages...}.
 local function finish(answer)
   if #messages == 0 then
     return answer

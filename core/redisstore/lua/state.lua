@@ -2,7 +2,8 @@
 
 -- The weight and the limit of an exclusive claim.
 local ALL = 2147483647
--- The number of tokens of a grant (store.TokenStep), and of those after its first.
+-- STEP is the number of tokens of a grant (store.TokenStep), and REST the number after
+-- the first.
 local STEP, REST = 64, 63
 
 -- text returns the stored text of a hold that lasts for ms from now.
@@ -10,7 +11,7 @@ local function text(ms, owner, weight)
   return string.format('%s %.0f %s %.0f', stamp, ms, owner, weight)
 end
 
--- hold adds a weight to the holds of an owner, or takes it away if it is negative.
+-- hold adds a weight to the holds of an owner. A negative weight reduces them.
 local function hold(s, owner, weight)
   local o = holding(s, owner) or {sum = 0}
   o.sum = o.sum + weight
@@ -28,8 +29,8 @@ local function take(s, name, text, lease)
   if from > now then
     text, s.changed = stamp .. string.sub(text, #since + 1), true
     if kind == 'h' and weight == ALL and from > now + 1 then
-      -- The holder's token may be later than t, see clock.lua, but it is from before the
-      -- end.
+      -- The holder's token may be higher than t, see clock.lua, but it is a time before
+      -- the end of the hold.
       s.token = math.max(s.token, (from + most) * 1000)
     end
   end
@@ -52,7 +53,7 @@ local function take(s, name, text, lease)
   end
 end
 
--- whole returns the state of a hash that was read as a whole, from its names and texts.
+-- whole returns the state of a hash from all its names and texts.
 local function whole(flat, lease)
   local s = {exists = true, changed = true, old = {}, leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
   for i = 1, #flat, 2 do
@@ -73,9 +74,10 @@ local function whole(flat, lease)
   return s
 end
 
--- load reads the value of the key, without expired entries. Entries written before the
--- clock was set back are restarted. `changed` reports either. If there is no value, the
--- key may be a hash, see crowd.lua. It reads all of a hash if `room` is negative.
+-- load reads the value of the key, without expired entries. The time of entries that
+-- were written before the clock was set back starts again. `changed` is set in both
+-- cases. If there is no value, the key may be a hash, see crowd.lua. If `room` is
+-- negative, load reads the whole hash.
 local function load(value, lease, room)
   local s = {leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
   if not value then
@@ -85,15 +87,15 @@ local function load(value, lease, room)
   s.exists = true
   local ms, owner, by = string.match(value, '^(%d+) (%S+) (%S+)$')
   if ms then
-    -- The time at which the key was set, even by a clock that was set back since then.
-    -- If another client has removed the key's expiry, that time counts as in the
-    -- future: the hold lasts from now on. The two clocks of TIME and PTTL can differ by a
-    -- millisecond, so the token is the end of the next one.
+    -- `began` is the time at which the key was set, even by a clock that was set back
+    -- since then. If another client has removed the key's expiry, `began` is in the
+    -- future, so the hold lasts from now on. The clocks of TIME and PTTL can differ by
+    -- a millisecond, so the token is the end of the next millisecond.
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)
   elseif value ~= 'f' and string.sub(value, 1, 2) ~= 'f\t' then
-    -- No Store wrote it: this raises the server's own error (WRONGTYPE).
+    -- No Store wrote the value. This raises the server's own error (WRONGTYPE).
     redis.call('HGETALL', KEYS[1])
   end
   local long = string.find(value, '\tv ', 1, true)
@@ -122,7 +124,7 @@ local function load(value, lease, room)
   return s
 end
 
--- written returns the stored text of the state without the value.
+-- written returns the stored text of the state without the record's value.
 local function written(s)
   local all, r = {'f'}, s.record
   if r then
@@ -141,9 +143,10 @@ local function written(s)
 end
 
 -- save writes the state. The key lives as long as any entry in it, and until the clock
--- has passed the tokens of the last grant; it is deleted if nothing is left. A server
--- out of memory refuses a SET but not a PEXPIRE, and after it no SET either: a save
--- that only removes (`less`) uses that. The second SET raises any other error.
+-- has passed the tokens of the last grant. save deletes a key without entries and such
+-- tokens. A server out of memory refuses a SET but accepts a PEXPIRE, and after a
+-- PEXPIRE it also accepts a SET. A save that only removes entries (`less`) relies on
+-- that. The second SET raises any other error.
 local function save(s, less)
   local last = math.max(s.latest or 0, s.own and s.own.deadline or 0, s.record and s.record.deadline or 0)
   local ms = math.max(last - now, #s.waits > 1 and WAITER_LIFE or 0)

@@ -1,16 +1,19 @@
--- The waiters of a key, and the choice of those that are granted the key or woken.
+-- The waiters of a key, and the choice of the waiters that are woken or granted the
+-- key.
 --
 -- ARGV     1 '<verb> <flags> <id> <wake>': the flags, the id of the channel that wakes
 --          the process, and the prefix of all such channels; the rest as in the script
 
--- MOST is the number of waiters that are granted in one step; the next one is woken, and
--- goes on with it. In a hash, the holds of the owners of so many waiters are read: one
--- behind them is woken, if it joins no hold.
+-- MOST is the maximum number of waiters that are granted in one step. The next waiter
+-- is woken, and its acquire continues with the others. In a hash, the holds of the
+-- owners of this many waiters are read. A waiter behind them is woken if it fits
+-- without the holds of its owner.
 local MOST = 100
--- A line of the wait list: lease, deadline, kind, weight, limit, owner, channel id:
--- "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n": a list begins with a
--- line end. Kinds: 0 neither of these, 1 fair, 2 with a record, 3 both, 4 can be granted
--- by message, 5 that and fair.
+-- A line of the wait list contains lease, deadline, kind, weight, limit, owner and
+-- channel id: "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n". A list
+-- begins with a line end. Kinds: 0 none of the following, 1 fair, 2 with a record, 3
+-- fair with a record, 4 can be granted by message, 5 fair and can be granted by
+-- message.
 local ENTRY = '(%S+) (%d+) (%d) (%d+) (%d+) (%S+) (%S+)\n'
 local FAIR = {['1'] = true, ['3'] = true, ['5'] = true}
 
@@ -18,21 +21,21 @@ local function has(flag)
   return string.find(flags, flag, 1, true) ~= nil
 end
 
--- begun returns whether lease has begun the run of a record, and the run has not ended.
+-- begun returns whether lease has begun the run of a record that has not ended.
 local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
 
--- alive returns whether a place in line has not expired. A deadline that is too far
--- ahead is from before the clock was set back, and its waiter may be gone; if not, it
--- asks again.
+-- alive returns whether a waiter's place has not expired. A deadline too far in the
+-- future was written before the clock was set back. Its waiter may be gone; if it is
+-- not, it asks again.
 local function alive(deadline)
   deadline = tonumber(deadline)
   return deadline > now and deadline <= now + 2 * WAITER_LIFE
 end
 
--- place returns where the lease's live entry in the wait list begins and ends. It drops
--- a dead one.
+-- place returns the beginning and end of the lease's live entry in the wait list. It
+-- removes an expired entry.
 local function place(s, lease)
   local from = string.find(s.waits, '\n' .. lease .. ' ', 1, true)
   if not from then
@@ -47,20 +50,20 @@ local function place(s, lease)
   return nil
 end
 
--- wake wakes the first waiter that fits now and can be reached. A waiter that can be
--- granted the key by message gets the grant from announce; any other one has to ask. A fair waiter
--- keeps its place until then, and its claim counts for the fair ones behind it. So does
--- the first one for which only kept holds leave no room: it is woken, to learn when they
--- expire. In a cluster the count of receivers means nothing, because they may be at
--- another node.
+-- wake wakes the first waiter that fits now and can be reached. If the waiter can be
+-- granted the key by message, announce publishes the grant. Any other waiter has to
+-- ask. A fair waiter keeps its place until it asks, and its claim counts for the fair
+-- ones behind it. wake also wakes the first waiter for which only kept holds leave no
+-- room, so that it learns when they expire. In a Cluster the number of receivers means
+-- nothing, because they may be connected to another node.
 local function wake(s)
   local kept = s.owners['']
   kept = kept and kept.sum or 0
   if #s.waits <= 1 or s.sum - kept >= ALL then
     return
   end
-  -- grant admits a waiter before it asks again, if its process listens. The hold is short:
-  -- the waiter may have gone.
+  -- grant admits a waiter before it asks again, if its process listens. The hold is
+  -- short, because the waiter may be gone.
   local function grant(id, lease, deadline, weight, owner)
     local age, token = WAITER_LIFE - (deadline - now), 0
     if age < 0 or age > ASKED or #s.granted >= MOST or (listening(id) or 0) == 0 then
@@ -78,7 +81,7 @@ local function wake(s)
       message = string.format('%s %s\n%s %.0f %.0f', KEYS[1], lease, deadline, token, age + WINDOW)}
     return true
   end
-  -- notify wakes a waiter, and returns whether its process may receive that.
+  -- notify wakes a waiter, and returns whether its process may receive the wake-up.
   local function notify(id, lease)
     local heard = publish(id, KEYS[1] .. ' ' .. lease)
     return has('c') or not heard or heard > 0 and listening(id) ~= 0
@@ -124,8 +127,8 @@ local function wake(s)
   s.waits = table.concat(left) .. string.sub(s.waits, pos)
 end
 
--- announce publishes the grants of wake, once they are written. A grant that no process
--- receives is undone, and the key does not live for it.
+-- announce publishes the grants of wake after they were written. It undoes a grant that
+-- no process receives, and then also shortens the life of the key.
 local function announce(s)
   local unheard, latest = false, s.ungranted
   for _, g in ipairs(s.granted or {}) do

@@ -1,5 +1,5 @@
-// Package saving is a store in memory with transactions of a caller, for the tests of adapters
-// that commit an answer with once.Commit.
+// Package saving has a store in memory with transactions of the caller. It is for tests
+// of adapters that commit an answer with once.Commit.
 package saving
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store keeps locks in memory, and the answers of its transactions.
+// Store has locks in memory, and saves the answers of its transactions.
 type Store struct {
 	*memstore.Store
 	saved sync.Map // the leases that have committed
@@ -29,7 +29,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	return err
 }
 
-// Begin begins a transaction. One that is not committed is rolled back.
+// Begin begins a transaction. A transaction that is not committed changes nothing.
 func (s *Store) Begin() *Tx { return &Tx{in: s} }
 
 // Tx is a transaction, and a once.Saver.
@@ -47,7 +47,7 @@ func (x *Tx) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
 	return nil
 }
 
-// Commit commits what SaveRun has saved.
+// Commit saves the record of SaveRun and releases its claim.
 func (x *Tx) Commit() error {
 	x.in.saved.Store(x.c.Lease, true)
 	return x.in.Store.Release(context.Background(), x.c)

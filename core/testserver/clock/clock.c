@@ -1,6 +1,6 @@
-/* Gives a program another wall clock: it is preloaded, and reads from the file
-   that TESTSERVER_CLOCK names how far that clock is off, and how fast it runs. The
-   monotonic clock runs as fast, and is never set: a server may go on from one by the other. */
+/* This library is preloaded into a program and changes the program's wall clock. The file
+   that TESTSERVER_CLOCK names has the offset and the rate of the clock. The monotonic clock
+   runs at the same rate, but is never set: a server may use both clocks together. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ static const volatile struct {
 	double rate;
 } *dial;
 
-static int64_t began; /* the monotonic clock then, in ns */
+static int64_t began; /* the monotonic clock at the start, in ns */
 
 static int64_t ns_of(const struct timespec *at) { return at->tv_sec * 1000000000LL + at->tv_nsec; }
 

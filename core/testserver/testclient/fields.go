@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fields returns the stored fields of a lock of package redisstore, by their names,
-// even where it is a short string. It returns no fields if there is no lock.
+// Fields returns the stored fields of a lock of package redisstore by name, even if the
+// lock is stored as a short string. It returns no fields if the lock does not exist.
 func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]string, error) {
 	if fields, err := client.HGetAll(ctx, key).Result(); err == nil {
-		return leases(fields), nil // of a hash, or none
+		return leases(fields), nil // from a hash, or none
 	}
 	value, err := client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
@@ -31,15 +31,15 @@ func Fields(ctx context.Context, client redis.Cmdable, key string) (map[string]s
 		ms, err = client.Eval(ctx, endOfKey, []string{key}).Int64()
 		ends = time.Duration(ms) * time.Millisecond
 	}
-	if err != nil || ends < 0 { // it has just gone
+	if err != nil || ends < 0 { // the key has just expired
 		return nil, err
 	}
 	return spread(value, ends)
 }
 
-// endOfKey is a script that returns what PEXPIRETIME does, for servers before 7.0, whose time goes
-// on within a script: when a key ends, in ms since 1970. It asks until both times are of one
-// millisecond.
+// endOfKey is a script that returns the expiry of a key like PEXPIRETIME, in ms since
+// 1970. It is for servers before 7.0, whose clock advances during a script. It repeats
+// until both readings of the time are in the same millisecond.
 const endOfKey = `
 local function now()
   local time = redis.call('TIME')
@@ -54,8 +54,8 @@ while true do
   end
 end`
 
-// leases returns the fields of a hash without those that follow from others. There is no key
-// if there are none.
+// leases returns the fields of a hash without the fields that can be computed from
+// others. It returns nil if no fields remain, because then the lock does not exist.
 func leases(fields map[string]string) map[string]string {
 	maps.DeleteFunc(fields, func(name, _ string) bool {
 		return name == "n" || strings.HasPrefix(name, "o:")
@@ -66,8 +66,8 @@ func leases(fields map[string]string) map[string]string {
 	return fields
 }
 
-// spread returns the fields for which a string of package redisstore stands. The key
-// expires at ends, a time since 1970.
+// spread returns the fields that a string of package redisstore stands for. ends is the
+// expiry of the key, as a time since 1970.
 func spread(value string, ends time.Duration) (map[string]string, error) {
 	fields := make(map[string]string)
 	switch words := strings.Split(value, " "); {
@@ -94,7 +94,7 @@ func spread(value string, ends time.Duration) (map[string]string, error) {
 	return fields, nil
 }
 
-// SetField sets one of these fields.
+// SetField sets one of the fields that Fields returns.
 func SetField(ctx context.Context, client redis.Cmdable, key, name, value string) error {
 	fields, err := Fields(ctx, client, key)
 	if err != nil {

@@ -2,10 +2,10 @@ package testclient
 
 import "github.com/redis/go-redis/v9"
 
-// OnePool has pipelines use the pool of other calls.
+// OnePool makes pipelines use the pool of other calls.
 func OnePool(o *redis.Options) { o.PipelinePoolSize = -1 }
 
-// Connections returns how many connections the client has.
+// Connections returns the number of the client's connections.
 func Connections(c *redis.Client) int {
 	s := c.PoolStats()
 	n := s.TotalConns

@@ -1,5 +1,5 @@
-// Package testclient connects the client libraries that the kit's stores use to servers
-// of package testserver, and reads the locks that package redisstore stores.
+// Package testclient connects the client libraries of the kit's stores to servers of
+// package testserver. It also reads the locks that package redisstore stores.
 package testclient
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// Redis returns a client as a careful program configures it: calls stop when their
-// context is done, and are not repeated. edit may change the options. The client is
-// closed after the test.
+// Redis returns a client with careful options: calls stop when their context is done,
+// and are not repeated. edit may change the options. The client is closed after the
+// test.
 func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1}
@@ -27,13 +27,13 @@ func Redis(t testing.TB, addr string, edit ...func(*redis.Options)) *redis.Clien
 	return c
 }
 
-// Idle makes the client's pool, not that for pipelines, hold at least n idle
-// connections.
+// Idle makes the client's pool hold at least n idle connections. It does not affect the
+// pool for pipelines.
 func Idle(t testing.TB, client *redis.Client, n int) {
 	t.Helper()
 	testserver.Eventually(t, time.Minute, "the pool has idle connections", func() bool {
 		for range n {
-			conn := client.Conn() // one of its own until it is closed
+			conn := client.Conn() // holds a connection until it is closed
 			defer conn.Close()
 			if conn.Ping(t.Context()).Err() != nil {
 				return false
@@ -44,7 +44,7 @@ func Idle(t testing.TB, client *redis.Client, n int) {
 	testserver.Eventually(t, time.Minute, "they are idle", func() bool { return int(client.PoolStats().IdleConns) >= n })
 }
 
-// Cluster returns a client of the cluster with the defaults of go-redis, which edit
+// Cluster returns a client of the cluster with go-redis's default options, which edit
 // may change. It is closed after the test.
 func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
@@ -60,8 +60,8 @@ func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.Clus
 	return c
 }
 
-// Sentinel returns a client that finds the master through the sentinels, with the
-// defaults of go-redis, which edit may change. It is closed after the test.
+// Sentinel returns a client that finds the master through the sentinels, with go-redis's
+// default options, which edit may change. It is closed after the test.
 func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
 	o := &redis.FailoverOptions{MasterName: testserver.SentinelName, SentinelAddrs: s.SentinelAddrs()}
@@ -76,8 +76,8 @@ func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.Failover
 	return c
 }
 
-// awaitDials lets pools of go-redis notice that they are closed: after failed dials
-// they try again once a second, and check only then.
+// awaitDials waits until go-redis's pools have noticed that they are closed. After
+// failed dials they retry once a second, and check only then.
 func awaitDials() {
 	stacks := make([]byte, 8<<20)
 	for range 40 {

@@ -1,2 +1,2 @@
-// Package chargepb is what protoc makes of ../charge.proto.
+// Package chargepb is the code that protoc generates from ../charge.proto.
 package chargepb

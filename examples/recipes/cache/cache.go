@@ -15,6 +15,13 @@ type Cache interface {
 	Set(ctx context.Context, key, value string)
 }
 
+// A caller waits for another one's fill for up to maxWait. The lease of a process that died
+// expires before that, after ttl, so that one of those that wait fills.
+const (
+	maxWait = 10 * time.Second
+	ttl     = 5 * time.Second
+)
+
 // Get returns the value of key, and has fill make it if there is none. One caller fills, and
 // the others wait for it. If the store of the locks is down, each fills for itself: twice
 // the work does no harm here.
@@ -22,7 +29,7 @@ func Get(ctx context.Context, locks *core.Locker, c Cache, key string, fill func
 	if value, ok := c.Get(ctx, key); ok {
 		return value, nil
 	}
-	lease, err := locks.Acquire(ctx, core.Key("fill", key), core.Name("fill"), core.Wait(10*time.Second))
+	lease, err := locks.Acquire(ctx, core.Key("fill", key), core.Name("fill"), core.Wait(maxWait), core.TTL(ttl))
 	if err == nil {
 		defer func() { _ = lease.Release(ctx) }()
 		ctx = lease.Context()

@@ -17,7 +17,8 @@ type Bank interface {
 }
 
 // Pay charges cents for the request that the client names by key, and returns the receipt: to
-// each caller of the same request the same one.
+// each caller of the same request the same one, for as long as once.Retain of runs says. After
+// that the request is a new one, and only the bank knows that the key was used.
 func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, cents int) (string, error) {
 	call := once.Call{Name: "charge", Scope: account, Key: key, Fingerprint: fmt.Append(nil, cents)}
 	out, err := runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
@@ -28,8 +29,9 @@ func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, c
 }
 
 // bankKey is the same for each attempt, and another one for each account and key. It has no
-// part that changes: no number of the attempt, no time, nothing random.
+// part that changes: no number of the attempt, no time, nothing random. Its 32 characters fit
+// into the keys of the providers that the page names.
 func bankKey(account, key string) string {
 	sum := sha256.Sum256([]byte(core.Key("charge", account, key)))
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(sum[:16])
 }

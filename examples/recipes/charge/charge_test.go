@@ -20,6 +20,9 @@ type bank struct {
 
 func (b *bank) Charge(_ context.Context, key string, cents int) (string, error) {
 	b.calls++
+	if len(key) != 32 {
+		return "", errors.New("the key does not have 32 characters")
+	}
 	if _, known := b.taken[key]; !known {
 		b.taken[key] = cents
 	}

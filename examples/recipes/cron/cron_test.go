@@ -41,7 +41,8 @@ func TestRun(t *testing.T) {
 					}
 					return nil
 				}
-				for cron.Run(t.Context(), runs, "report", due, report) != nil {
+				if err := cron.Until(t.Context(), runs, "report", due, time.Millisecond, report); err != nil {
+					t.Error(err)
 				}
 			}
 		})

@@ -28,12 +28,17 @@ type Reader interface {
 	CommitMessages(ctx context.Context, messages ...kafka.Message) error
 }
 
-// FranzGo handles the records of client until ctx is done or handle fails. The client is in a
-// group, and has kgo.DisableAutoCommit.
+// Keep is how long a record is known, counted from its handling. After it, a record that comes
+// again is handled again, so it is longer than the topic keeps records, by default 7 days.
+const Keep = 14 * 24 * time.Hour
+
+// FranzGo handles the records of client until ctx is done, handle fails or a partition has an
+// error: no right, records that the cluster has lost, a group that was left. The records beside
+// it are handled before. The client is in a group, and has kgo.DisableAutoCommit.
 func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		fetches := client.PollFetches(ctx)
-		if err := errors.Join(ctx.Err(), fetches.Err0()); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		for r := range fetches.RecordsAll() {
@@ -44,11 +49,19 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 				return err
 			}
 		}
+		// Not Err0, which is the error of the first partition alone.
+		var errs []error
+		fetches.EachError(func(topic string, partition int32, err error) {
+			errs = append(errs, fmt.Errorf("kafka: fetch %s/%d: %w", topic, partition, err))
+		})
+		if len(errs) > 0 {
+			return errors.Join(errs...)
+		}
 	}
 }
 
 // Segmentio handles the messages of reader until ctx is done or handle fails. The reader has a
-// GroupID.
+// GroupID, and an ErrorLogger: what it cannot fetch, or skips, it reports there alone.
 func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)
@@ -74,6 +87,10 @@ func At(topic string, partition int, offset int64) string {
 // after a rebalance, and while the store is unavailable, it waits: what it returns nil for is
 // committed, with all records before it.
 func Handle(ctx context.Context, runs *once.Once, key string, value []byte, handle func(ctx context.Context, value []byte) error) error {
+	runs, err := runs.WithOptions(once.Retain(Keep))
+	if err != nil {
+		return err
+	}
 	sum := sha256.Sum256(value)
 	call := once.Call{Name: "payments", Key: key, Fingerprint: sum[:]}
 	for {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/lockkit/lockkit/core"
@@ -121,6 +124,81 @@ func TestConsumers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fetches is a client that polls these, one after the other.
+type fetches struct {
+	*partition
+	polled []kgo.Fetches
+}
+
+func (f *fetches) PollFetches(context.Context) kgo.Fetches {
+	if len(f.polled) == 0 {
+		return kgo.NewErrFetch(errEnd)
+	}
+	next := f.polled[0]
+	f.polled = f.polled[1:]
+	return next
+}
+
+func (f *fetches) CommitRecords(_ context.Context, records ...*kgo.Record) error {
+	return f.commit(records[0].Offset)
+}
+
+// An error of any partition ends the consumer, when the records beside it are handled. The
+// first partition has none, so Err0 does not see it.
+func TestFranzGo_PartitionFails(t *testing.T) {
+	t.Parallel()
+	lost := &kgo.ErrDataLoss{Topic: "payments", Partition: 1, ConsumedTo: 9, ResetTo: 5}
+	for name, c := range map[string]struct {
+		of   error
+		want error
+	}{
+		"authorization": {kerr.TopicAuthorizationFailed, kerr.TopicAuthorizationFailed},
+		"data loss":     {lost, lost},
+		"session lost":  {&kgo.ErrGroupSession{Err: kerr.UnknownMemberID}, kerr.UnknownMemberID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			record := &kgo.Record{Topic: "payments", Value: []byte("paid")}
+			client := &fetches{&partition{lost: -1}, []kgo.Fetches{{{Topics: []kgo.FetchTopic{{Topic: "payments", Partitions: []kgo.FetchPartition{
+				{Partition: 0, Records: []*kgo.Record{record}}, {Partition: 1, Err: c.of},
+			}}}}}}}
+			handled := 0
+			err := FranzGo(t.Context(), client, newRuns(t), func(context.Context, []byte) error { handled++; return nil })
+			if !errors.Is(err, c.want) || errors.Is(err, errEnd) || !strings.Contains(err.Error(), "payments/1") {
+				t.Errorf("got %v, want %v of payments/1", err, c.want)
+			}
+			if handled != 1 || client.committed != 1 {
+				t.Errorf("handled %d, committed %d, want the record of the other partition", handled, client.committed)
+			}
+		})
+	}
+}
+
+// A record comes again after days: the consumer was down, or an operator has set the offset back.
+func TestHandle_ComesAgainLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, err := core.New(memstore.New())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = locks.Close(t.Context()) }()
+		runs, err := once.New(locks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handled := 0
+		for range 3 {
+			if err := Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error { handled++; return nil }); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(3 * 24 * time.Hour)
+		}
+		if handled != 1 {
+			t.Errorf("handled %d times, want 1", handled)
+		}
+	})
 }
 
 // A record that fails is not committed, and what comes after it waits.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lockkit/lockkit/core/once"
 )
@@ -14,6 +15,10 @@ import (
 // ErrRefused is the error of a step that failed for good, without an effect. After any other
 // error the saga is run again.
 var ErrRefused = errors.New("refused")
+
+// Keep is how long it is known that a step was done or refused, counted from the step. A saga
+// that is taken up after that begins anew, so it is longer than any saga stays open.
+const Keep = 90 * 24 * time.Hour
 
 // Step is a part of a saga.
 type Step struct {
@@ -25,8 +30,12 @@ type Step struct {
 // Run does the steps of the saga id in their order. If a step is refused, it takes the steps
 // before it back, the last one first, and returns an error that matches ErrRefused. A saga
 // that broke off is run again with the same id and steps: what was done or refused before is not
-// done again. Two Runs of one saga do not overlap in a step.
+// done again for as long as Keep says. Two Runs of one saga do not overlap in a step.
 func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
+	runs, err := runs.WithOptions(once.Retain(Keep))
+	if err != nil {
+		return err
+	}
 	for i, s := range steps {
 		refused, err := step(ctx, runs, id, s.Name+".do", s.Do)
 		if err != nil {

@@ -5,12 +5,50 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/examples/recipes/saga"
 )
+
+// TestRun_TakenUpLate: a saga breaks off, and is taken up again by another process after days,
+// as when an operator has mended the carrier's account. Nothing is done again.
+func TestRun_TakenUpLate(t *testing.T) {
+	for _, pause := range []time.Duration{2 * 24 * time.Hour, 60 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			mem, did := memstore.New(), []string{}
+			broken := errors.New("the carrier is closed")
+			run := func(shipped error) error {
+				locks, err := core.New(mem)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = locks.Close(t.Context()) }()
+				runs, err := once.New(locks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				step := func(name string, err error) saga.Step {
+					return saga.Step{Name: name, Do: func(context.Context) error { did = append(did, name); return err }}
+				}
+				return saga.Run(t.Context(), runs, "order-42", []saga.Step{step("charge", nil), step("ship", shipped)})
+			}
+			if err := run(broken); !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(pause)
+			if err := run(nil); err != nil {
+				t.Error(err)
+			}
+			if want := []string{"charge", "ship", "ship"}; !slices.Equal(did, want) {
+				t.Errorf("after %v: did %q, want %q", pause, did, want)
+			}
+		})
+	}
+}
 
 func TestRun(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,4 @@
-// Package stock sells what is there, and gives each user a coupon once. Neither needs a lock:
-// the database decides both in one statement.
+// Package stock sells what is there. It needs no lock: the database decides in one statement.
 package stock
 
 import (
@@ -7,27 +6,17 @@ import (
 	"database/sql"
 )
 
-// Schema is what the two functions work on.
+// Schema is the table that Sell works on.
 const Schema = `
-CREATE TABLE stock (sku text PRIMARY KEY, left_over int NOT NULL CHECK (left_over >= 0));
-CREATE TABLE redemptions (coupon text, account text, PRIMARY KEY (coupon, account));`
+CREATE TABLE stock (sku text PRIMARY KEY, left_over int NOT NULL CHECK (left_over >= 0));`
 
 // Sell takes n of sku, and reports whether so many were left.
 func Sell(ctx context.Context, db *sql.DB, sku string, n int) (bool, error) {
-	return changed(db.ExecContext(ctx,
-		`UPDATE stock SET left_over = left_over - $1 WHERE sku = $2 AND left_over >= $1`, n, sku))
-}
-
-// Redeem notes that account uses coupon, and reports whether it had not before.
-func Redeem(ctx context.Context, db *sql.DB, coupon, account string) (bool, error) {
-	return changed(db.ExecContext(ctx,
-		`INSERT INTO redemptions (coupon, account) VALUES ($1, $2) ON CONFLICT DO NOTHING`, coupon, account))
-}
-
-func changed(r sql.Result, err error) (bool, error) {
+	r, err := db.ExecContext(ctx,
+		`UPDATE stock SET left_over = left_over - $1 WHERE sku = $2 AND left_over >= $1`, n, sku)
 	if err != nil {
 		return false, err
 	}
-	n, err := r.RowsAffected()
-	return n == 1, err
+	rows, err := r.RowsAffected()
+	return rows == 1, err
 }

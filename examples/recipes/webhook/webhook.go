@@ -1,5 +1,5 @@
-// Package webhook receives webhooks so that each delivery is handled once: senders deliver
-// at least once, and again after any answer that is late or not 2xx.
+// Package webhook receives webhooks so that each delivery is handled once. Most senders
+// deliver at least once, and again after any answer that is late or not 2xx. GitHub does not.
 package webhook
 
 import (
@@ -29,22 +29,41 @@ type Sender struct {
 	ID stdmw.KeyFunc
 	// Verify checks the signature. It fails if the delivery is not of the sender, or old.
 	Verify func(h http.Header, body []byte) error
+	// MaxBody is the length of the longest body, in bytes. The default is 1 MiB. So much
+	// memory costs a request of anybody, as the signature is of the whole body.
+	MaxBody int64
 }
+
+// Keep is for once.Retain: how long an event is known. It is longer than senders deliver
+// again, which is three days for those of this package.
+const Keep = 7 * 24 * time.Hour
 
 // Handler returns a handler that runs next once for each delivery of s. The signature is
 // checked outside of Idempotent, so that nobody else gets an answer or takes an ID. The body
 // is no part of the fingerprint: senders write some fields anew with each delivery.
 func (s Sender) Handler(runs *once.Once, next http.Handler) http.Handler {
 	scope := func(*http.Request) (string, error) { return s.Name, nil }
-	return s.verified(stdmw.Idempotent(runs, scope,
-		stdmw.Key(s.ID), stdmw.Fingerprint(s.ID), stdmw.CallName(s.Name), stdmw.Detached())(next))
+	return s.Verified(stdmw.Idempotent(runs, scope,
+		stdmw.Key(s.ID), stdmw.Fingerprint(s.ID), stdmw.CallName(s.Name), stdmw.BodyLimit(s.maxBody()), stdmw.Detached())(next))
 }
 
-const longestBody = 1 << 20 // bytes
+func (s Sender) maxBody() int64 {
+	if s.MaxBody == 0 {
+		return 1 << 20
+	}
+	return s.MaxBody
+}
 
-func (s Sender) verified(next http.Handler) http.Handler {
+// Verified returns a handler that runs next for each delivery of s, each time that it comes. It
+// is for a next that accepts deliveries and has them handled later, apart from the store of the
+// locks. s.ID finds the ID in its request.
+func (s Sender) Verified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxBody()))
+		if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+			http.Error(w, "the body is too long", http.StatusRequestEntityTooLarge)
+			return
+		}
 		if err != nil {
 			http.Error(w, "the body cannot be read", http.StatusBadRequest)
 			return
@@ -67,7 +86,7 @@ func Standard(name, secret string) Sender {
 		want := "v1," + base64.StdEncoding.EncodeToString(mac(key, id, ".", at, ".", string(body)))
 		return errors.Join(err, recent(at), oneOf(strings.Fields(h.Get("Webhook-Signature")), want))
 	}
-	return Sender{name, stdmw.Header("Webhook-Id"), verify}
+	return Sender{Name: name, ID: stdmw.Header("Webhook-Id"), Verify: verify}
 }
 
 // Stripe is Stripe, https://docs.stripe.com/webhooks. An event has its ID in the body.
@@ -78,24 +97,26 @@ func Stripe(secret string) Sender {
 		want := "v1=" + hex.EncodeToString(mac([]byte(secret), at, ".", string(body)))
 		return errors.Join(recent(at), oneOf(fields[1:], want))
 	}
-	return Sender{"stripe", stdmw.JSON("id"), verify}
+	return Sender{Name: "stripe", ID: stdmw.JSON("id"), Verify: verify}
 }
 
-// GitHub is GitHub, https://docs.github.com/webhooks. A delivery that is sent again keeps its
-// ID, and its signature has no time.
+// GitHub is GitHub, https://docs.github.com/webhooks. It sends a failed delivery again only if
+// somebody asks it to, and the delivery keeps its ID then. Its signature is of the body alone,
+// neither of a time nor of the ID: who has recorded a delivery can send it again under a new
+// ID, and it is handled again. Bodies have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
 		return oneOf(h.Values("X-Hub-Signature-256"), want)
 	}
-	return Sender{"github", stdmw.Header("X-Github-Delivery"), verify}
+	return Sender{Name: "github", ID: stdmw.Header("X-Github-Delivery"), Verify: verify, MaxBody: 25 << 20}
 }
 
 // PayPal is PayPal, https://developer.paypal.com/api/rest/webhooks. It signs with a certificate,
 // or is asked by its API whether it has: that is what verify does. An event has its ID in
 // the body; the ID in the header PAYPAL-TRANSMISSION-ID is another one for each delivery.
 func PayPal(verify func(h http.Header, body []byte) error) Sender {
-	return Sender{"paypal", stdmw.JSON("id"), verify}
+	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
 }
 
 func mac(key []byte, parts ...string) []byte {

@@ -82,7 +82,7 @@ func replica(t *testing.T, s store.Store, sender webhook.Sender, handle http.Han
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	runs, err := once.New(locks, once.Retain(7*24*time.Hour)) // senders try for three days
+	runs, err := once.New(locks, once.Retain(webhook.Keep))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,9 +118,9 @@ func TestSenders(t *testing.T) {
 			s.down.Store(false)
 			// The later event comes first, and each of them again, with another body.
 			for range 2 {
-				for id, body := range map[string]string{"evt_2": paid, "evt_1": created} {
-					if got := send(id, body); got != http.StatusAccepted {
-						t.Errorf("%s: got %d", body, got)
+				for _, event := range [][2]string{{"evt_2", paid}, {"evt_1", created}} {
+					if got := send(event[0], event[1]); got != http.StatusAccepted {
+						t.Errorf("%s: got %d", event[1], got)
 					}
 				}
 			}
@@ -160,6 +160,59 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	if r := deliver(other, header, "{}"); r.Code != http.StatusOK || r.Header().Get("Idempotent-Replayed") != "true" {
 		t.Errorf("afterwards: got %d %v", r.Code, r.Header())
+	}
+}
+
+// TestAcceptFirst: GitHub delivers once, in an outage of the store. The handler accepts the
+// delivery, and a worker handles it once when the store is back.
+func TestAcceptFirst(t *testing.T) {
+	t.Parallel()
+	s := &outage{Store: memstore.New()}
+	locks, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	runs, err := once.New(locks, once.Retain(webhook.Keep))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, queue, handled := senders["github"], make(chan string, 10), 0
+	accept := sender.Verified(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := sender.ID(r)
+		if err != nil || id == "" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		queue <- id
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	work := func(id string) error {
+		_, err := runs.Do(t.Context(), once.Call{Name: "github", Scope: "github", Key: id}, func(context.Context) (once.Answer, error) {
+			handled++
+			return once.Answer{}, nil
+		})
+		return err
+	}
+	s.down.Store(true)
+	for range 2 { // and once more, by hand
+		if got := deliver(accept, sign["github"]("guid-1", "{}"), "{}").Code; got != http.StatusAccepted {
+			t.Errorf("got %d, want 202: GitHub does not deliver again", got)
+		}
+	}
+	if got := deliver(accept, sign["github"]("guid-2", "{}"), `{"forged":true}`).Code; got != http.StatusUnauthorized {
+		t.Errorf("a false signature: got %d", got)
+	}
+	if len(queue) != 2 {
+		t.Fatalf("%d deliveries are queued, want 2", len(queue))
+	}
+	first, second := <-queue, <-queue
+	if err := work(first); !errors.Is(err, core.ErrUnavailable) || handled != 0 {
+		t.Errorf("in the outage: got %v after %d", err, handled)
+	}
+	s.down.Store(false)
+	if err := errors.Join(work(first), work(second)); err != nil || handled != 1 {
+		t.Errorf("got %v, handled %d times, want once", err, handled)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Commit has the case of a reply that is committed with its effect.
+// Commit tests replies that are committed with their effect.
 func Commit(t *testing.T, serve Serve) {
 	in := saving.New()
 	s := NewShop(t, serve)
@@ -69,7 +69,7 @@ func Commit(t *testing.T, serve Serve) {
 	}
 }
 
-// CommitRefused has the cases of replies that cannot be committed.
+// CommitRefused tests replies that cannot be committed.
 func CommitRefused(t *testing.T, serve Serve) {
 	in := saving.New()
 	s := NewShop(t, serve)

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// KeepIf has the cases of the option of that name.
+// KeepIf tests the option of that name.
 func KeepIf(t *testing.T, serve Serve) {
 	t.Run("reply that says it failed", func(t *testing.T) {
 		t.Parallel()
@@ -103,7 +103,7 @@ func KeepIf(t *testing.T, serve Serve) {
 	})
 }
 
-// KeepMetadata has the cases of the option of that name.
+// KeepMetadata tests the option of that name.
 func KeepMetadata(t *testing.T, serve Serve) {
 	binary := string([]byte{0, 0xff, '\n', 7})
 	answers := func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -139,7 +139,7 @@ func KeepMetadata(t *testing.T, serve Serve) {
 				s.Open(On(orders.Orders_Pay_FullMethodName, rules(s)...))
 				for i := range 2 {
 					r := s.Call(id, IdempotencyKey, "k")
-					if r.Err != nil { // with which connect sends one set of headers
+					if r.Err != nil { // connect then sends one set of headers
 						r.Header = metadata.Join(r.Header, r.Trailer)
 						r.Trailer = r.Header
 					}

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Kept has the cases of responses that are stored without an option.
+// Kept tests responses that are stored without an option.
 func Kept(t *testing.T, serve Serve) {
 	t.Run("errors", func(t *testing.T) {
 		t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// NotFinal has the cases of responses that say that the work is not done.
+// NotFinal tests responses that the handler has marked as not final.
 func NotFinal(t *testing.T, serve Serve) {
 	// busyTwice is a method whose first two responses are not final.
 	busyTwice := func(runs *atomic.Int32, failure error) func(context.Context, *orders.Order) (*orders.Receipt, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Refusals has the cases of calls that may not run.
+// Refusals tests calls that may not run.
 func Refusals(t *testing.T, serve Serve) {
 	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()
@@ -128,7 +128,7 @@ func Refusals(t *testing.T, serve Serve) {
 		s.OnPay = MustNotRun(t)
 		s.Open(On(orders.Orders_Pay_FullMethodName, s.Lock(grpcmw.Acquire(core.Wait(time.Hour)))), seen.Watch)
 		s.Hold("order:5")
-		// On a busy machine a deadline can pass before the call is at the server.
+		// On a busy machine a deadline can pass before the call reaches the server.
 		for limit := 50 * time.Millisecond; seen.Last() == nil && limit < time.Minute; limit *= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Repeated has the cases of calls that are made again.
+// Repeated tests repeated calls.
 func Repeated(t *testing.T, serve Serve) {
 	t.Run("duplicate gets the first reply", func(t *testing.T) {
 		t.Parallel()

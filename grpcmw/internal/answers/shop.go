@@ -1,5 +1,6 @@
-// Package answers is the suite of the answers to callers, for grpcmw and the adapters that apply
-// its rules on other servers. Its Shop is the service of the tests of grpcmw too.
+// Package answers is a test suite for the responses to callers, for grpcmw and for
+// adapters that apply its rules on other servers. The tests of grpcmw also use its Shop
+// as their service.
 package answers
 
 import (
@@ -26,9 +27,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Serve serves h with rules and outer interceptors until the test is done, and returns a client of
-// it, whose unary methods the suite calls. Handlers set metadata by grpc.SetHeader and
-// grpc.SetTrailer, and return errors with the status of grpc-go.
+// Serve serves h with rules and outer interceptors until the test is done. It returns a
+// client, whose unary methods the suite calls. Handlers set metadata by grpc.SetHeader
+// and grpc.SetTrailer, and return errors with the status of grpc-go.
 type Serve func(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...Outer) orders.OrdersClient
 
 // Outer is an outer interceptor.
@@ -51,7 +52,7 @@ const (
 	Pushback       = "grpc-retry-pushback-ms"
 )
 
-// Soon is a deadline for what should not take long, on a busy machine.
+// Soon is a generous deadline for short operations on a busy machine.
 const Soon = 20 * time.Second
 
 // Handlers is a service whose methods a test can set.
@@ -98,15 +99,15 @@ func (h *Handlers) Chat(s grpc.BidiStreamingServer[orders.Order, orders.Receipt]
 type Shop struct {
 	Handlers
 	T      *testing.T
-	Store  *Stub // nil of a shop on a store of the test's
+	Store  *Stub // nil in a shop on the test's store
 	Locker *core.Locker
 	Client orders.OrdersClient // set by Open
 
-	serve Serve // nil of a shop that a test serves itself
+	serve Serve // nil in a shop that a test serves itself
 }
 
-// NewShop returns a shop in memory, whose methods answer with the key of their lease. A test that
-// serves the shop itself passes a nil serve, and does not call Open.
+// NewShop returns a shop in memory, whose methods respond with the key of their lease.
+// A test that serves the shop itself passes a nil serve, and does not call Open.
 func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	t.Helper()
 	stub := &Stub{Store: memstore.New()}
@@ -115,7 +116,7 @@ func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	return s
 }
 
-// NewShopOn returns a shop on a store of the test's.
+// NewShopOn returns a shop on the test's store.
 func NewShopOn(t *testing.T, store core.Store, opts ...core.Option) *Shop {
 	t.Helper()
 	return (&Shop{T: t, Handlers: Handlers{OnPay: OK, OnRefund: OK, OnShow: OK}}).LockIn(store, opts...)
@@ -152,7 +153,7 @@ func (s *Shop) Runs(opts ...once.Option) *once.Once {
 		s.T.Fatal(err)
 	}
 	if s.Store != nil {
-		s.Store.Attempts.Store(0) // it has asked whether records are kept
+		s.Store.Attempts.Store(0) // once.New has checked whether the store has records
 	}
 	return o
 }
@@ -160,23 +161,23 @@ func (s *Shop) Runs(opts ...once.Option) *once.Once {
 // On returns Rules with one method.
 func On(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
 
-// Open begins to serve.
+// Open starts serving.
 func (s *Shop) Open(rules grpcmw.Rules, outer ...Outer) {
 	s.T.Helper()
 	s.Client = s.serve(s.T, s, rules, outer...)
 }
 
-// Reply is an answer with its metadata.
+// Reply is a response with its metadata.
 type Reply struct {
 	*orders.Receipt
 	Err             error
 	Header, Trailer metadata.MD
 }
 
-// Call calls Pay; md are pairs.
+// Call calls Pay. md has pairs of names and values.
 func (s *Shop) Call(id string, md ...string) Reply {
 	s.T.Helper()
-	if s.serve == nil { // by grpc-go, and any header shows that headers were sent
+	if s.serve == nil { // with grpc-go no metadata is removed: any header shows that headers were sent
 		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 	}
 	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
@@ -188,7 +189,7 @@ type Unary func(context.Context, *orders.Order, ...grpc.CallOption) (*orders.Rec
 // ofTheConnection is metadata that servers add to each response.
 var ofTheConnection = []string{"accept-encoding", "content-encoding", "content-length", "content-type", "date", "grpc-accept-encoding", "trailer", "vary"}
 
-// Ask calls method; md are pairs.
+// Ask calls method. md has pairs of names and values.
 func Ask(ctx context.Context, method Unary, o *orders.Order, md ...string) (r Reply) {
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, md...), Soon)
 	defer cancel()
@@ -205,7 +206,7 @@ func ask(ctx context.Context, method Unary, o *orders.Order, md ...string) Reply
 	return r
 }
 
-// Refused fails the test unless the reply is such a refusal, without headers.
+// Refused fails the test unless the reply is this refusal, without headers.
 func (r Reply) Refused(t *testing.T, code codes.Code, reason string) *errdetails.ErrorInfo {
 	t.Helper()
 	info, _ := RefusalOf(t, r.Err, code, reason)
@@ -215,7 +216,8 @@ func (r Reply) Refused(t *testing.T, code codes.Code, reason string) *errdetails
 	return info
 }
 
-// RefusalOf returns the details of a refusal, and fails the test unless err is such a refusal.
+// RefusalOf returns the details of a refusal, and fails the test unless err is this
+// refusal.
 func RefusalOf(t *testing.T, err error, code codes.Code, reason string) (info *errdetails.ErrorInfo, pause time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
@@ -233,7 +235,7 @@ func RefusalOf(t *testing.T, err error, code codes.Code, reason string) (info *e
 	return info, pause
 }
 
-// Is fails the test unless the reply is this text.
+// Is fails the test unless the reply has this text.
 func (r Reply) Is(t *testing.T, text string) {
 	t.Helper()
 	if r.Err != nil || r.GetText() != text {
@@ -282,7 +284,7 @@ func Within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// OK is a handler that answers with the key of its lease.
+// OK is a handler that responds with the key of its lease.
 func OK(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
@@ -291,7 +293,7 @@ func OK(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	return &orders.Receipt{Id: o.GetId(), Text: lease.Key()}, nil
 }
 
-// Counting returns a handler that answers with the number of its run.
+// Counting returns a handler that responds with the number of its run.
 func Counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Receipt, error) {
 	return func(_ context.Context, o *orders.Order) (*orders.Receipt, error) {
 		run := n.Add(1)
@@ -356,7 +358,7 @@ func (r *Reasons) Last() error {
 	return r.list[len(r.list)-1]
 }
 
-// Stub is a store whose answers a test can replace.
+// Stub is a store whose Acquire a test can replace.
 type Stub struct {
 	*memstore.Store
 	AcquireFails atomic.Pointer[error] // the error of Acquire

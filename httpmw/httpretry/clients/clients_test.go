@@ -68,12 +68,12 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-// covered is a transport that makes two tries to the shop, through base.
+// covered returns a transport that makes two tries to the shop, through base.
 func (s *shop) covered(base http.RoundTripper) http.RoundTripper {
 	return httpretry.New(base, httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: time.Millisecond, Attempts: 2}))
 }
 
-// judge compares what the client got and what the server saw after five lost replies.
+// judge compares the client's result with the server's records after five lost replies.
 func (s *shop) judge(t *testing.T, status int, body string, err error, keys int) {
 	t.Helper()
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *shop) judge(t *testing.T, status int, body string, err error, keys int)
 // lostReplies is more than one client's tries.
 const lostReplies = 5
 
-// mounted is a way to put two clients that try again together.
+// mounted has combinations of two clients that try again, by name.
 var mounted = map[string]struct {
 	below  bool // the other client is, with retry.None above it
 	header bool // the caller's key is in the request's header
@@ -96,7 +96,7 @@ var mounted = map[string]struct {
 	"above, key in the context": {ctx: true, keys: 1},
 	"above, key in the header":  {header: true, keys: 1},
 	"below, random key":         {below: true, keys: 1},
-	// What the documentation warns of: each try above is a payment.
+	// The documentation warns of this case: each try of the upper client is a payment.
 	"above, random keys": {keys: 3},
 }
 

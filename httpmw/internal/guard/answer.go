@@ -13,9 +13,9 @@ import (
 // replayedHeader marks a replayed response.
 const replayedHeader = "Idempotent-Replayed"
 
-// keptHeaders are those that belong to the answer itself, and not to the
-// connection, the moment, the caller or a middleware outside. Content-Encoding
-// is among them because a handler that sets it has encoded what is kept.
+// keptHeaders are the headers that belong to the response itself, and not to the
+// connection, the time, the caller or an outer middleware. They include
+// Content-Encoding, because a handler that sets it has encoded the stored body.
 var keptHeaders = []string{
 	"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location",
@@ -24,14 +24,15 @@ var keptHeaders = []string{
 // answer is a handler's response, as it is stored.
 type answer struct {
 	status int
-	// written reports whether the header was written, and not left to the outer writer.
+	// written reports whether the handler wrote the header. Otherwise the outer writer
+	// writes it.
 	written bool
 	header  []field
 	body    []byte
 }
 
-// answer returns the response that was held back, with its headers of names. whole is
-// false if the body is not as long as the response says. From now on the response
+// answer returns the held response, with those of its headers that are in names. whole
+// is false if the body does not have the announced length. From now on the response
 // counts as stored.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
@@ -69,8 +70,8 @@ const answerVersion = 1
 //	number of headers, for each: name, number of values, values
 //	body
 //
-// Numbers are uvarints; strings have their length before them, except the body, which
-// is the rest.
+// Numbers are uvarints. The length of a string stands before it, except for the body,
+// which is the rest.
 func (a answer) encode() []byte {
 	n := 2 + 2*binary.MaxVarintLen16 + len(a.body)
 	for _, f := range a.header {
@@ -130,7 +131,7 @@ func decodeAnswer(data []byte) (a answer, err error) {
 	return a, nil
 }
 
-// decoder takes encoded values off the front of rest.
+// decoder reads encoded values from the front of rest.
 type decoder struct {
 	rest   []byte
 	broken bool
@@ -158,7 +159,7 @@ func (d *decoder) text() string {
 	return s
 }
 
-// replay writes the response again, by the calls by which it was written first.
+// replay writes the response again, by the same calls as the first time.
 func (a answer) replay(w Writer) {
 	if w.Written() {
 		return
@@ -182,11 +183,12 @@ func (a answer) replay(w Writer) {
 	}
 }
 
-// foundOut is the length up to which net/http sets Content-Length by itself.
+// foundOut is the maximum length for which net/http sets Content-Length automatically.
 const foundOut = 2048
 
-// size sets the length of the response in the header of w, if net/http does not find it
-// out by itself. Any other writer, from an outer middleware, may send another length.
+// size sets the Content-Length of the response in the header of w, if net/http does not
+// set it automatically. With the writer of an outer middleware it sets nothing, because
+// that writer may send another length.
 func (a answer) size(w Writer) {
 	h := w.Header()
 	if len(a.body) <= foundOut || !bare(w) || !bodyAllowed(a.status) {
@@ -224,11 +226,11 @@ func (f field) set(h http.Header) {
 	case len(h[f.name]) > 0:
 		delete(h, f.name)
 	default:
-		h[f.name] = nil // not to be guessed by net/http either
+		h[f.name] = nil // net/http must not guess it either
 	}
 }
 
-// changed returns the headers of names that are not as they were before.
+// changed returns the headers of names that differ between before and after.
 func changed(before, after http.Header, names []string) (fields []field) {
 	for _, name := range names {
 		values, is := after[name]

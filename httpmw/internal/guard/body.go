@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// DefaultLimit is the length of the longest body that is read unless BodyLimit says
-// otherwise, in bytes.
+// DefaultLimit is the maximum length of a body that is read, in bytes, unless BodyLimit
+// sets another one.
 const DefaultLimit = 1 << 20
 
 // body is a request's body that was read whole, and can be read once more.
@@ -18,9 +18,9 @@ type body struct {
 	data []byte
 }
 
-// readBody returns the whole body and leaves it to be read again, with the framework
-// too. It fails with a MaxBytesError, or with a keys.Error that matches the error of
-// reading too, because the client's side broke.
+// readBody returns the whole body. The body can be read again, also through the
+// framework. readBody fails with a MaxBytesError, or with a keys.Error that also
+// matches the error of reading, because the client's connection broke.
 func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
 	if err == nil {
@@ -29,9 +29,9 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body although nothing uses it now: a server notices that a client
-// has gone when there is nothing more to read. It leaves no copy with the framework,
-// because that would hide a body that an inner handler puts in its place.
+// buffer reads the body although nothing uses it now, because a server notices a
+// disconnected client only after it has read the body. It stores no copy in the
+// framework, because that would hide a body with which an inner handler replaces it.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(c, limit)
@@ -39,7 +39,7 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) == 0 {
-		// An outer handler may have read it, and left it with the framework.
+		// An outer handler may have read it, and stored it in the framework.
 		if cached := c.Cached(); cached != nil {
 			data = cached
 		}
@@ -53,8 +53,8 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// peek reads the body. If that fails, the body is left as if it had not been touched:
-// the part that was read can be read again, and then comes the rest or the error.
+// peek reads the body. If that fails, the body reads as if it had not been touched:
+// first the data that was already read, and then the rest or the error.
 func peek(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	if b, ok := r.Body.(*body); ok {
@@ -84,7 +84,7 @@ func peek(c Carrier, limit int64) ([]byte, error) {
 	return nil, err
 }
 
-// closer implements Close with that of the request's own body.
+// closer returns the Closer of the request's original body.
 func closer(c io.Closer) io.Closer {
 	if b, ok := c.(*body); ok {
 		return b.Closer
@@ -92,7 +92,7 @@ func closer(c io.Closer) io.Closer {
 	return c
 }
 
-// failing is a reader that only fails.
+// failing is a reader that always fails.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// calls are a handler's calls of its writer, in order, so that they can be repeated
-// with another writer. A writer that compresses, signs or counts decides by the status
+// calls records a handler's calls of its writer, in order, so that they can be repeated
+// with another writer. A writer that compresses, signs or counts depends on the status
 // and the header at one of these calls.
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // as of the last call; not changed
+	seen    http.Header // at the last call; it is not changed
 	begun   bool        // something was written
 	most    int         // the number of calls that are distinguished
-	short   bool        // flushes are missing in the list
+	short   bool        // the list lacks some flushes
 }
 
-// call is one call of a writer. n is the status, the length of what was written, or the
-// place in headers.
+// call is one call of a writer. n is the status, the length of the written data, or the
+// index in headers.
 type call struct {
 	kind callKind
 	n    int
@@ -40,9 +40,9 @@ const (
 
 func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
 
-// maxCalls bounds how many calls are distinguished while a response is held back,
-// maxKeptCalls how many are stored. The rest of the body is written in one call: an
-// upstream that sends single bytes must not take a lot of memory.
+// maxCalls limits the calls that are distinguished while a response is held back, and
+// maxKeptCalls those that are stored. The rest of the body is written in one call,
+// because a handler that writes single bytes must not use a lot of memory.
 const (
 	maxCalls     = 4096
 	maxKeptCalls = 64
@@ -68,8 +68,8 @@ func (l *calls) addHeader(h http.Header) {
 	l.add(callHeader, len(l.headers)-1)
 }
 
-// play makes the calls on w. before is the header at the beginning, body everything
-// that is written.
+// play makes the calls on w. before is the header at the beginning, and body the data
+// of all writes.
 func (l *calls) play(w Writer, before http.Header, body []byte) {
 	for _, c := range l.list {
 		if c.kind == callHeader {
@@ -100,12 +100,12 @@ func (c call) make(w Writer, body []byte) []byte {
 	return body
 }
 
-// callsField is the name under which an answer stores how it was written. It is no
-// valid header name, so net/http drops it if it is taken for one.
+// callsField is the name under which an answer stores the calls that wrote it. It is
+// not a valid header name, so net/http drops it if it is taken for a header.
 const callsField = ":calls"
 
-// usual appends to list the calls by which gin's c.JSON and most others write an answer.
-// There, callHeader sets the one field at n.
+// usual appends to list the calls by which gin's c.JSON and most other functions write
+// an answer. In this list, callHeader sets only the field at n.
 func (a *answer) usual(list []call) []call {
 	list = append(list, call{callStatus, a.status})
 	for i := range a.header {
@@ -120,8 +120,9 @@ func (a *answer) usual(list []call) []call {
 	return list
 }
 
-// note adds to the answer how it was written, if that is not the usual way: all calls
-// except flushes, and each field as soon as it was as it is after them.
+// note adds to the answer the calls that wrote it, if these are not the usual ones. It
+// records all calls except flushes, and each field at the first call at which the field
+// has its final value.
 func (a *answer) note(l *calls, after http.Header) {
 	var few [8]call
 	kept := calls{list: few[:0], most: maxKeptCalls}
@@ -163,9 +164,9 @@ func agree(name string, one, other http.Header) bool {
 	return isOne == isOther && slices.Equal(a, b)
 }
 
-// noted removes the note from the answer, and returns the calls that write it. These
-// are the usual ones if there is no note, or one that does not fit. chosen reports
-// whether one of them sets the status; otherwise the outer writer chooses it.
+// noted removes the note from the answer, and returns the calls that write the answer.
+// Without a valid note these are the usual calls. chosen reports whether one of them
+// sets the status; otherwise the outer writer chooses it.
 func (a *answer) noted() (list []call, chosen bool) {
 	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
 	if at < 0 {
@@ -200,8 +201,8 @@ func (a *answer) noted() (list []call, chosen bool) {
 	return list, chosen
 }
 
-// same reports whether two headers are equal. A name without values differs from no
-// name.
+// same reports whether two headers are equal. A name without values differs from a
+// missing name.
 func same(a, b http.Header) bool {
 	if len(a) != len(b) {
 		return false
@@ -214,8 +215,8 @@ func same(a, b http.Header) bool {
 	return true
 }
 
-// update makes in h the changes that lead from from to to. The rest of h stays: it
-// belongs to an outer writer, which may have changed it meanwhile.
+// update applies to h the difference between from and to. The rest of h stays, because
+// an outer writer may have changed it meanwhile.
 func update(h, from, to http.Header) {
 	for name := range from {
 		if _, ok := to[name]; !ok {
@@ -234,5 +235,5 @@ func update(h, from, to http.Header) {
 	}
 }
 
-// isList has the headers to which several middlewares add values.
+// isList contains the headers to which several middlewares add values.
 var isList = map[string]bool{"Set-Cookie": true, "Vary": true}

@@ -13,7 +13,7 @@ import (
 // executionKey is the context key of the execution of the innermost Idempotent.
 type executionKey struct{}
 
-// The reasons why a response is not committed.
+// The reasons for not committing a response.
 var (
 	errNoRun        = errors.New("commit: there is no Idempotent around the handler")
 	errOtherWriter  = errors.New("commit: the writer is not that of Idempotent: mount a middleware that replaces it outside")
@@ -21,10 +21,9 @@ var (
 	errNotCommitted = errors.New("commit: the response is not one that is stored")
 )
 
-// Commit stores what was written so far as the response, in a transaction of the
-// caller. leads reports whether what the handler writes to reaches the Recorder. What
-// is written from now on is ignored, even after an error: the written response is not
-// true then.
+// Commit stores the response written so far, in a transaction of the caller. leads
+// reports whether the handler's writer writes to the Recorder. Later writes are
+// ignored, even after an error, because the written response is then false.
 func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder) bool) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
@@ -43,7 +42,7 @@ func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder
 	return e.uncommitted
 }
 
-// value returns the encoded response as written so far.
+// value returns the encoding of the response written so far.
 func (e *execution) value() ([]byte, error) {
 	w := e.writer
 	w.mu.Lock()
@@ -63,13 +62,12 @@ func (e *execution) value() ([]byte, error) {
 	return value, nil
 }
 
-// seal makes the Recorder ignore what is written from now on: its response is
-// committed.
+// seal makes the Recorder ignore later writes, because its response is committed.
 func (w *Recorder) seal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.log.begun {
-		w.look() // what is set later does not belong to this response
+		w.look() // later headers do not belong to this response
 	}
 	w.sealed = true
 	if w.timer != nil {
@@ -83,8 +81,8 @@ func (w *Recorder) isSealed() bool {
 	return w.sealed
 }
 
-// commitProblem returns the problem for a handler's response that was not committed, as
-// far as is known.
+// commitProblem returns the problem for a handler's response that is not known to be
+// committed.
 func commitProblem(err error) Problem {
 	if errors.Is(err, core.ErrInvalid) || errors.Is(err, core.ErrUnsupported) {
 		return Problem{

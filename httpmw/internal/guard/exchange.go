@@ -1,7 +1,7 @@
 // Package guard implements httpmw and stdmw for requests of any framework. It finds the
 // key, acquires the lock or begins the run, runs the inner handlers, stores and replays
-// the response, and refuses. A framework passes a request as an Exchange, and does the
-// rest.
+// the response, and refuses. A framework passes a request as an Exchange, and does all
+// other work.
 package guard
 
 import (
@@ -11,15 +11,15 @@ import (
 	"net/http"
 )
 
-// Carrier is a request in which a key is looked for.
+// Carrier is a request in which a KeyFunc finds a key.
 type Carrier interface {
 	Request() *http.Request
 	// Package returns the package that the program uses.
 	Package() Package
-	// Limit returns the length of the longest body that may be read, in bytes.
+	// Limit returns the maximum length of a body that may be read, in bytes.
 	Limit() int64
-	// Cached returns a body that was read before and left with the framework, or nil.
-	// Cache leaves one there.
+	// Cached returns a body that was read before and stored in the framework, or nil.
+	// Cache stores one there.
 	Cached() []byte
 	Cache(body []byte)
 }
@@ -30,8 +30,8 @@ type Exchange interface {
 	Carrier
 	SetLimit(n int64)
 
-	// Under gives the inner handlers a copy of the request with ctx, after SetWriter;
-	// SetRequest puts the request back.
+	// Under passes to the inner handlers a copy of the request with ctx. It is called
+	// after SetWriter. SetRequest restores the request.
 	Under(ctx context.Context)
 	SetRequest(r *http.Request)
 
@@ -42,8 +42,8 @@ type Exchange interface {
 	Next()
 	Abort()
 
-	// Missed reports whether the request matches no route, so that the framework has a
-	// response of its own.
+	// Missed reports whether the request matches no route, so that the framework
+	// responds itself.
 	Missed() bool
 
 	// Errors returns the errors that handlers have reported so far.
@@ -55,9 +55,9 @@ type Exchange interface {
 	SetInside(note int)
 }
 
-// Writer is a writer that holds the status back until the header is written, by the
-// first byte or by WriteHeaderNow. WriteHeader can be called any number of times before
-// that. It has the methods of gin.ResponseWriter.
+// Writer holds the status back until the header is written, by the first byte or by
+// WriteHeaderNow. Before that, WriteHeader can be called any number of times. It has
+// the methods of gin.ResponseWriter.
 type Writer interface {
 	http.ResponseWriter
 	http.Flusher
@@ -68,7 +68,7 @@ type Writer interface {
 	WriteHeaderNow()
 
 	Status() int
-	// Size returns the length of what was written, or -1 before the header was.
+	// Size returns the length of the written body, or -1 before the header is written.
 	Size() int
 	Written() bool
 }

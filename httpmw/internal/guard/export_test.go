@@ -1,6 +1,6 @@
 package guard
 
-// RewriteAnswer decodes a stored answer and encodes it again.
+// RewriteAnswer decodes a stored response and encodes it again.
 func RewriteAnswer(data []byte) ([]byte, error) {
 	a, err := decodeAnswer(data)
 	if err != nil {
@@ -9,8 +9,8 @@ func RewriteAnswer(data []byte) ([]byte, error) {
 	return a.encode(), nil
 }
 
-// NotedAnswer returns the encoding of an answer of this body, with this note of how it
-// was written.
+// NotedAnswer returns the encoding of a response with this body, and with this note of
+// the calls that wrote it.
 func NotedAnswer(status int, body, note string) []byte {
 	a := answer{status: status, written: body != "", body: []byte(body), header: []field{
 		{"Content-Type", []string{"text/plain"}}, {callsField, []string{note}}, {"Location", nil},
@@ -18,7 +18,7 @@ func NotedAnswer(status int, body, note string) []byte {
 	return a.encode()
 }
 
-// ReplayAnswer replays a stored response by w, and returns it.
+// ReplayAnswer replays a stored response to w, and returns its parts.
 func ReplayAnswer(w Writer, data []byte) (status int, body []byte, err error) {
 	a, err := decodeAnswer(data)
 	if err == nil {

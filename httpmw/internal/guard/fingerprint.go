@@ -50,12 +50,12 @@ func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 
 const formType = "application/x-www-form-urlencoded"
 
-// partsOf returns what counts of a multipart body: the header of each part and the
-// digest of its content, in their order. A client that makes the body anew chooses
-// another boundary. ok is false for a body that is not multipart, is not well-formed,
-// or has more than maxParts.
+// partsOf returns the relevant contents of a multipart body: the header of each part
+// and the digest of its content, in their order. The boundary is not relevant, because
+// a client that writes the body again chooses another one. ok is false for a body that
+// is not multipart, is malformed, or has more than maxParts.
 func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
-	// multipart.Reader takes a body that breaks off in a header for a complete one.
+	// multipart.Reader accepts a body that ends within a header as complete.
 	delimiter := []byte("--" + boundary)
 	last := bytes.LastIndex(data, delimiter)
 	if boundary == "" || last < 0 || !bytes.HasPrefix(data[last+len(delimiter):], []byte("--")) {
@@ -87,15 +87,15 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	return nil, false
 }
 
-// maxParts bounds how many parts of a body are compared, as many as package
-// mime/multipart takes in a form. A part takes a kilobyte of memory while it is read.
+// maxParts limits the parts of a body that are compared. Package mime/multipart has the
+// same limit for a form. A part takes a kilobyte of memory while it is read.
 const maxParts = 1000
 
 // errBodyGone reports that a request cannot be distinguished from another one.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
-// formerBody returns what was in a body that reads as empty: the form that was parsed
-// from it. It fails if there was a body whose contents are not known.
+// formerBody returns the contents of a body that was read before: the form that was
+// parsed from it. It fails if there was a body whose contents are unknown.
 func formerBody(r *http.Request) ([]byte, error) {
 	switch {
 	case r.MultipartForm != nil:
@@ -108,8 +108,8 @@ func formerBody(r *http.Request) ([]byte, error) {
 	return nil, nil
 }
 
-// digest returns the SHA-256 of its arguments. Each part except the last has its length
-// before it, so that nothing can run into its neighbour.
+// digest returns the SHA-256 of its arguments. Each part except the last is preceded by
+// its length, so different parts give different data.
 func digest(r *http.Request, kind, value string, data []byte) []byte {
 	path, query := r.URL.EscapedPath(), ""
 	if kind != "part" {
@@ -126,20 +126,20 @@ func digest(r *http.Request, kind, value string, data []byte) []byte {
 }
 
 // canonicalQuery returns the query in the order of its names. The order of one name's
-// values may mean something, and stays.
+// values stays, because it may have a meaning.
 func canonicalQuery(raw string) string {
 	if raw == "" {
 		return ""
 	}
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return "?" + raw // parsed, it would lack what is malformed
+		return "?" + raw // parsed, it would lack its malformed parts
 	}
 	return query.Encode()
 }
 
-// mediaType returns the content type without its parameters, or unchanged if it cannot
-// be read. boundary is that of a multipart body.
+// mediaType returns the content type without its parameters, or unchanged if it is
+// malformed. boundary is the boundary of a multipart body.
 func mediaType(r *http.Request) (media, boundary string) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" || contentType == "application/json" {

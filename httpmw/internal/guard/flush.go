@@ -2,8 +2,8 @@ package guard
 
 import "time"
 
-// flushHold is how long a flush is held back at most. A response that is complete by
-// then is stored before it is sent; after that it is a stream.
+// flushHold is the maximum time for which a flush is held back. A response that is
+// complete by then is stored before it is sent. Otherwise it is a stream.
 const flushHold = time.Second
 
 func (w *Recorder) Flush() {
@@ -23,8 +23,8 @@ func (w *Recorder) Flush() {
 	}
 }
 
-// Late sends what was held back for flushHold, without waiting for the handler, which
-// may have nothing to write for long.
+// Late sends the response that was held back for flushHold. It does not wait for the
+// handler, which may write nothing for a long time.
 func (w *Recorder) Late() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,12 +37,12 @@ func (w *Recorder) Late() {
 		w.Writer.Flush()
 	}
 	if outer, ok := w.Writer.(interface{ Late() }); ok {
-		outer.Late() // it has just begun to hold the same flush
+		outer.Late() // the outer Recorder has just begun to hold the same flush
 	}
 }
 
-// end is called when the handler has returned or panicked. What is held back by then
-// waits until it is stored.
+// end is called when the handler has returned or panicked. A response that is still
+// held back is sent after it was stored.
 func (w *Recorder) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

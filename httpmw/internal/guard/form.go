@@ -20,21 +20,22 @@ func (p Package) Form(name string) Source {
 	}
 }
 
-// formOf returns the form in the body, without leaving any trace in the request.
+// formOf returns the form in the body, and does not change the form fields of the
+// request.
 func formOf(c Carrier) (url.Values, error) {
 	r := c.Request()
 	contentType := r.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(contentType)
 	multipart := media == "multipart/form-data"
 	if r.PostForm != nil && (!multipart || r.MultipartForm != nil) {
-		return r.PostForm, nil // it was parsed before, and the body is gone
+		return r.PostForm, nil // the form was parsed before, and the body is gone
 	}
 	data, err := readBody(c, c.Limit())
 	if err != nil {
 		return nil, err
 	}
 	again := &http.Request{
-		Method: r.Method, // only some methods have forms
+		Method: r.Method, // only some methods have a form
 		URL:    &url.URL{},
 		Header: http.Header{"Content-Type": {contentType}},
 		Body:   io.NopCloser(bytes.NewReader(data)),

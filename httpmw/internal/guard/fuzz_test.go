@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// FuzzAnswer: a stored value is refused, or it is a response that is encoded as it was
-// read.
+// FuzzAnswer checks that a stored value is refused, or decodes to a response with the
+// same encoding.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		again, err := guard.RewriteAnswer(data)
@@ -27,7 +27,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzReplay: whatever note of its calls a stored response has, it is replayed whole.
+// FuzzReplay checks that a stored response with any note of its calls is replayed
+// completely.
 func FuzzReplay(f *testing.F) {
 	f.Add(200, "paid", "")
 	f.Add(200, "paid", "\x01\xc9\x01\x00\x01\x00\x02\x03\x05")     // status, two headers, a write
@@ -46,7 +47,7 @@ func FuzzReplay(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Writer.WriteHeaderNow() // as gin does at the end
+		c.Writer.WriteHeaderNow() // gin does the same at the end
 		if got := w.Body.Bytes(); w.Code != want || !bytes.Equal(got, text) || w.Header().Get("Content-Type") != "text/plain" {
 			t.Fatalf("%d %q is given as %d %q %v", want, text, w.Code, got, w.Header())
 		}

@@ -22,10 +22,11 @@ func (p Package) IdempotencyKey(h http.Header) (string, error) {
 	return s.IdempotencyKey(strings.Trim(value, " \t"))
 }
 
-// between separates the parts of a key. It is visible, as once requires it.
+// between separates the parts of a key. It is a visible character, because once refuses
+// control characters.
 const between = "\u241f" // SYMBOL FOR UNIT SEPARATOR
 
-// keyOf returns the idempotency key of a request. It is "" if the request has none and
+// keyOf returns the idempotency key of a request, or "" if the request has no key and
 // needs none.
 func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	if m.key == nil {
@@ -43,8 +44,8 @@ func (m *Idempotent) keyOf(x Exchange) (key string, err error) {
 	return key, err
 }
 
-// keyBy returns the key that the function of Key finds. A key of one part is that part,
-// as in the header.
+// keyBy returns the key that the function of the option Key finds. A key of one part is
+// that part, as in the header.
 func (m *Idempotent) keyBy(x Exchange) (string, error) {
 	s := m.pkg.sourceOf("idempotency key")
 	value, err := m.key(x)

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// operation is the Name of each call. Method, path and CallName are no part of it, so
-// that a key that is used again elsewhere is noticed.
+// operation is the Name of each call. It does not include method, path and CallName, so
+// a key that is used again elsewhere is noticed.
 const operation = "http"
 
 // Idempotent gives requests with the same Idempotency-Key one response.
@@ -58,7 +58,7 @@ func (m *Idempotent) Serve(x Exchange) {
 	if err != nil {
 		if x.Missed() {
 			inside(x, refused)
-			x.Abort() // the framework answers 404 or 405
+			x.Abort() // the framework responds with 404 or 405
 			return
 		}
 		m.misuse.notify(x.Request().Context(), m.locker, cmp.Or(m.callName, operation), err)
@@ -87,7 +87,7 @@ func (m *Idempotent) Serve(x Exchange) {
 		m.refuse(x, m.callName, p)
 		return
 	default:
-		e.writer.pass() // whatever err is: stored or not, the response stands
+		e.writer.pass() // the response is sent with any err, stored or not
 		return
 	}
 	var kept answer
@@ -103,8 +103,8 @@ func (m *Idempotent) Serve(x Exchange) {
 	kept.replay(x.Writer())
 }
 
-// call returns the once.Call of a request. It has no Key if the request has none and
-// needs none.
+// call returns the once.Call of a request. Its Key is empty if the request has no key
+// and needs none.
 func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	x.SetLimit(m.limit)
 	call.Name = operation
@@ -118,17 +118,16 @@ func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 		return call, err
 	}
 	if m.fingerprint != nil {
-		_, _ = buffer(x, m.limit) // the handler meets its errors
+		_, _ = buffer(x, m.limit) // the handler gets its errors
 	}
 	return call, nil
 }
 
-// maxField is the length of the longest scope and of the longest key that a Once takes,
-// in bytes.
+// maxField is the maximum length of a scope and of a key for a Once, in bytes.
 const maxField = 512
 
-// scopeOf returns the scope as one text without control characters, different for
-// different parts.
+// scopeOf returns the scope as one text without control characters. Different parts
+// give different texts.
 func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	value, err := m.scope(x)
 	if err != nil {
@@ -146,7 +145,7 @@ func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	return scope, nil
 }
 
-// The reasons why a run is not stored.
+// The reasons for not storing a run.
 var (
 	errNotReached = once.Withdraw(errors.New("an inner middleware refused the request, or it matches no route"))
 	errNotKept    = errors.New("the response is not one that is stored, is not final, or is left to an outer middleware")
@@ -154,14 +153,14 @@ var (
 	errGaveUp     = fmt.Errorf("the handler's context is done, and it did not respond: %w", once.ErrIndeterminate)
 )
 
-// execution is a request for which the handler runs, or not.
+// execution is a request under an Idempotent, whether its handler runs or not.
 type execution struct {
 	*Idempotent
 	x       Exchange
 	writer  *Recorder   // nil until the handler runs
-	decided atomic.Bool // by what came first: the handler began, or the context of a Detached request was done
-	// uncommitted is the error of the last Commit. Only the handler's goroutine uses
-	// it.
+	decided atomic.Bool // set by the first of two events: the handler begins, or the context of a Detached request is done
+	// uncommitted is the error of the last Commit. Only the goroutine of the handler
+	// uses this field.
 	uncommitted error
 }
 
@@ -213,7 +212,8 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 	return once.Answer{Value: value}, nil
 }
 
-// errLate is the observer's error for a response that was written after an empty one.
+// errLate is the observer's error for a response that was written after an empty one
+// was stored.
 const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
 // late is called when a response is written after the handler has returned without one.
@@ -221,13 +221,13 @@ func (e *execution) late() {
 	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
 
-// flaw returns the reason why the response is not stored, or nil. It uses the errors
-// after the first before ones, which belong to outer handlers.
+// flaw returns the reason for not storing the response, or nil. It skips the first
+// errors, as many as before, because they belong to outer handlers.
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
-	// An outer middleware writes the body, or chooses the status too.
+	// An outer middleware writes the body, and may also choose the status.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
@@ -265,20 +265,20 @@ func (e *execution) keeps() bool {
 
 // The notes that a middleware leaves for an outer Idempotent.
 const (
-	gaveUp  = 1 + iota // a context is done: if there is no response, that is why
+	gaveUp  = 1 + iota // a context is done, which explains a missing response
 	refused            // an inner middleware refused the request, and ran nothing
 )
 
-// inside leaves the note what. A refusal is the response, whichever context is done
-// later.
+// inside leaves the note what. A refusal overrides gaveUp, because its response stays
+// even if a context is done later.
 func inside(x Exchange, what int) {
 	if x.Inside() < what {
 		x.SetInside(what)
 	}
 }
 
-// over reports whether ctx, under which the handlers ran, is done, or the context that
-// a time-out has left in the request.
+// over reports whether ctx, under which the handlers ran, is done, or whether a
+// time-out middleware has left a context in the request whose deadline has passed.
 func over(ctx context.Context, x Exchange) bool {
 	return ctx.Err() != nil || errors.Is(x.Request().Context().Err(), context.DeadlineExceeded)
 }
@@ -293,8 +293,8 @@ func ofContext(err error) bool {
 	return false
 }
 
-// statusOf returns the status that the client takes for the response's. An
-// informational one, such as 103, is followed by 200.
+// statusOf returns the final status of the response. An informational one, such as 103,
+// is followed by 200.
 func statusOf(status int) int {
 	if status < http.StatusOK {
 		return http.StatusOK
@@ -302,8 +302,8 @@ func statusOf(status int) int {
 	return status
 }
 
-// detach returns a context that is canceled with ctx until the handler runs, and then
-// only when a lease around it is lost.
+// detach returns a context that is canceled with ctx until the handler runs. After that
+// it is canceled only when an outer lease is lost or its Locker is closed.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// JSON finds the field of a JSON object in the body. It panics if path is not names
-// with dots between them.
+// JSON finds the field of a JSON object in the body. JSON panics if path is not a list
+// of names with dots between them.
 func (p Package) JSON(path string) Source {
 	field := p.named("JSON field", path).JSON("body")
 	return func(c Carrier) (string, error) {
@@ -21,8 +21,9 @@ func (p Package) JSON(path string) Source {
 	}
 }
 
-// isJSON reports whether a handler that goes by the content type reads the body as JSON
-// does. Without a content type, neither gin's binders nor net/http read a form in it.
+// isJSON reports whether a handler that follows the content type reads the body as
+// JSON. Without a content type, neither gin's binders nor net/http read the body as a
+// form.
 func isJSON(contentType string) bool {
 	if contentType == "" {
 		return true

@@ -8,22 +8,24 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc finds a key in a request. An error that matches core.ErrInvalid is the
-// client's. The result is one part of the key, or several as Join makes them.
+// KeyFunc finds a key in a request. An error that matches core.ErrInvalid means that
+// the request is wrong. The result is one part of the key, or several parts that Join
+// has combined.
 type KeyFunc func(x Exchange) (string, error)
 
 // Source finds a value in a request that may be a part of a key.
 type Source func(c Carrier) (string, error)
 
-// sourceOf names a source that a request has once, and named one of many.
+// sourceOf returns a source that a request has once. named returns one of many sources
+// of a kind.
 func (p Package) sourceOf(kind string) keys.Source {
 	return keys.Source{Adapter: string(p), Kind: kind}
 }
 
 func (p Package) named(kind, name string) keys.Source { return keys.NewSource(string(p), kind, name) }
 
-// Path finds a parameter of the request's route by find, which returns the route too,
-// and whether the route has the parameter.
+// Path finds a parameter of the request's route by find. find also returns the route,
+// and reports whether the route has the parameter.
 func (p Package) Path(name string, find func(c Carrier) (value, route string, ok bool)) Source {
 	s := p.named("path parameter", name)
 	return func(c Carrier) (string, error) {
@@ -51,7 +53,7 @@ func (p Package) Query(name string) Source {
 func (p Package) Header(name string) Source {
 	s := p.named("header", name)
 	if http.CanonicalHeaderKey(name) == "Host" {
-		// net/http takes it out of the headers.
+		// net/http removes it from the headers.
 		return func(c Carrier) (string, error) { return s.Part(c.Request().Host) }
 	}
 	return func(c Carrier) (string, error) {
@@ -59,7 +61,7 @@ func (p Package) Header(name string) Source {
 	}
 }
 
-// Join makes one KeyFunc of several, for any framework.
+// Join combines several KeyFuncs into one, for any framework.
 func Join[F ~func(C) (string, error), C any](p Package, parts []F) F {
 	if len(parts) == 0 {
 		p.panic("Join without parts")
@@ -84,7 +86,7 @@ func only(s keys.Source, values []string) (string, error) {
 	return s.Part(value)
 }
 
-// sentence returns the sentence with which a problem says why a request has no key.
+// sentence returns the sentence in a problem that explains why a request has no key.
 func sentence(e *keys.Error) string {
 	words := strings.TrimPrefix(e.Detail(), "the ")
 	return strings.ToUpper(words[:1]) + words[1:] + "."

@@ -62,7 +62,7 @@ func (m *Lock) Serve(x Exchange) {
 		return
 	}
 	if m.waits {
-		_, _ = buffer(x, m.limit) // the handler meets its errors
+		_, _ = buffer(x, m.limit) // the handler gets its errors
 	}
 	ctx := x.Request().Context()
 	opts := m.acquire
@@ -80,8 +80,8 @@ func (m *Lock) Serve(x Exchange) {
 		m.fail(x, m.name, acquireProblem(ctx, err))
 		return
 	}
-	// The handler's response stands whatever error Release returns; the Locker's
-	// observer is notified of it.
+	// The handler's response does not depend on the error of Release. The Locker's
+	// observer is notified of that error.
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }()
 	run(x, lease.Context())
 }
@@ -116,8 +116,8 @@ func run(x Exchange, ctx context.Context) {
 	}
 }
 
-// TakeForm gives r the form that was parsed of its copy: the server removes the
-// temporary files of the request that it made, and knows no copies.
+// TakeForm copies to r the form that was parsed from its copy. The server removes only
+// the temporary files of its own request, and does not know of copies.
 func TakeForm(r, parsed *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = parsed.MultipartForm

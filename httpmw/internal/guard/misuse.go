@@ -9,12 +9,12 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// setupError reports that a middleware cannot work where it is mounted.
+// setupError is the error of a middleware that cannot work on its route.
 type setupError string
 
 func (e setupError) Error() string { return string(e) }
 
-// misuse reports once that a middleware cannot work.
+// misuse notifies the observer once that a middleware cannot work.
 type misuse struct{ notified atomic.Bool }
 
 // notify notifies the observer of l once, if err is a setupError.

@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Option is a setting of one middleware. An option with a bad value panics, as does a
-// middleware that is given an option of the other one alone.
+// Option is a setting of one middleware. An option with a bad value panics. A
+// middleware panics if it gets an option that is only for the other one.
 type Option func(*Config)
 
 // Config holds the options of one middleware.
@@ -16,7 +16,7 @@ type Config struct {
 	pkg     Package
 	acquire []core.AcquireOption
 	also    []KeyFunc
-	open    bool // if the store is unavailable
+	open    bool // let requests run if the store is unavailable
 	render  func(Exchange, Problem)
 	skip    func(Exchange) bool
 	report  func(Exchange, error)
@@ -25,13 +25,13 @@ type Config struct {
 	policy
 }
 
-// Report calls report with the reason of each refusal of 500 and above, except
-// contention.
+// Report calls report with the reason of each refusal with status 500 and above, except
+// for contention.
 func Report(report func(Exchange, error)) Option {
 	return func(g *Config) { g.report = report }
 }
 
-// Acquire sets how a Lock acquires.
+// Acquire sets the options with which a Lock acquires.
 func (p Package) Acquire(opts []core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -42,7 +42,7 @@ func (p Package) Acquire(opts []core.AcquireOption) Option {
 	return func(g *Config) { g.acquire = append(g.acquire, opts...); g.forLock = append(g.forLock, "Acquire") }
 }
 
-// Also makes a Lock lock more keys, whose KeyFuncs inner makes.
+// Also makes a Lock lock more keys. inner converts them to KeyFuncs.
 func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	also := make([]KeyFunc, len(keys))
 	for i, k := range keys {
@@ -53,7 +53,8 @@ func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	return func(g *Config) { g.also = append(g.also, also...); g.forLock = append(g.forLock, "Also") }
 }
 
-// FailOpen lets a Lock's requests run without the lock if the store is unavailable.
+// FailOpen lets a Lock's requests run without the lock let requests run if the store is
+// unavailable.
 func FailOpen() Option {
 	return func(g *Config) { g.open = true; g.forLock = append(g.forLock, "FailOpen") }
 }
@@ -68,7 +69,7 @@ func Skip(skip func(x Exchange) bool) Option {
 	return func(g *Config) { g.skip = skip }
 }
 
-// BodyLimit sets the length of the longest body that is read, in bytes.
+// BodyLimit sets the maximum length of a body that is read, in bytes.
 func (p Package) BodyLimit(n int64) Option {
 	if n <= 0 {
 		p.panic("BodyLimit: %d is out of range (at least 1)", n)
@@ -76,7 +77,7 @@ func (p Package) BodyLimit(n int64) Option {
 	return func(g *Config) { g.limit = min(n, math.MaxInt64-1) }
 }
 
-// ProblemBase sets what stands before the words in the type of a problem.
+// ProblemBase sets the text before the name in the type of a problem.
 func (p Package) ProblemBase(uri string) Option {
 	if _, err := url.Parse(uri); err != nil || uri == "" {
 		p.panic("ProblemBase: %q is no URI", uri)

@@ -2,8 +2,8 @@ package guard
 
 import "fmt"
 
-// Package names the package that the program uses, which begins its panics and
-// errors.
+// Package is the name of the package that the program uses. Its panics and errors begin
+// with that name.
 type Package string
 
 func (p Package) text(format string, args ...any) string {
@@ -13,7 +13,7 @@ func (p Package) text(format string, args ...any) string {
 // panic panics with a text that begins with the package.
 func (p Package) panic(format string, args ...any) { panic(p.text(format, args...)) }
 
-// wrap returns err with the package before it, and nil for nil.
+// wrap returns err with the package's name before it, and nil for nil.
 func (p Package) wrap(err error) error {
 	if err == nil {
 		return nil

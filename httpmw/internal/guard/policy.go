@@ -9,26 +9,26 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// defaultAnswerLimit is the length of the longest body that is stored by default, in
-// bytes.
+// defaultAnswerLimit is the default maximum length of a stored body, in bytes.
 const defaultAnswerLimit = 256 << 10
 
-// maxKeptHeaders bounds how much the headers of a response may add to that, in bytes: a
-// handler can put into a Location or Link what its client sent.
+// maxKeptHeaders limits the stored headers of a response, in bytes, in addition to the
+// body. A handler can put a client's data into a Location or Link.
 const maxKeptHeaders = 64 << 10
 
-// policy holds the options of Idempotent alone.
+// policy holds the options that are only for Idempotent.
 type policy struct {
 	callName    string
-	keepIf      func(Kept) bool // nil: keeps decides
+	keepIf      func(Kept) bool // nil: the function keeps decides
 	headers     []string
 	answerLimit int64
 	methods     []string
 	key         KeyFunc // nil: the header
-	optional    bool    // the key is
+	optional    bool    // the key is optional
 	fingerprint KeyFunc
 	detached    bool
-	// forOnce and forLock name the given options that are for one middleware alone.
+	// forOnce and forLock have the names of the given options that are only for one of
+	// the middlewares.
 	forOnce, forLock []string
 }
 
@@ -39,7 +39,7 @@ func newPolicy() policy {
 	}
 }
 
-// keeps reports whether a response of this status would be the same another time.
+// keeps reports whether a response of this status would be the same at a repetition.
 func keeps(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
@@ -54,13 +54,14 @@ func keeps(status int) bool {
 type Kept struct {
 	Status int
 	Header http.Header // a copy, with the headers that outer middlewares have set
-	// Body is what the handler wrote, at most the first AnswerLimit bytes.
+	// Body is the data that the handler wrote, at most the first AnswerLimit bytes.
 	Body []byte
 	// Unreplayable reports that the response is longer than AnswerLimit or was sent as a
-	// stream. It is not kept, and Body may be its beginning only. If KeepIf returns true,
-	// the same request is refused with 410; otherwise it can be made again.
+	// stream. Such a response is not stored, and Body may be only its beginning. If
+	// KeepIf returns true, the same request is refused with 410. Otherwise the request
+	// can run again.
 	Unreplayable bool
-	// ByDefault reports whether the response is kept without KeepIf, by its status.
+	// ByDefault reports whether the response is stored without KeepIf, by its status.
 	ByDefault bool
 }
 
@@ -72,8 +73,8 @@ func (p Package) KeepIf(keep func(Kept) bool) Option {
 	return func(g *Config) { g.keepIf = keep; g.forOnce = append(g.forOnce, "KeepIf") }
 }
 
-// neverKept are headers of the connection, the moment, the caller, or of outer
-// middlewares.
+// neverKept are headers that describe the connection, the time or the caller, or that
+// outer middlewares set.
 var neverKept = []string{
 	"Age", "Authorization", "Connection", "Content-Length", "Date", "Keep-Alive", "Proxy-*", "Retry-After", "Server",
 	"Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
@@ -99,8 +100,7 @@ func (p Package) KeepHeaders(names []string) Option {
 	}
 }
 
-// AnswerLimit sets the length of the longest body of a response that is stored, in
-// bytes.
+// AnswerLimit sets the maximum length of a stored response body, in bytes.
 func (p Package) AnswerLimit(n int64) Option {
 	if n <= 0 {
 		p.panic("AnswerLimit: %d is out of range (at least 1)", n)
@@ -126,8 +126,8 @@ func (p Package) Methods(methods []string) Option {
 	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
 }
 
-// Fingerprint sets what has to be the same when a key is used again, besides method and
-// path.
+// Fingerprint sets the parts of a request that have to be the same when its key is used
+// again, in addition to method and path.
 func (p Package) Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Fingerprint: the function is nil")
@@ -135,7 +135,7 @@ func (p Package) Fingerprint(of KeyFunc) Option {
 	return func(g *Config) { g.fingerprint = of; g.forOnce = append(g.forOnce, "Fingerprint") }
 }
 
-// Key sets where the idempotency key is found.
+// Key sets the function that finds the idempotency key.
 func (p Package) Key(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Key: the function is nil")
@@ -156,7 +156,7 @@ func (p Package) CallName(name string) Option {
 	return func(g *Config) { g.callName = name; g.forOnce = append(g.forOnce, "CallName") }
 }
 
-// Detached lets handlers under an Idempotent work on when the client goes away.
+// Detached lets handlers under an Idempotent continue when the client disconnects.
 func Detached() Option {
 	return func(g *Config) { g.detached = true; g.forOnce = append(g.forOnce, "Detached") }
 }

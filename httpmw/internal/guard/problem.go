@@ -17,38 +17,38 @@ import (
 // defaultBase is the page that has a section for each problem.
 const defaultBase = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEMS.md#"
 
-// defaultPause is the usual time until a client asks again. A busy lock's own hint can
-// only be shorter. That is when the lock is free if its holder died; a holder that
-// lives is done long before that, or extends the lock.
+// defaultPause is the usual time until a client repeats a request. The hint of a busy
+// lock can only shorten it. That hint is the time after which the lock is free if its
+// holder has died. A holder that is alive releases the lock earlier, or extends it.
 const defaultPause = time.Second
 
-// timeout and runTimeout are the types of problems of 500 and above that are
-// contention.
+// timeout and runTimeout are the types of those problems with status 500 and above that
+// report contention.
 const (
 	timeout    = "lock-timeout"
 	runTimeout = "idempotency-timeout"
 )
 
-// statusClientGone is the status in access logs for a client that left before its
-// response; 499 is nginx's number for it.
+// statusClientGone is the status in access logs for a client that disconnected before
+// its response. nginx uses the same number, 499.
 const statusClientGone = 499
 
 // Problem is the response to a request that may not run, after RFC 9457.
 type Problem struct {
-	Type   string // identifies the kind of problem, a URI
-	Title  string // says the same to people
+	Type   string // a URI that identifies the kind of problem
+	Title  string // the kind of problem, for people
 	Status int    // the HTTP status
 	Detail string // what is wrong with this request, for people
-	Lock   string // the name given to Lock, or by CallName; else empty
-	// RetryAfter is how long the client should wait before it asks again, or 0 if
-	// asking is of no use.
+	Lock   string // the name given to Lock or by CallName, or empty
+	// RetryAfter is the time for which the client should wait before it repeats the
+	// request, or 0 if a repetition is useless.
 	RetryAfter time.Duration
-	// Err is the reason. It is not part of the response: a KeyFunc's own error can say
-	// anything.
+	// Err is the reason. It is not part of the response, because a KeyFunc's error can
+	// contain anything.
 	Err error
 }
 
-// MarshalJSON makes the problem details object, without Err, and with RetryAfter as
+// MarshalJSON returns the problem details object, without Err, and with RetryAfter as
 // "retry_after_ms".
 func (p Problem) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -64,8 +64,8 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 // ceil returns d in whole units, rounded up.
 func ceil(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 
-// render writes the response unless Render replaces it, with the headers that
-// draft-ietf-httpapi-idempotency-key-header shows (section 2.7).
+// render writes the response unless Render replaces it. The headers are those in
+// section 2.7 of draft-ietf-httpapi-idempotency-key-header.
 func render(x Exchange, p Problem) {
 	answer, err := json.Marshal(p)
 	if err != nil {

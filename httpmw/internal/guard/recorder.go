@@ -12,12 +12,12 @@ import (
 )
 
 // Recorder holds a response back until it is stored. A response that cannot be stored
-// goes on to the client at once, with everything that follows: one that is hijacked, a
-// stream of events, one longer than most, or one that is not complete within flushHold
-// after its first flush.
+// is sent to the client at once, and all its later data too: a hijacked one, a stream
+// of events, one longer than most, or one that is not complete within flushHold after
+// its first flush.
 //
-// It is a Writer, which writes a status with the first byte and not before. The outer
-// writer gets the same calls that it would get without the Recorder, later.
+// A Recorder is a Writer, so it writes the status with the first byte and not before.
+// The outer writer gets the same calls as without the Recorder, but later.
 type Recorder struct {
 	Writer
 	execution *execution
@@ -25,29 +25,29 @@ type Recorder struct {
 	shows     bool        // stores the response for a KeepIf
 	before    http.Header // before the handler ran
 	// header is the header that the handler sees and changes. The outer writer has a
-	// map of its own, because the timer of a held flush can write while the handler
-	// sets a header.
+	// separate map, because the timer of a held flush can write while the handler sets
+	// a header.
 	header http.Header
 
 	mu      sync.Mutex // guards the fields below, and each use of the outer writer
 	log     calls
-	few     [4]call     // room for those of most responses
-	sent    http.Header // as of the first write; what is set later is not sent
+	few     [4]call     // room for the calls of most responses
+	sent    http.Header // the header at the first write; later changes are not sent
 	status  int
 	chosen  bool   // the status was set
-	size    int    // -1 before the first write, as gin has it
-	body    []byte // empty for a response that passes, unless shows is set
+	size    int    // -1 before the first write, as in gin
+	body    []byte // empty if passing, unless shows is set
 	passing bool
 	// announced is the Content-Length that was sent, or -1 if there is none.
 	announced int64
 	outside   int // the outer writer's own status, before the handler ran
 
-	timer    *time.Timer // of the first flush
+	timer    *time.Timer // started by the first flush
 	ended    bool        // the handler has returned or panicked
-	kept     bool        // and its response is stored, or going to be
-	panicked any         // what the outer writer panicked with under the timer
+	kept     bool        // its response is stored, or will be
+	panicked any         // the panic of the outer writer under the timer
 	hijacked bool
-	sealed   bool // what was written by then is committed, the rest is ignored
+	sealed   bool // earlier data is committed, later data is ignored
 }
 
 func newRecorder(w Writer, most int64, shows bool) *Recorder {
@@ -67,8 +67,8 @@ func (w *Recorder) Unwrap() http.ResponseWriter { return w.Writer }
 
 func (w *Recorder) Header() http.Header { return w.header }
 
-// lock locks mu, on a goroutine of the handler. A panic under the timer goes on there,
-// where a middleware that recovers sees it.
+// lock locks mu, on a goroutine of the handler. It repeats a panic of the timer there,
+// so that a middleware can recover it.
 func (w *Recorder) lock() {
 	w.mu.Lock()
 	if p := w.panicked; p != nil {
@@ -98,7 +98,7 @@ func (w *Recorder) Size() int {
 
 func (w *Recorder) Written() bool { return w.Size() >= 0 }
 
-// WriteHeader sets the status; -1 leaves it, as gin has it.
+// WriteHeader sets the status; -1 leaves it unchanged, as in gin.
 func (w *Recorder) WriteHeader(status int) {
 	w.lock()
 	defer w.mu.Unlock()
@@ -192,8 +192,8 @@ func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// look records the handler's changes of the header. It is not called once something was
-// written: the header is sent by then, and the handler can be setting a trailer while
+// look records the handler's changes of the header. It is not called after the first
+// write. The header is sent by then, and the handler may be setting a trailer while
 // another of its goroutines flushes.
 func (w *Recorder) look() {
 	switch {
@@ -222,27 +222,28 @@ func (w *Recorder) begin() {
 		w.announced = n
 	}
 	media, _, _ := mime.ParseMediaType(w.sent.Get("Content-Type"))
-	if media == "text/event-stream" || w.status < http.StatusOK { // events, or what comes before the response
+	if media == "text/event-stream" || w.status < http.StatusOK { // events, or an informational status before the response
 		w.send()
 	}
 }
 
-// room counts n more bytes of body. pass reports whether to pass them on.
+// room counts n more bytes of body. pass reports whether these bytes go directly to the
+// outer writer.
 func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	w.begin()
 	switch {
 	case w.passing:
 		return true, nil
 	case n > 0 && !bodyAllowed(w.status):
-		err = http.ErrBodyNotAllowed // as net/http says
+		err = http.ErrBodyNotAllowed // the same error as in net/http
 	case w.announced >= 0 && int64(n) > w.announced-int64(w.size):
-		err = http.ErrContentLength // as net/http says too
+		err = http.ErrContentLength // the same error as in net/http
 	case int64(n) > w.most-int64(w.size):
 		w.send()
 		return true, nil
 	}
 	if err != nil {
-		w.log.add(kind, 0) // even so, the header is written by it
+		w.log.add(kind, 0) // the call writes the header even so
 		return false, err
 	}
 	w.size += n
@@ -250,7 +251,8 @@ func (w *Recorder) room(kind callKind, n int) (pass bool, err error) {
 	return false, nil
 }
 
-// send makes the calls that were held back, and lets everything else pass.
+// send makes the calls that were held back. Later calls go directly to the outer
+// writer.
 func (w *Recorder) send() {
 	if w.passing {
 		return
@@ -288,7 +290,7 @@ func (w *Recorder) shown() Kept {
 	}
 }
 
-// pass sends what was held back, after the handler.
+// pass sends the held response after the handler has returned.
 func (w *Recorder) pass() {
 	w.lock()
 	defer w.mu.Unlock()
@@ -296,11 +298,11 @@ func (w *Recorder) pass() {
 	if w.sealed {
 		return
 	}
-	w.look() // for trailers, and for an outer writer that sends nothing before the end
+	w.look() // for trailers, and for an outer writer that sends nothing before the handler returns
 }
 
-// yield lets a response stand that was written past the Recorder: gin's
-// Engine.HandleContext goes back to the writer that the request came with.
+// yield accepts a response that was written directly to the outer writer. gin's
+// Engine.HandleContext restores the request's original writer.
 func (w *Recorder) yield() {
 	w.lock()
 	defer w.mu.Unlock()
@@ -313,8 +315,8 @@ func (w *Recorder) yield() {
 	w.passing = true
 }
 
-// discard drops a response of which nothing was sent, with its header: that of a
-// handler that panicked. The middleware that recovers then responds.
+// discard drops the unsent response of a handler that panicked, with its header. The
+// middleware that recovers then responds.
 func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -324,8 +326,8 @@ func (w *Recorder) discard() {
 	}
 }
 
-// Missed is called before a writer of the framework writes something that the handler
-// has left to others.
+// Missed is called before the framework's writer writes a response that the handler has
+// not written.
 func (w *Recorder) Missed() {
 	w.mu.Lock()
 	late := w.kept && !w.log.begun && !w.sealed

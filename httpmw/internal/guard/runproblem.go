@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// callProblem returns the problem for a request whose call could not be made out.
+// callProblem returns the problem for a request in which no valid call was found.
 func callProblem(err error) Problem {
 	p := keyProblem(err)
 	switch p.Status {
@@ -21,14 +21,14 @@ func callProblem(err error) Problem {
 			p.Detail = sentence(own)
 		}
 	case http.StatusRequestEntityTooLarge:
-		// in the same words
+		// with the same texts
 	default:
 		p.Type, p.Detail = "idempotency-failed", misconfigured("Idempotency", err)
 	}
 	return p
 }
 
-// runProblem returns the problem for a request without a response of the handler.
+// runProblem returns the problem for a request that gets no response of a handler.
 func runProblem(ctx context.Context, err error) Problem {
 	switch {
 	case errors.Is(err, once.ErrMismatch):

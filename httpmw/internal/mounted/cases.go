@@ -203,8 +203,8 @@ func replays(t *testing.T, s *site) {
 	}
 }
 
-// lengths mounts Idempotent on the server's own writer: net/http finds short lengths
-// out by itself, and a router's writer may send another one.
+// lengths mounts Idempotent on the server's own writer. net/http sets short lengths
+// automatically, and a router's writer may send another length.
 func lengths(t *testing.T, s *site) {
 	body := strings.Repeat("receipt ", 10_000)
 	s.serve(s.once(), route("/{id}", func(w http.ResponseWriter, _ *http.Request) {

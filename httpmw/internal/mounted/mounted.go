@@ -1,6 +1,6 @@
 // Package mounted tests stdmw under routers that take middlewares of net/http, over
-// HTTP/1.1 and HTTP/2 without TLS. The handling of requests is tested with httpmw, by
-// one suite for both.
+// HTTP/1.1 and HTTP/2 without TLS. The suite of httpmw tests the handling of requests
+// for both packages.
 package mounted
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// patience is a deadline for what should not take long, on a busy machine.
+// patience is a generous deadline for short operations on a busy machine.
 const patience = 20 * time.Second
 
 // Route is a handler with middlewares around it, the first outermost.
@@ -28,7 +28,7 @@ type Route struct {
 	Handler      http.HandlerFunc
 }
 
-// Mount makes a router of routes.
+// Mount returns a router with these routes.
 type Mount func(routes ...Route) http.Handler
 
 // Run tests a router.
@@ -96,14 +96,14 @@ func newSite(t *testing.T, mount Mount, protocol string) *site {
 	return s
 }
 
-// Observe records the mistakes that a middleware reports.
+// Observe records the events of misuse that a middleware reports.
 func (s *site) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Misused {
 		s.misused <- e
 	}
 }
 
-// serve serves routes, with around mounted around all of them.
+// serve serves routes, inside the middleware around.
 func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Helper()
 	h := s.mount(routes...)
@@ -124,12 +124,12 @@ func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	})
 }
 
-// route is a POST of a handler at path.
+// route returns a Route for POST requests of path.
 func route(path string, h http.HandlerFunc, around ...func(http.Handler) http.Handler) Route {
 	return Route{http.MethodPost, path, around, h}
 }
 
-// reply is a response that was read whole.
+// reply is a completely read response.
 type reply struct {
 	status int
 	header http.Header
@@ -143,7 +143,7 @@ func (r reply) is(status int, kind string) bool {
 	return r.status == status && r.header.Get("Content-Type") == "application/problem+json" && strings.Contains(r.body, "#"+kind+`"`)
 }
 
-// post sends a request under an idempotency key; header are pairs.
+// post sends a request under an idempotency key. header has pairs of names and values.
 func (s *site) post(path, body string, header ...string) reply {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -161,7 +161,7 @@ func (s *site) post(path, body string, header ...string) reply {
 	return reply{resp.StatusCode, resp.Header, string(data)}
 }
 
-// begin is post up to the response's header.
+// begin sends a request like post, and returns when the response's header has arrived.
 func (s *site) begin(ctx context.Context, path, body string, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {

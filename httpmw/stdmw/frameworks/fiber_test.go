@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // ship is a handler under a lock.
@@ -48,8 +51,11 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 			receipt, err := provider(ctx, body)
 			return once.Answer{Value: receipt}, err
 		})
-		if err != nil {
+		if err != nil && out.Value == nil { // with a value, the charge was made and its response could not be stored
 			return refused(c, err)
+		}
+		if out.Replayed {
+			c.Set("Idempotent-Replayed", "true")
 		}
 		return c.Status(fiber.StatusCreated).Send(out.Value)
 	}
@@ -64,11 +70,14 @@ func refused(c fiber.Ctx, err error) error {
 		return c.SendStatus(fiber.StatusConflict)
 	case errors.Is(err, once.ErrMismatch):
 		return c.SendStatus(fiber.StatusUnprocessableEntity)
-	case errors.Is(err, once.ErrIndeterminate):
+	case errors.Is(err, once.ErrIndeterminate): // without Retry-After: it is not run again
 		return c.SendStatus(fiber.StatusConflict)
+	case errors.Is(err, once.ErrUnreplayable):
+		return c.SendStatus(fiber.StatusGone)
 	case errors.Is(err, core.ErrInvalid): // the key is missing or not allowed
 		return c.SendStatus(fiber.StatusBadRequest)
 	case errors.Is(err, core.ErrUnavailable), errors.Is(err, core.ErrClosed):
+		c.Set(fiber.HeaderRetryAfter, "1")
 		return c.SendStatus(fiber.StatusServiceUnavailable)
 	}
 	return err
@@ -146,8 +155,131 @@ func TestFiber(t *testing.T) {
 	if err := locks.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := post("/orders/5/ship", "", ""); got != "503  Service Unavailable" {
+	if got := post("/orders/5/ship", "", ""); got != "503 1 Service Unavailable" {
 		t.Errorf("got %q of a closed locker", got)
+	}
+}
+
+// outage is a store that is unavailable while it is down.
+type outage struct {
+	store.Store
+	down atomic.Bool
+}
+
+func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if o.down.Load() {
+		return store.Grant{}, store.ErrUnavailable
+	}
+	return o.Store.Acquire(ctx, c)
+}
+
+func (o *outage) Release(ctx context.Context, c store.Claim) error {
+	if o.down.Load() {
+		return store.ErrUnavailable
+	}
+	return o.Store.Release(ctx, c)
+}
+
+// TestFiber_Listener has what a client of a real server gets of requests that fail.
+func TestFiber_Listener(t *testing.T) {
+	t.Parallel()
+	s := &outage{Store: memstore.New()}
+	locks, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	runs, err := once.New(locks, once.AtMostOnce())
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	app.Post("/orders/:id/ship", ship(locks, func(context.Context, string) error { return nil }))
+	ran := map[string]int{}
+	provider := func(_ context.Context, body []byte) ([]byte, error) {
+		text := string(body)
+		ran[text]++
+		switch text {
+		case "not known":
+			return nil, errors.Join(errors.New("the bank timed out"), once.ErrIndeterminate)
+		case "too long":
+			return make([]byte, 33<<20), nil
+		case "down meanwhile":
+			s.down.Store(true)
+		}
+		return []byte("receipt of " + text), nil
+	}
+	app.Post("/charges", charge(runs, func(fiber.Ctx) string { return "acme" }, provider))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(func() {
+		client.CloseIdleConnections()
+		if err := errors.Join(app.Shutdown(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	post := func(path, body string) string {
+		r, err := http.NewRequest(http.MethodPost, "http://"+listener.Addr().String()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Idempotency-Key", strings.ReplaceAll(body, " ", "-"))
+		w, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Body.Close()
+		text, err := io.ReadAll(w.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(text) > 100 {
+			text = []byte("much")
+		}
+		return strings.Join([]string{strconv.Itoa(w.StatusCode), w.Header.Get("Retry-After"), w.Header.Get("Idempotent-Replayed"), string(text)}, "|")
+	}
+	expect := func(path, body, want string) {
+		t.Helper()
+		if got := post(path, body); got != want {
+			t.Errorf("%s %s: got %s, want %s", path, body, got, want)
+		}
+	}
+	expect("/charges", "ten", "201|||receipt of ten")
+	expect("/charges", "ten", "201||true|receipt of ten")
+	for range 2 {
+		expect("/charges", "not known", "409|||Conflict") // without Retry-After: not run again
+	}
+	expect("/charges", "too long", "201|||much")
+	expect("/charges", "too long", "410|||Gone")
+
+	s.down.Store(true)
+	expect("/orders/5/ship", "", "503|1||Service Unavailable")
+	expect("/charges", "ten", "503|1||Service Unavailable")
+	expect("/charges", "twenty", "503|1||Service Unavailable")
+	s.down.Store(false)
+	expect("/orders/5/ship", "", "204|||")
+
+	// A charge that was made and whose response cannot be stored gets its response.
+	expect("/charges", "down meanwhile", "201|||receipt of down meanwhile")
+	s.down.Store(false)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		got := post("/charges", "down meanwhile")
+		if got == "201||true|receipt of down meanwhile" {
+			break
+		}
+		if !strings.HasPrefix(got, "409|1|") || time.Now().After(deadline) {
+			t.Fatalf("got %s, want the stored response, or 409 until it is stored", got)
+		}
+	}
+	for body, want := range map[string]int{"ten": 1, "not known": 1, "too long": 1, "twenty": 0, "down meanwhile": 1} {
+		if ran[body] != want {
+			t.Errorf("%s: ran %d times, want %d", body, ran[body], want)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// onHertz makes a handler of Hertz, whose parameters stdmw.Path finds.
+// onHertz returns a handler of Hertz whose parameters stdmw.Path finds.
 func onHertz(h http.Handler) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		adaptor.HertzHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

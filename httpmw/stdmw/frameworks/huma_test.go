@@ -7,9 +7,17 @@ import (
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/danielgtaylor/huma/v2/adapters/humamux"
 
 	"github.com/lockkit/lockkit/httpmw/internal/mounted"
+)
+
+// Adapters with the two functions that wrapped calls.
+var (
+	_ = []func(huma.Context) (*http.Request, http.ResponseWriter){humago.Unwrap, humachi.Unwrap, humamux.Unwrap}
+	_ = []func(*huma.Operation, *http.Request, http.ResponseWriter) huma.Context{humago.NewContext, humachi.NewContext, humamux.NewContext}
 )
 
 func TestHuma(t *testing.T) {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // redelivery is the time after which these brokers deliver an unacked message again.
 const redelivery = time.Second
 
-// broker is one of a test's own.
+// broker is a broker of one test.
 type broker struct {
 	scene      string // the beginning of its topics
 	publisher  func(t *testing.T) message.Publisher
@@ -135,7 +135,7 @@ func must[T any](t *testing.T, v T, err error) T {
 	return v
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 90 * time.Second
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -150,8 +150,8 @@ type service struct {
 	end    func()
 }
 
-// serve runs a service with the outermost middleware first. The handler's messages are published
-// by pub, or if that is nil by a publisher of its own.
+// serve runs a service with the outermost middleware first. pub publishes the handler's messages.
+// A nil pub stands for a separate publisher.
 func (b broker) serve(t *testing.T, pub message.Publisher, h message.HandlerFunc, mws ...message.HandlerMiddleware) *service {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})

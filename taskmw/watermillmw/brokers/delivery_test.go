@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// scenes runs every scene on a broker, each with topics of its own.
+// scenes runs every scene on a broker, each with separate topics.
 func scenes(t *testing.T, b broker) {
 	t.Helper()
 	for name, scene := range map[string]func(t *testing.T, b broker){

@@ -6,6 +6,7 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.ShardedSubscriptionMode;
 
 /** Redisson's locks. A lease of 0 is Redisson's default: the lock is held until it is unlocked. */
 final class RedissonDriver extends Driver {
@@ -17,8 +18,9 @@ final class RedissonDriver extends Driver {
     }
 
     /**
-     * Takes lockWatchdogTimeout in milliseconds, and a server's address, those of a Cluster's nodes, or
-     * "sentinel", the master's name and the sentinels' addresses.
+     * Takes lockWatchdogTimeout in milliseconds, and a server's address, those of a Cluster's nodes,
+     * "unsharded" and those of a Cluster's nodes, or "sentinel", the master's name and the sentinels'
+     * addresses.
      */
     public static void main(String[] args) throws Exception {
         Config config = new Config();
@@ -36,7 +38,12 @@ final class RedissonDriver extends Driver {
                     .setSubscriptionConnectionMinimumIdleSize(1).setSubscriptionConnectionPoolSize(4);
         } else {
             var cluster = config.useClusterServers().setMasterConnectionMinimumIdleSize(1).setSlaveConnectionMinimumIdleSize(1);
-            for (int i = 1; i < args.length; i++) {
+            int first = 1;
+            if (args[1].equals("unsharded")) {
+                cluster.setShardedSubscriptionMode(ShardedSubscriptionMode.OFF);
+                first = 2;
+            }
+            for (int i = first; i < args.length; i++) {
                 cluster.addNodeAddress("redis://" + args[i]);
             }
         }
@@ -61,6 +68,9 @@ final class RedissonDriver extends Driver {
     String run(String[] w) throws Exception {
         if (w[0].equals("owner")) {
             return client.getId() + ":" + Thread.currentThread().getId();
+        }
+        if (w[0].equals("key")) { // NAME ID
+            return key(w[1], w[2]);
         }
         RLock lock = lock(w[1], w[2]);
         switch (w[0]) {
@@ -99,6 +109,11 @@ final class RedissonDriver extends Driver {
             default:
                 throw new IllegalArgumentException("no verb " + w[0]);
         }
+    }
+
+    /** The name of the kit's core.Key(name, id), for an id without control characters. */
+    private static String key(String name, String id) {
+        return name + ":" + id.replace("%", "%25").replace(":", "%3A").replace("{", "%7B").replace("}", "%7D");
     }
 
     /** A lease: 0 is Redisson's -1. */

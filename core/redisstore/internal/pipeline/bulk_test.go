@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// script is a hook of a client that answers pipelines by the functions, in turn, and by
-// the last one from then on.
+// script is a hook that answers the first pipelines by the functions in acts, one after
+// the other, and all later ones by the last function.
 type script struct {
 	echo
 	acts []func(cmds []redis.Cmder) error
@@ -24,14 +24,14 @@ func (h *script) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 	}
 }
 
-// unknownScript is a reply of a server.
+// unknownScript is a server's reply for an unknown script.
 type unknownScript struct{}
 
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// TestEachBulkGetsItsOwnAnswers repeats TestEachCallGetsItsOwnAnswer for the calls of a
-// DoAll.
+// TestEachBulkGetsItsOwnAnswers makes the checks of TestEachCallGetsItsOwnAnswer for
+// the calls of a DoAll.
 func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 	t.Parallel()
 	say := func(cmds []redis.Cmder, v any) {
@@ -63,7 +63,7 @@ func TestEachBulkGetsItsOwnAnswers(t *testing.T) {
 				},
 				func(cmds []redis.Cmder) error {
 					if cmds[0].Name() == "evalsha" {
-						say(given, int64(0)) // as a server would, much later
+						say(given, int64(0)) // as from a server, but much later
 					}
 					say(cmds, int64(2))
 					return nil

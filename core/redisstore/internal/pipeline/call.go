@@ -11,46 +11,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command on one key, which is sent once, alone or among others. A Pipeline
-// makes it. It gets its arguments, at most four texts and five numbers, and is passed to
-// Do or DoWait once. After that it does not belong to the caller any more.
+// Call is one command on one key. It is sent once, alone or with others. A Pipeline
+// creates it. The caller adds arguments, at most four texts and five numbers, and
+// passes it to Do or DoWait once. After that the caller must not use it any more.
 //
-// Its arguments are pointers into itself, which saves an allocation for each, and keeps
-// their values out of the logs of the client's hooks.
+// Its arguments are pointers into itself. This saves an allocation for each argument,
+// and keeps their values out of the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
-	home     *sync.Pool // to be used again
-	script   *Script    // nil if the call has its text, or calls no script
+	home     *sync.Pool // the pool for reuse
+	script   *Script    // nil if the call contains its text, or calls no script
 	once     once
 	key      name
-	optional bool          // it is refused while the server is down
-	timed    bool          // its reply is the server's time
-	asking   bool          // its slot is about to move here
-	replicas int           // that the WAIT behind it waits for
-	limit    time.Duration // of the WAIT, 0 for none
+	optional bool          // the call is refused while the server is down
+	timed    bool          // the reply is replaced by the server's time
+	asking   bool          // the slot of the key is about to move to this server
+	replicas int           // the number for which the WAIT behind the call waits
+	limit    time.Duration // the limit of the WAIT; 0 for no WAIT
 
 	words  []any
 	texts  [4]string
 	nums   [5]int64
 	nt, nn int
-	length int    // of its texts
-	value  []byte // of a SET
+	length int    // the length of the texts
+	value  []byte // the value of a SET
 
 	mu       sync.Mutex // guards the next fields
 	answer   any
-	err      error // the client's, while there is no reply
-	answered bool  // answer is the reply, and err redis.Nil or nil
+	err      error // the client's error, while there is no reply
+	answered bool  // answer is the reply, and err is redis.Nil or nil
 
-	// Of a call that a sender has.
+	// The following fields are for a call that a sender has accepted.
 	ctx   context.Context // the caller's
-	until time.Time       // when it has taken too long
-	over  atomic.Bool     // it has an outcome
-	done  chan struct{}   // receives when it has one; stays when it is used again
-	got   Replicated      // the outcome, set before
+	until time.Time       // the time at which the call has taken too long
+	over  atomic.Bool     // the call has an outcome
+	done  chan struct{}   // receives when the call has an outcome; kept for reuse
+	got   Replicated      // the outcome, set before done receives
 	fault error
-	clean bool // the client is done with it
+	clean bool // the client does not use the call any more
 
-	copied atomic.Bool // by a hook: not to be used again
+	copied atomic.Bool // a hook has cloned the call, so it is not reused
 }
 
 // name is the key in a call's arguments.
@@ -59,11 +59,11 @@ type name []byte
 // MarshalBinary returns the bytes to write.
 func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
 
-// String returns the key: a Cluster client looks for its slot.
+// String returns the key, from which a Cluster client computes the slot.
 func (n *name) String() string { return string(*n) }
 
-// newCall returns a call that has no other user. Calls are used again: at some ten
-// thousand a second their memory would keep the collector busy.
+// newCall returns a call that has no other user. Calls are reused, because at some ten
+// thousand calls a second new ones would keep the garbage collector busy.
 func newCall(home *sync.Pool, key []byte) *Call {
 	c, used := home.Get().(*Call)
 	if !used {
@@ -79,15 +79,15 @@ func (c *Call) Optional() *Call {
 	return c
 }
 
-// Timed replaces a reply of "OK" by the server's time at a moment after c was done,
-// an int64 in us. If the time is not known, c fails with a *NoTimeError although it was
-// done.
+// Timed replaces a reply of "OK" by the server's time at a moment after c was done, an
+// int64 in microseconds. If the time is unknown, c fails with a *NoTimeError although
+// it was done.
 func (c *Call) Timed() *Call {
 	c.timed = true
 	return c
 }
 
-// Text adds an argument.
+// Text adds a text argument.
 func (c *Call) Text(s string) *Call {
 	c.texts[c.nt] = s
 	c.length += len(s)
@@ -96,7 +96,7 @@ func (c *Call) Text(s string) *Call {
 	return c
 }
 
-// Num adds an argument.
+// Num adds a numeric argument.
 func (c *Call) Num(v int64) *Call {
 	c.nums[c.nn] = v
 	c.words = append(c.words, &c.nums[c.nn])
@@ -104,14 +104,14 @@ func (c *Call) Num(v int64) *Call {
 	return c
 }
 
-// Word adds an argument that many calls share.
+// Word adds an argument whose value many calls share.
 func (c *Call) Word(v any) *Call {
 	c.words = append(c.words, v)
 	return c
 }
 
-// again returns a call with the same arguments, to be sent after c has returned with
-// nothing done.
+// again returns a call with the same arguments, to be sent after c has returned without
+// an effect.
 func (c *Call) again() *Call {
 	n := newCall(c.home, c.key)
 	n.script, n.length = c.script, c.length
@@ -122,7 +122,7 @@ func (c *Call) again() *Call {
 	return n
 }
 
-// withText returns c again, with the text of its script in place of its name.
+// withText returns c again, with the text of its script instead of its digest.
 func (c *Call) withText() *Call {
 	n := c.again()
 	n.script, n.once.bytes, n.words[0] = nil, c.script.source, "eval"
@@ -138,8 +138,8 @@ func (c *Call) Clone() redis.Cmder {
 	return single{c.Cmd.Clone().(*redis.Cmd)}
 }
 
-// SetErr implements redis.Cmder. It keeps the first reply: go-redis passes the error
-// that ended a pipeline also to calls that were answered.
+// SetErr implements redis.Cmder. It keeps the first reply, because go-redis also passes
+// the error that ended a pipeline to calls that were answered.
 func (c *Call) SetErr(err error) {
 	c.Cmd.SetErr(err)
 	v := c.Cmd.Val()
@@ -153,7 +153,8 @@ func (c *Call) SetErr(err error) {
 
 var errNoReply = errors.New("no reply")
 
-// result returns the reply, or the error that the client set, or err.
+// result returns the reply. If there is none, it returns the client's error, or else
+// err.
 func (c *Call) result(err error) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +172,7 @@ func (c *Call) finish(got Replicated, err error) {
 	}
 }
 
-// single is a command that go-redis sends once.
+// single is a command that go-redis does not retry.
 type single struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.

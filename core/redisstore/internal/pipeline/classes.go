@@ -8,21 +8,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Class has the consequences of an error reply. Its zero value is the class of an
-// unknown reply: the outcome is unknown.
+// Class contains the consequences of an error reply. The zero value is for unknown
+// replies: the outcome is unknown.
 type Class struct {
-	// Unchanged is true if the server has changed nothing. Inside a script the error of
-	// a command comes at its first write. The exception is NOPERM: it can come later,
-	// and the script then undoes its writes.
+	// Unchanged is set if the server has changed nothing. Inside a script, a command's
+	// error occurs at the script's first write. The exception is NOPERM, which can
+	// occur later; the script then undoes its writes.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
-	// Hint is the advice for a server that is not fit for locks, or "".
+	// Hint is the advice if the server is not fit for locks, or "".
 	Hint string
-	// displaced is true if the connection leads to a server that cannot be asked now,
-	// and perhaps another server has its name or its role. The idle connections of a
-	// client of one server are closed, so that later calls dial. All other errors leave
-	// them open.
+	// displaced is set if the connection leads to a server that cannot serve now, while
+	// another server may have taken over its name or role. Then the idle connections of
+	// a single-server client are closed, so that later calls dial. All other errors
+	// leave them open.
 	displaced bool
 }
 
@@ -31,17 +31,17 @@ var (
 	displaced = Class{Unchanged: true, displaced: true}
 )
 
-// scriptless is the class of servers that run no script, or not this one, and check that
-// before they begin.
+// scriptless is the class for servers that run no scripts, or not this one. They check
+// that before they start the script.
 var scriptless = Class{Unchanged: true, Hint: "the server does not run the scripts: core/SERVERS.md says which do, and what to set"}
 
-// classes has the class of an error reply by its code.
+// classes maps the code of an error reply to its class.
 var classes = map[string]Class{
 	"ASK":         refusal,   // the slot is about to move
 	"BUSY":        refusal,   // a script runs for too long
-	"CLUSTERDOWN": displaced, // the server is cut off from the others, or slots are not served
+	"CLUSTERDOWN": displaced, // the server is cut off, or some slots are not served
 	"CROSSSLOT":   refusal,   // keys of several slots
-	"LOADING":     displaced, // the server has started, and may come back as a replica
+	"LOADING":     displaced, // the server has started, and may become a replica
 	"MASTERDOWN":  displaced, // a replica without its master
 	"MISCONF":     {Unchanged: true, Hint: "the server fails to save: see its log"},
 	"MOVED":       {Unchanged: true, displaced: true, Hint: "the server is a node of a Cluster: use a *redis.ClusterClient"},
@@ -52,13 +52,13 @@ var classes = map[string]Class{
 	"OOM":         {Unchanged: true, Hint: "the memory is used up: raise maxmemory, or delete other keys"},
 	"READONLY":    {Unchanged: true, displaced: true, Advice: "the server is a replica (a failover client with ReplicaOnly talks to one)"},
 	"TRYAGAIN":    refusal, // the slot moves, and its keys are on two servers
-	"UNKILLABLE":  refusal, // the script that runs for too long has written
-	"WRONGPASS":   refusal, // of a connection that is being made: the client closes it
+	"UNKILLABLE":  refusal, // the script that runs for too long has already written
+	"WRONGPASS":   refusal, // from connecting: the client closes the connection
 	"WRONGTYPE":   {Unchanged: true, Advice: "another program has a value of its own under this key (use another WithPrefix)"},
 }
 
-// texts has the class of an error reply with the code ERR, or with none, by its first
-// words.
+// texts maps the first words of an error reply with the code ERR, or with no code, to
+// its class.
 var texts = map[string]Class{
 	"max number of clients reached":       refusal, // the server closes the connection
 	"unknown command":                     {Unchanged: true, Hint: "the server lacks the command, or has renamed it: undo rename-command"},
@@ -68,15 +68,15 @@ var texts = map[string]Class{
 	"This instance has Lua scripting":     scriptless, // support disabled
 	"The user executing the script can't": refusal,    // NOPERM inside a script
 	"ACL failure in script":               refusal,    // the same since 7.2
-	"Protocol error: unauthenticated":     displaced,  // NOAUTH to a command as long as ours
+	"Protocol error: unauthenticated":     displaced,  // NOAUTH for a command as long as ours
 }
 
-// inScript is the text that servers before 7.0 put before an error inside a script. They
-// leave out the dash of its code if the error comes from a command, and not from a check
-// before the command.
+// inScript matches the text that servers before 7.0 add before an error inside a
+// script. If the error comes from a command, and not from a check before the command,
+// they omit the dash before its code.
 var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_\w+\): )?(?:@user_script: ?\d+: )+-?`)
 
-// ClassOf returns the class of an error reply, and the zero value for another error.
+// ClassOf returns the class of an error reply, and the zero value for any other error.
 func ClassOf(err error) Class {
 	if err == nil {
 		return Class{}

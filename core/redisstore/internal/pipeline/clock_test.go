@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestTimed shows that a Timed call gets a time of its server at which it was done.
+// TestTimed checks that a Timed call gets a time of its server at which it was done.
 func TestTimed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -61,7 +61,7 @@ func TestTimed(t *testing.T) {
 			})
 		}
 		all.Wait()
-		times, since := 0, 0 // calls that were timed behind the last TIME
+		times, since := 0, 0 // the numbers of TIMEs, and of calls since the last one
 		for _, q := range proxy.Requests() {
 			switch q.Name {
 			case "set":
@@ -84,7 +84,7 @@ func TestTimed(t *testing.T) {
 			fault := proxy.Inject(testserver.Match{Command: "time"}, action)
 			key := newKey()
 			got, err := timed(p, key)
-			for proxy.Times(fault) == 0 { // a busy machine took too long for the call
+			for proxy.Times(fault) == 0 { // on a busy machine the call took too long
 				key = newKey()
 				got, err = timed(p, key)
 			}
@@ -124,7 +124,7 @@ func TestTimed(t *testing.T) {
 			t.Errorf("refused: got %+v and %v", got, err)
 		}
 		for _, command := range []string{"set", "time", "wait"} {
-			proxy := testserver.NewRedisProxy(t, server.Addr) // another one may still have the rest of an earlier fault
+			proxy := testserver.NewRedisProxy(t, server.Addr) // an older proxy may still hold part of an earlier fault
 			p := newPipeline(t, testclient.Redis(t, proxy.Addr))
 			fault := proxy.Inject(testserver.Match{Command: command}, testserver.CloseReply)
 			got, err := wait(p, newKey())
@@ -145,7 +145,7 @@ func TestTimed(t *testing.T) {
 
 // leaving is a hook that gives up on pipelines of calls while they are in flight.
 type leaving struct {
-	run  func(n int, cmds []redis.Cmder, next func() error) error // of the nth pipeline
+	run  func(n int, cmds []redis.Cmder, next func() error) error // for the nth pipeline
 	n    int
 	late sync.WaitGroup
 }
@@ -163,7 +163,7 @@ func (h *leaving) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// done answers the SET, and the TIME.
+// done answers a SET, and setTime a TIME.
 func (*leaving) done(cmd redis.Cmder) {
 	cmd.(*pipeline.Call).SetVal("OK")
 	cmd.SetErr(nil)
@@ -174,8 +174,8 @@ func (*leaving) setTime(cmd redis.Cmder, second int64) {
 	cmd.SetErr(nil)
 }
 
-// TestAHookGivesUpBeforeAWait shows that a hook that gives up does not mean that the key
-// is taken.
+// TestAHookGivesUpBeforeAWait checks that a call is not reported as refused when a hook
+// gives up on it.
 func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
@@ -197,8 +197,8 @@ func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	}
 }
 
-// TestALateTime shows that a time that comes after a hook has given up on its pipeline
-// is for the calls of that pipeline only. No finished call gets it.
+// TestALateTime checks a time that arrives after a hook has given up on its pipeline.
+// It is only for the calls of that pipeline. No finished call gets it.
 func TestALateTime(t *testing.T) {
 	t.Parallel()
 	timed := func(t *testing.T, p *pipeline.Pipeline) (any, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverOf returns the server of a key.
+// serverOf returns the server that stores a key.
 func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	if p.cluster == nil {
 		return p.server, nil
@@ -25,9 +25,9 @@ func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 	return to, nil
 }
 
-// masterOf returns the master of a key. The client may first have to ask where the slots
-// are. That takes at most Limit, and the caller can leave it: the next call may find
-// them.
+// masterOf returns the master of a key. The client may first have to ask for the slots.
+// That takes at most Limit, and the caller can leave in the meantime. A later call may
+// then find the slots.
 func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	if p.located.Load() {
 		return p.cluster.MasterForKey(ctx, key)
@@ -43,7 +43,7 @@ func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, err
 	})
 }
 
-// wayTo returns the server of a master, and whether it was known.
+// wayTo returns the server of a master, and reports whether it was known.
 func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	way, known := p.masters.Load(master)
 	if !known {
@@ -52,8 +52,8 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	return way.(*server), known
 }
 
-// forget removes unused servers, except that of but: their masters may be gone. Callers
-// that still have one of them may use it.
+// forget removes unused servers, except that of but, because their masters may no
+// longer exist. Callers that still have a removed server may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
 		if to := to.(*server); master != but && to.sender.unused() {
@@ -65,13 +65,13 @@ func (p *Pipeline) forget(but *redis.Client) {
 }
 
 // ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
-// because its slot is elsewhere. A TIME names no key, so only a client of one server
-// certainly sends it to the server of the call.
+// because the slot is elsewhere. A TIME has no key. Only a client of one server is sure
+// to send the TIME to the server of the call.
 var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
 
-// follow returns the server to ask for a key after the error reply err, and whether the
-// slot is about to move there. The client asks all servers where the slots are. One of
-// them may be silent, so the caller can leave that.
+// follow returns the server for a key after the error reply err, and reports whether
+// the slot is about to move there. The client asks all servers for the slots. One of
+// them may be silent, so the caller can leave in the meantime.
 func (p *Pipeline) follow(ctx context.Context, key name, err error) (to *server, asking bool, _ error) {
 	p.cluster.ReloadState(ctx)
 	addr, asking := redis.IsAskError(err)
@@ -98,7 +98,8 @@ func (p *Pipeline) follow(ctx context.Context, key name, err error) (to *server,
 	return to, false, err
 }
 
-// elsewhere reports whether err says no more than that another server has to be asked.
+// elsewhere reports whether err only means that the call has to be sent to another
+// server.
 func elsewhere(err error) bool {
 	return replied(err, "MOVED") || replied(err, "ASK") || replied(err, "READONLY") || !Sent(err) && errors.Is(err, redis.ErrClosed)
 }
@@ -106,11 +107,11 @@ func elsewhere(err error) bool {
 // replied reports whether err is an error reply with this code.
 func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// pursue waits before a call is sent once more that has been sent n times, and was
-// answered each time that its slot is elsewhere. It returns false if the call may not be
-// sent again. While a slot is handed over its two masters can name each other for a
-// moment, and a slot that moves to and fro can be a step ahead. The waits are half a
-// second together.
+// pursue waits before a call is sent again. The call was sent n times, and each time
+// the reply was that its slot is elsewhere. pursue returns false if the call must not
+// be sent again. While a slot is handed over, both masters can name each other for a
+// moment, and a slot that moves several times can be a step ahead. All waits together
+// take half a second.
 func pursue(ctx context.Context, n int) bool {
 	if n > 10 {
 		return false

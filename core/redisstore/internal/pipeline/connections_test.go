@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWorkersFitThePool uses a client that may have few connections: it refuses one more
-// at once.
+// TestWorkersFitThePool uses a client with few connections, which fails at once if more
+// are needed.
 func TestWorkersFitThePool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// watcher is a hook that keeps the contexts of so many calls, and waits until they are
-// done if it is patient.
+// watcher is a hook that stores the context under which that number of calls is sent.
+// If it is patient, it waits until the context is done.
 type watcher struct {
 	echo
 	calls   int
@@ -41,8 +41,8 @@ func (w *watcher) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	return func(ctx context.Context, cmds []redis.Cmder) error { return w.see(ctx, cmds...) }
 }
 
-// TestTheClientsContextEnds shows that the contexts of a client are done when the calls
-// have returned, or have taken too long.
+// TestTheClientsContextEnds checks that the contexts that a client gets are done when
+// the calls have returned, or have taken too long.
 func TestTheClientsContextEnds(t *testing.T) {
 	t.Parallel()
 	for name, calls := range map[string]int{"alone": 1, "alone, a client that can hang": 1, "together": 5} {

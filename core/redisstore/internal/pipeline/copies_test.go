@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// copier is a hook that keeps a copy of every call, as a hook does that sends it again
-// beside a slow one.
+// copier is a hook that keeps a copy of every call, like a hook that sends a copy of a
+// slow call.
 type copier struct {
 	echo
 	copies map[redis.Cmder]string

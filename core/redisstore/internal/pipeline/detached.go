@@ -8,13 +8,13 @@ import (
 	"github.com/lockkit/lockkit/core/internal/calls"
 )
 
-// Limit bounds a call.
+// Limit is the maximum time of a call.
 const Limit = 2 * time.Second
 
 // ErrNoAnswer is the error of a call that took longer than Limit.
 var ErrNoAnswer = fmt.Errorf("no answer within %v", Limit)
 
-// Bounded gives ctx a deadline of Limit, unless it has an earlier one.
+// Bounded returns ctx with a time-out of Limit, unless its deadline is earlier.
 func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= Limit {
 		return ctx, func() {}
@@ -22,10 +22,10 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, Limit, ErrNoAnswer)
 }
 
-// Detached runs work, unless ctx is done, and lets its caller leave it. It returns the
-// outcome of work, or the cause of ctx if that is done first. The client itself may not
-// return then: by default go-redis does not apply a context's deadline to a socket, and
-// never its cancellation.
+// Detached runs work, unless ctx is already done, and returns its outcome. If ctx is
+// done before work returns, Detached returns the cause of ctx. The client itself may
+// continue then: by default go-redis does not apply a context's deadline to a socket,
+// and it never applies a cancellation.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, err error) {
 	if ctx.Err() != nil {
 		return value, context.Cause(ctx)

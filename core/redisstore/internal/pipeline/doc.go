@@ -1,6 +1,6 @@
-// Package pipeline sends calls to Redis; calls that come at the same time are sent
-// together. For each failed call it reports whether anything was sent. It knows
-// go-redis, but not the purpose of the calls.
+// Package pipeline sends calls to Redis. Concurrent calls are sent together. For each
+// failed call the package reports whether anything was sent. It depends on go-redis,
+// but not on the purpose of the calls.
 //
 //	p := pipeline.New(client)
 //	reply, err := p.Do(ctx, p.Eval(script, key, "acquire").Text(value).Num(1000))
@@ -8,38 +8,41 @@
 // # Path of a call
 //
 // Pipeline.do finds the server of the key and sends the call there. It sends the call
-// again if the reply requires that: the slot has moved, or the script is not known.
+// again if the slot has moved, or the server does not know the script.
 //
-// server.do refuses an Optional call while the server is known to be down. It learns
-// from the outcome whether the server is down, whether idle connections may be silent
-// (then they are asked for a PING), or lead to a server that has lost its role (then
-// they are closed).
+// server.do refuses an Optional call while the server is known to be down. From the
+// outcome of a call it learns three things. The first is whether the server is down.
+// The second is whether idle connections may be silent; then each gets a PING. The
+// third is whether they lead to a server that has lost its role; then they are closed.
 //
 // sender.do puts the call into a queue. It waits until the call has returned, ctx is
-// done, or Limit has passed. A worker takes the calls that have come meanwhile and sends
-// them as one flight. After 5 ms a flight holds up nothing behind it any more. Three
-// kinds of calls use no queue. One that waits for replicas or follows ASK has a
-// connection of its own. DoAll makes one flight for each server. A caller that cannot
-// leave sends its call itself, unless such a call has lately taken much longer than
-// Limit.
+// done, or Limit has passed. A worker takes all calls that have arrived and sends them
+// as one flight. A flight that takes longer than 5 ms does not delay the calls behind
+// it any more. Three kinds of calls use no queue. A call that waits for replicas or
+// follows ASK has its own connection. DoAll makes one flight for each server. A caller
+// that cannot leave sends its call itself, unless such a call has recently taken much
+// longer than Limit.
 //
-// A flight is what go-redis sends at once: calls, a TIME behind them if one is Timed,
-// and a WAIT behind that. When the client has returned, each call gets its outcome.
+// A flight is a group of commands that go-redis sends at once: the calls, a TIME behind
+// them if one is Timed, and a WAIT behind the TIME. When the client has returned, each
+// call gets its outcome.
 //
 // # Sent or not
 //
-// A call hands out its bytes once, see once.go. A call whose bytes were never asked for
-// was not sent. It never will be once it has returned. The same is true once its caller
-// has left it, unless it is in a flight with others.
-// So nothing depends on when go-redis or a hook asks. The first reply that the client
-// reports counts, and outcomes are read when the client has returned.
+// A call provides its bytes once, see once.go. If the client never asked for a call's
+// bytes, the call was not sent. Once such a call has returned, it is never sent later.
+// If its caller has left before, it is never sent either, unless it is in a flight with
+// others. So nothing depends on the time at which go-redis or a hook asks. The first
+// reply that the client reports counts, and outcomes are read when the client has
+// returned.
 //
-// Calls are used again when the client has returned without a failure and the caller has
+// Calls are reused when the client has returned without a failure and the caller has
 // the reply. A hook must not keep a call, but may keep a Clone.
 //
 // # While a server is down
 //
-// The outcomes of calls show for each server whether it is down. Then a probe asks it,
-// on a connection of the Pipeline's own. When the probe is answered, its connection
-// stays for a while, for calls that find the client's pool still refusing to dial.
+// The outcomes of calls show for each server whether it is down. If it is, a probe is
+// sent on a separate connection of the Pipeline. When the probe is answered, its
+// connection stays open for a while. Calls use it while the client's pool still refuses
+// to dial.
 package pipeline

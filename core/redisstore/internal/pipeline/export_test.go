@@ -15,8 +15,8 @@ func (p *Pipeline) Queued() int {
 	return len(p.server.sender.queue)
 }
 
-// Stall sets when a worker no longer holds up the calls behind it. Call it before the
-// Pipeline is used.
+// Stall sets the time after which a worker no longer delays the calls behind it. Call
+// it before the Pipeline is used.
 func (p *Pipeline) Stall(d time.Duration) { p.server.sender.stall = d }
 
 // Enough sets the number of waiting calls that start another worker. Call it before the

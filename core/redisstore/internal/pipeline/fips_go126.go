@@ -4,5 +4,5 @@ package pipeline
 
 import "crypto/fips140"
 
-// unenforced runs f, which may use SHA-1 with GODEBUG=fips140=only too.
+// unenforced runs f, which may use SHA-1 even with GODEBUG=fips140=only.
 func unenforced(f func()) { fips140.WithoutEnforcement(f) }

@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flight is some calls that the client sends together, and the commands behind them.
+// flight is a group of calls that the client sends together, and the commands behind
+// them.
 type flight struct {
 	calls []*Call
-	own   bool // the client is one of go-redis itself
+	own   bool // the client is a *redis.Client
 	time  *clock
 	wait  *redis.Cmd
-	err   error // the client's
+	err   error // the client's error
 }
 
 // fly sends calls together, and returns when the client has returned.
@@ -33,8 +34,9 @@ func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
 	return f
 }
 
-// land sets the outcome of each call, the first one last: a caller that waits for all of
-// them, one after the other, wakes once. A call must not be touched after that.
+// land sets the outcome of each call, the first one last. So a caller that waits for
+// all of them, one after the other, wakes only once. A call must not be used after
+// that.
 func (f *flight) land() {
 	clean := f.own && f.failed() == nil
 	for _, c := range slices.Backward(f.calls) {
@@ -44,8 +46,8 @@ func (f *flight) land() {
 }
 
 // commands returns the commands to send: the calls, a TIME behind them if one is Timed,
-// and a WAIT behind that. The WAIT lasts for at most the limit of its call, and at most
-// until the deadline of ctx, and for at least a millisecond.
+// and a WAIT behind the TIME. The WAIT lasts for at most the limit of its call, ends by
+// the deadline of ctx, and lasts for at least a millisecond.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
 	for _, c := range f.calls {
@@ -66,14 +68,14 @@ func (f *flight) commands(ctx context.Context) []redis.Cmder {
 		if end, ok := ctx.Deadline(); ok {
 			limit = min(limit, time.Until(end))
 		}
-		// A WAIT of 0 would wait for ever.
+		// A WAIT of 0 would wait forever.
 		f.wait = redis.NewCmd(ctx, "wait", c.replicas, max(limit.Milliseconds(), 1))
 		cmds = append(cmds, single{f.wait})
 	}
 	return cmds
 }
 
-// send sends cmds by the client.
+// send sends cmds on the client.
 func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -94,9 +96,9 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 	}
 }
 
-// failed returns the error that ended the flight, or nil if the client came to the end
-// of it. A hook may have left a failed flight under way: then unguarded fields must not be
-// read.
+// failed returns the error that ended the flight, or nil if the client has completed
+// the flight. After a failure, a hook may have left the flight running. Then fields
+// without a mutex must not be read.
 func (f *flight) failed() error {
 	if isReply(f.err) {
 		return nil
@@ -127,7 +129,7 @@ func (f *flight) outcome(c *Call) (got Replicated, err error) {
 	return got, err
 }
 
-// timeOf returns the server's time, in us, or a *NoTimeError.
+// timeOf returns the server's time in microseconds, or a *NoTimeError.
 func (f *flight) timeOf(failed error) (any, error) {
 	if failed != nil {
 		return nil, &NoTimeError{failed}
@@ -142,25 +144,25 @@ func (f *flight) timeOf(failed error) (any, error) {
 	return at.UnixMicro(), nil
 }
 
-// clock is a TIME that go-redis sends once.
+// clock is a TIME that go-redis does not retry.
 type clock struct{ *redis.TimeCmd }
 
-// timeWords are shared, which saves an allocation for each.
+// timeWords is shared by all TIMEs, which saves an allocation for each.
 var timeWords = []any{"time"}
 
 // NoRetry implements redis.Cmder.
 func (clock) NoRetry() bool { return true }
 
-// NoTimeError is the error of a Timed call that was done without a known time of the
-// server.
+// NoTimeError is the error of a Timed call that was done, but without a known time of
+// the server.
 type NoTimeError struct{ cause error }
 
 func (e *NoTimeError) Error() string {
 	return "done, but the server's time is not known: " + e.cause.Error()
 }
 
-// Unwrap returns the error of the TIME, unless it is an error reply: that is not a reply
-// to the call.
+// Unwrap returns the error of the TIME, unless it is an error reply: that would look
+// like a reply to the call.
 func (e *NoTimeError) Unwrap() error {
 	if e.Refused() {
 		return nil
@@ -168,7 +170,7 @@ func (e *NoTimeError) Unwrap() error {
 	return e.cause
 }
 
-// Refused reports whether the server has answered the TIME with an error.
+// Refused reports whether the server answered the TIME with an error.
 func (e *NoTimeError) Refused() bool {
 	reply := errors.As(e.cause, new(redis.Error))
 	return reply

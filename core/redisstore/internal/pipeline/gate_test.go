@@ -12,18 +12,18 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// gate is a hook of a client that holds up the first call, and counts the calls.
+// gate is a hook that delays the first call, and counts the calls.
 type gate struct {
 	open chan struct{}
 	once sync.Once
-	took chan struct{} // closed when the first call is held up
+	took chan struct{} // closed when the first call is delayed
 
 	mu    sync.Mutex
-	sizes []int // of pipelines, 1 for a call alone
+	sizes []int // of pipelines; 1 for a call alone
 	fail  func()
 
-	before func()   // it opens
-	texts  []string // of the calls that crowd makes
+	before func()   // called before the gate opens
+	texts  []string // further arguments of the calls that crowd makes
 }
 
 func newGate() *gate {
@@ -32,7 +32,7 @@ func newGate() *gate {
 	return g
 }
 
-// close makes the gate hold up the next call.
+// close makes the gate delay the next call.
 func (g *gate) close() {
 	g.open, g.took, g.once = make(chan struct{}), make(chan struct{}), sync.Once{}
 }
@@ -80,8 +80,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crowd makes many callers take keys of their own at once, behind one that is held up at
-// the gate until all of them wait. It returns the answers.
+// crowd makes many callers take different keys at once. They wait behind a call that
+// the gate delays until all of them wait. crowd returns their errors.
 func crowd(t *testing.T, p *pipeline.Pipeline, g *gate, all []string, ctxs ...context.Context) (errs []error) {
 	t.Helper()
 	errs = make([]error, len(all))

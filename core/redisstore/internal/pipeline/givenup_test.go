@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// impatient is a hook that gives up on calls at once, and leaves them in flight: they go
-// on when they are let.
+// impatient is a hook that gives up on calls at once, but leaves them in flight. They
+// continue when let is closed.
 type impatient struct {
 	let  chan struct{}
 	left sync.WaitGroup
@@ -49,8 +49,8 @@ func (h *impatient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestNothingIsSentAfterAHookGaveUp shows that a call on which a hook gave up before it
-// was written changes nothing, even later. Its caller gets that as an error.
+// TestNothingIsSentAfterAHookGaveUp checks that a call has no effect, even later, if a
+// hook gave up on it before it was written. The caller's error shows that.
 func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(t *testing.T, p *pipeline.Pipeline, g *gate, all []string) []error{
@@ -102,8 +102,8 @@ func TestNothingIsSentAfterAHookGaveUp(t *testing.T) {
 	}
 }
 
-// TestNothingOfAFailedPipelineIsUsedAgain shows that no command of a failed pipeline is
-// used again, even if it was answered: it may be in flight.
+// TestNothingOfAFailedPipelineIsUsedAgain checks that no command of a failed pipeline
+// is reused, even if it was answered, because it may still be in flight.
 func TestNothingOfAFailedPipelineIsUsedAgain(t *testing.T) {
 	client, g, h := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), newGate(), &script{}
 	t.Cleanup(func() { client.Close() })

@@ -5,23 +5,23 @@ import (
 	"sync/atomic"
 )
 
-// once hands out the bytes of a call to its writer, one time. There is no other way to
-// the bytes. So a call whose bytes were never asked for was not sent, whenever the
-// client asks, and a call that was written cannot be written again. It is an argument of
-// the call, and safe for concurrent use.
+// once provides the bytes of a call to the client's writer, one time. There is no other
+// access to the bytes. So a call whose bytes were never requested was not sent, at
+// whatever time the client requests them, and a call that was written cannot be written
+// again. once is an argument of the call, and safe for concurrent use.
 type once struct {
 	bytes []byte
 	state atomic.Int32
 }
 
 const (
-	fresh   int32 = iota // the bytes were not asked for
-	joined               // the same, among others: to refuse them now would fail those
-	written              // the bytes were handed out
-	revoked              // they never were and never will be
+	fresh   int32 = iota // the bytes were not requested
+	joined               // the same, in a flight with others, which a refusal would fail
+	written              // the bytes were provided
+	revoked              // the bytes were never provided and never will be
 )
 
-// board records that the call goes to the client now, alone or among others. It returns
+// board records that the call is passed to the client, alone or with others. It returns
 // false if the caller has left.
 func (o *once) board(alone bool) bool {
 	if alone {
@@ -45,7 +45,7 @@ type unsentError struct{ error }
 func (e *unsentError) Unwrap() error { return e.error }
 
 // Sent reports whether a call that failed with err may have reached the server. If Sent
-// returns false, the call has not, and never will.
+// returns false, the call has not reached it and never will.
 func Sent(err error) bool {
 	return err == nil || !errors.As(err, new(*unsentError))
 }
@@ -60,5 +60,5 @@ func (o *once) MarshalBinary() ([]byte, error) {
 	return o.bytes, nil
 }
 
-// String returns the text in logs.
+// String returns the text that logs show for the bytes.
 func (o *once) String() string { return "script" }

@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// odd is a hook that asks for the bytes of calls, or sets their errors, at other times
+// odd is a hook that requests the bytes of calls, or sets their errors, at other times
 // than go-redis.
 type odd struct {
 	before func(cmd redis.Cmder)
 	send   func(ctx context.Context, next func() error, later *sync.WaitGroup) error
-	later  *sync.WaitGroup // the calls that go on after it has returned
+	later  *sync.WaitGroup // the calls that continue after the hook has returned
 }
 
 func (h odd) run(ctx context.Context, cmds []redis.Cmder, next func() error) error {
@@ -52,7 +52,7 @@ func (h odd) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// ask asks for the bytes of each argument.
+// ask requests the bytes of each argument.
 func ask(cmd redis.Cmder) {
 	for _, arg := range cmd.Args() {
 		if m, ok := arg.(encoding.BinaryMarshaler); ok {
@@ -61,8 +61,9 @@ func ask(cmd redis.Cmder) {
 	}
 }
 
-// TestOnce shows that a call is sent at most once, whenever the client asks for its
-// bytes or sets an error. It counts as not sent only if it was not and never will be.
+// TestOnce checks that a call is sent at most once, at whatever time the client
+// requests its bytes or sets an error. The call counts as not sent only if it was not
+// sent and never will be.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -136,8 +137,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestReplyIsKept shows that a reply stays although its pipeline fails later, and
-// go-redis reports that to all its calls.
+// TestReplyIsKept checks that a call keeps its reply if its pipeline fails later.
+// go-redis reports that failure to all calls of the pipeline.
 func TestReplyIsKept(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })

@@ -12,16 +12,16 @@ import (
 // Pipeline sends calls to a server, or to the masters of a Cluster. It is safe for
 // concurrent use.
 type Pipeline struct {
-	calls  sync.Pool // to be used again
-	server *server   // nil in a cluster
+	calls  sync.Pool // for reuse
+	server *server   // nil in a Cluster
 
-	cluster *redis.ClusterClient // nil if it is none
+	cluster *redis.ClusterClient // nil without a Cluster
 	located atomic.Bool          // the client knows the slots of the masters
 	masters sync.Map             // *redis.Client to *server
 	closed  atomic.Bool
 }
 
-// New returns a Pipeline that sends by client. The caller closes client after the
+// New returns a Pipeline that sends on client. The caller closes client after the
 // Pipeline.
 func New(client redis.UniversalClient) *Pipeline {
 	p := &Pipeline{}
@@ -34,8 +34,8 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, which it copies, with word as the first
-// argument.
+// Eval returns a call of a script on a key, with word as the first argument. It copies
+// the key.
 func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha
@@ -43,7 +43,7 @@ func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
 	return c
 }
 
-// EvalTwo returns a call like Eval's on two keys. In a Cluster both have to be in one
+// EvalTwo returns a call on two keys, like Eval. In a Cluster both keys must be in one
 // slot.
 func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
@@ -65,29 +65,30 @@ func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 // Replicated is the outcome of a call and of the WAIT behind it.
 type Replicated struct {
 	Reply    any
-	Replicas int64 // with the write; not known if Err is not nil
-	Err      error // of the WAIT
+	Replicas int64 // replicas that have the write; unknown if Err is not nil
+	Err      error // the error of the WAIT
 }
 
-// Do sends c and returns the reply. It sends c once more if the server does not know the
-// script. It waits until ctx is done, or for Limit. In a Cluster, a call whose slot has
-// moved follows it, for Limit once more, unless it is Timed: then Do fails with
-// ErrElsewhere. An error reply is a redis.Error. For another error, Sent reports whether
-// c may have reached the server.
+// Do sends c and returns the reply. If the server does not know the script, Do sends c
+// again with the text. It waits for the reply until ctx is done or Limit has passed. In
+// a Cluster Do follows a call's slot if it has moved, for Limit once more. A Timed call
+// fails with ErrElsewhere instead. An error reply is a redis.Error. For any other
+// error, Sent reports whether c may have reached the server.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
 	got, err := p.do(ctx, c)
 	return got.Reply, err
 }
 
-// DoWait sends c like Do, with a WAIT for as many replicas behind c, which lasts for at
-// most limit. It takes as long as ctx, which has to be Bounded. WAIT counts the replicas
-// that have the writes of its own connection, so both go in one pipeline.
+// DoWait sends c like Do, with a WAIT for this number of replicas behind c. The WAIT
+// lasts for at most limit. DoWait waits for the reply until ctx is done; ctx must be
+// Bounded. WAIT counts the replicas that have the writes of its own connection, so both
+// commands are in one pipeline.
 func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
 	c.replicas, c.limit = replicas, limit
 	return p.do(ctx, c)
 }
 
-// do sends c until it reaches the server of its key, and that knows its script.
+// do sends c until it reaches the server of its key and that server knows its script.
 func (p *Pipeline) do(ctx context.Context, c *Call) (Replicated, error) {
 	bound := func() (cancel context.CancelFunc) {
 		ctx, cancel = Bounded(ctx)
@@ -114,7 +115,7 @@ func (p *Pipeline) do(ctx context.Context, c *Call) (Replicated, error) {
 		case c.timed:
 			return Replicated{}, ErrElsewhere
 		case tries == 0:
-			defer bound()() // the further tries have Limit together
+			defer bound()() // the further tries have Limit in total
 		}
 		if tries++; !pursue(ctx, tries) {
 			return got, err
@@ -126,7 +127,7 @@ func (p *Pipeline) do(ctx context.Context, c *Call) (Replicated, error) {
 	}
 }
 
-// Item has the arguments of one of many calls of a script.
+// Item contains the arguments of one of many calls of a script.
 type Item struct {
 	Key, Text string
 	Num       int64
@@ -138,10 +139,10 @@ type Result struct {
 	Err   error // Sent reports whether the call may have reached the server
 }
 
-// DoAll sends a call of a script for each item, with word, the item's text and its
-// number as arguments. Calls to one server go together. Servers are asked side by side,
-// so that one that hangs does not delay the replies of the others. DoAll takes as long
-// as ctx, which has to be Bounded: then it returns the replies that have arrived.
+// DoAll sends a call of a script for each item. The arguments are word, the item's text
+// and its number. Calls to one server are sent together. Servers are called in
+// parallel, so that a hung server does not delay the replies of the others. DoAll
+// returns when all replies have arrived or ctx is done. ctx must be Bounded.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
 	results := make([]Result, len(items))
 	groups := make(map[*server][]int)
@@ -170,9 +171,9 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 }
 
 // doGroup sends calls of one script together to the last known server of their keys. If
-// it does not know the script, the first call goes again with the text, and then the
-// others go together. Other calls that have to be sent again go a few at a time, each to
-// the server of its key.
+// the server does not know the script, doGroup sends the first call again with the
+// text, and then the others together. It sends other calls that have to be repeated a
+// few at a time, each to the server of its key.
 func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
 	results := to.doAll(ctx, calls)
 	var unknown []int
@@ -213,12 +214,12 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 	return results
 }
 
-// sideBySide is the number of calls of a DoAll to a server that are sent again at a
-// time. Each has a goroutine, and moving slots may send hundreds again.
+// sideBySide is the number of calls of a DoAll to one server that are repeated in
+// parallel. Each has a goroutine, and moving slots may cause hundreds of repeats.
 const sideBySide = 4
 
-// Enter returns nil unless the server is known to be down, and the reason otherwise. In
-// a Cluster it always returns nil. It may wait a moment for a probe in flight.
+// Enter returns nil unless the server is known to be down, and then the reason. In a
+// Cluster it always returns nil. It may wait for up to 100 ms for a probe.
 func (p *Pipeline) Enter(ctx context.Context) error {
 	if p.cluster != nil {
 		return nil
@@ -226,8 +227,8 @@ func (p *Pipeline) Enter(ctx context.Context) error {
 	return p.server.gate.Enter(ctx)
 }
 
-// Close ends the background work. It does not close the client. Calls can still be made;
-// no server is known to be down any more.
+// Close ends the background work. It does not close the client. Calls can still be
+// made, but no server is known to be down any more.
 func (p *Pipeline) Close() {
 	p.closed.Store(true)
 	if p.server != nil {

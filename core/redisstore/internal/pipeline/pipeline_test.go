@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// TestMain runs many tests per processor: most wait for time to pass or for a server.
+// TestMain runs many tests per processor, because most wait for time or for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -34,8 +34,8 @@ func newPipeline(t testing.TB, client redis.UniversalClient) *pipeline.Pipeline 
 	return p
 }
 
-// takeScript takes a key, unless it has another value. The proxies of testserver know
-// it by its first argument.
+// takeScript takes a key, unless the key has another value. The proxies of testserver
+// recognize it by its first argument.
 var takeScript = pipeline.NewScript([]byte(`
 	local value = redis.call('GET', KEYS[1])
 	if value and value ~= ARGV[2] then return 0 end
@@ -44,7 +44,7 @@ var takeScript = pipeline.NewScript([]byte(`
 
 var errTaken = errors.New("another has the key")
 
-// take takes a key, with further texts behind it that mean nothing. It returns the
+// take takes a key. The texts are further arguments without a meaning. It returns the
 // reply, or errTaken.
 func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string) (any, error) {
 	c := p.Eval(takeScript, []byte(key), "acquire").Text("value of " + key)
@@ -58,8 +58,7 @@ func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string
 	return v, err
 }
 
-// takeAll takes many keys at once, and returns the replies of the hook or
-// server.
+// takeAll takes many keys at once, and returns the replies of the hook or server.
 func takeAll(ctx context.Context, p *pipeline.Pipeline, all []string) []pipeline.Result {
 	items := make([]pipeline.Item, len(all))
 	for i, key := range all {
@@ -77,8 +76,7 @@ func mustTake(t testing.TB, p *pipeline.Pipeline, key string) {
 	}
 }
 
-// newKey returns an unused key. Hooks that answer by themselves read the number at its
-// end.
+// newKey returns an unused key.
 func newKey() string { return "{test:" + rand.Text() + "}" }
 
 func newKeys(n int) []string {
@@ -89,7 +87,7 @@ func newKeys(n int) []string {
 	return all
 }
 
-// notSent fails the test unless err says that nothing was sent, because of why.
+// notSent fails the test unless err shows that nothing was sent, because of why.
 func notSent(t testing.TB, what string, err, why error) {
 	t.Helper()
 	if err == nil || pipeline.Sent(err) || !errors.Is(err, why) {
@@ -97,7 +95,7 @@ func notSent(t testing.TB, what string, err, why error) {
 	}
 }
 
-// unknown fails the test unless err says that something may have been sent.
+// unknown fails the test unless err shows that something may have been sent.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil || !pipeline.Sent(err) {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// refreshInterval is the minimum time between two refreshes of a client. The PINGs
-	// of the first have usually returned by then.
+	// refreshInterval is the minimum time between two refreshes of a client. By then
+	// the PINGs of the first refresh have usually returned.
 	refreshInterval = 2 * Limit
-	// dropInterval is the minimum time between two closings of idle connections: the
-	// user's own calls connect anew each time.
+	// dropInterval is the minimum time between two closings of idle connections. After
+	// each closing, the user's own calls have to connect again.
 	dropInterval = time.Second
 )
 
-// late reports whether a call under ctx failed by its time, and not because its caller
-// left.
+// late reports whether a call under ctx failed because it took too long, and not
+// because its caller left.
 func late(ctx context.Context, err error) bool {
 	var timeout net.Error
 	ok := errors.As(err, &timeout)
@@ -28,14 +28,14 @@ func late(ctx context.Context, err error) bool {
 }
 
 // refresh sends a PING over each idle connection of the client, and over a new one if
-// none is idle. It follows a late call, for two reasons. First, a load balancer may have
-// forgotten the connection of that call: then others that were idle as long are silent
-// too. They leave the pool at once, so that later calls dial, and the client closes them
-// when their PINGs time out. Second, the call may have been too short to connect, and
-// the client has closed the connection half made. A PING has Limit, and leaves a
-// connection for later calls.
+// none is idle. It follows a late call, for two reasons. First, a load balancer may
+// have forgotten the connection of that call. Then other connections that were idle as
+// long are silent too. The PINGs take these out of the pool at once, so that later
+// calls dial, and the client closes them when their PINGs time out. Second, the call
+// may have been too short to connect, and the client has closed the incomplete
+// connection. A PING has Limit, and leaves a connection for later calls.
 //
-// Two connections of a pool are left to calls. A pipeline that finds no connection in
+// Two connections of the pool are left to calls. A pipeline that finds no connection in
 // the pool for pipelines takes one of the other pool.
 func (v *server) refresh() {
 	v.mu.Lock()
@@ -53,8 +53,8 @@ func (v *server) refresh() {
 	}
 }
 
-// idle returns the number of idle connections of the client: in the pool, and in the one
-// for pipelines, which newer versions of go-redis have.
+// idle returns the numbers of idle connections in the client's two pools. The second
+// one is for pipelines, and exists only in newer versions of go-redis.
 func idle(client *redis.Client) [2]int {
 	stats := client.PoolStats()
 	n := [2]int{int(stats.IdleConns)}
@@ -64,7 +64,7 @@ func idle(client *redis.Client) [2]int {
 	return n
 }
 
-// ask sends a command, over a connection for pipelines or another one.
+// ask sends a command, over a connection for pipelines or over another one.
 func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any) error {
 	cmd := single{redis.NewCmd(ctx, words...)}
 	if !pipelined {
@@ -76,8 +76,8 @@ func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any
 	return err
 }
 
-// inBackground starts n goroutines that run ping, but at least one. The client's
-// time-outs end them, or its Close.
+// inBackground starts n goroutines that run ping, and at least one. The client's
+// time-outs or its Close end them.
 func inBackground(n int, ping func(context.Context)) {
 	for range max(n, 1) {
 		go func() {
@@ -89,9 +89,9 @@ func inBackground(n int, ping func(context.Context)) {
 	}
 }
 
-// drop closes the idle connections of the client in the background, within dropInterval,
-// and at most once in it. They lead to a server that has lost its role, and new ones
-// perhaps to the server that has it now.
+// drop closes the idle connections of the client in the background, within dropInterval
+// and at most once in that time. They lead to a server that has lost its role. New
+// connections may lead to the server that has the role now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,9 +109,9 @@ func (v *server) drop() {
 	})
 }
 
-// closeIdle makes the client write a command that fails over each idle connection. If
-// other calls take the connection first, there may be none left: a command would then
-// dial.
+// closeIdle makes the client write a command that fails over each idle connection. It
+// stops when no connection is idle, because other calls may have taken them and a
+// command would then dial.
 func closeIdle(ctx context.Context, client *redis.Client) {
 	for pipelined, n := range idle(client) {
 		for range n {
@@ -124,8 +124,8 @@ func closeIdle(ctx context.Context, client *redis.Client) {
 
 var errDropped = errors.New("the connection is closed, since its server has lost its role")
 
-// unwritable is an argument that fails when a client writes it. Nothing is sent, and the
-// client closes the connection.
+// unwritable is an argument that fails when a client writes it. Then nothing is sent,
+// and the client closes the connection.
 type unwritable struct{}
 
 func (unwritable) MarshalBinary() ([]byte, error) { return nil, errDropped }

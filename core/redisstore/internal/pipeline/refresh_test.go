@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// behindProxy returns a proxy before a Redis server, and clients of it by name.
+// behindProxy returns a proxy in front of a Redis server, and clients of the proxy by
+// name.
 func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalClient) {
 	t.Helper()
 	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
@@ -23,7 +24,7 @@ func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalCli
 	})
 	proxy := testserver.NewRedisProxy(t, server.Addr)
 	_, port, _ := strings.Cut(proxy.Addr, ":")
-	server.Restart("--cluster-announce-port", port) // 6.2 ignores a CONFIG SET of it
+	server.Restart("--cluster-announce-port", port) // 6.2 ignores this setting in CONFIG SET
 	testserver.Eventually(t, time.Minute, "all slots are served again", func() bool {
 		return strings.Contains(server.Do("CLUSTER", "INFO").(string), "cluster_state:ok")
 	})
@@ -37,8 +38,8 @@ func behindProxy(t *testing.T) (*testserver.Proxy, map[string]redis.UniversalCli
 	}
 }
 
-// TestRefresh_SilentIdleConnections makes a load balancer forget idle connections. One
-// call notices that.
+// TestRefresh_SilentIdleConnections makes a load balancer forget all idle connections.
+// A single late call is enough to notice that.
 func TestRefresh_SilentIdleConnections(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {
@@ -89,8 +90,8 @@ func TestRefresh_SilentIdleConnections(t *testing.T) {
 	}
 }
 
-// TestRefresh_SlowDial connects for longer than any of the calls lasts. A connection is
-// made nevertheless.
+// TestRefresh_SlowDial makes connecting take longer than any of the calls. A connection
+// is opened nevertheless.
 func TestRefresh_SlowDial(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {

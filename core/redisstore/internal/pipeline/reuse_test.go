@@ -17,17 +17,19 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// echo is a hook of a client that needs no server: the answer to each call has its key
-// in it, and so has the error of one that is not answered. Now and then a pipeline
-// breaks, and reports that even to calls that were answered long ago, as go-redis does.
+// echo is a hook that needs no server. The answer to each call is the number in its
+// key, and the error of an unanswered call contains the key. Sometimes a pipeline
+// breaks. The hook then reports that even to calls that were answered long before, like
+// go-redis.
 type echo struct {
 	mu    sync.Mutex
-	alone []frame       // of calls alone
-	given []redis.Cmder // of pipelines that were given up
+	alone []frame       // contexts of calls sent alone
+	given []redis.Cmder // commands of pipelines that were given up
 	late  atomic.Int64
 }
 
-// frame is a context that a client may go on to use, and its value and error.
+// frame is a context that a client may continue to use, with its expected deadline and
+// value.
 type frame struct {
 	ctx   context.Context
 	until time.Time
@@ -39,7 +41,7 @@ type ofCall struct{}
 
 // same reports whether the context still has them.
 func (f *frame) same() (same bool) {
-	defer func() { _ = recover() }() // of a context that is not valid any more
+	defer func() { _ = recover() }() // from a context that is not valid any more
 	until, _ := f.ctx.Deadline()
 	return until.Equal(f.until) && f.ctx.Value(ofCall{}) == f.key
 }
@@ -47,7 +49,7 @@ func (f *frame) same() (same bool) {
 // read returns the key of a call.
 func read(cmd redis.Cmder) string { return fmt.Sprint(cmd.Args()[3]) }
 
-// answer answers with the number that the key ends with.
+// answer answers a call with the number at the end of its key.
 func answer(cmd redis.Cmder, key string) {
 	token := int64(0)
 	for _, digit := range key[strings.Index(key, "echo:")+len("echo:") : len(key)-1] {
@@ -87,7 +89,7 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 		if breaks == len(cmds) {
 			return nil
 		}
-		// A caller that was answered goes on meanwhile.
+		// Callers that were answered continue in the meantime.
 		time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
 		h.mu.Lock()
 		h.given = append(h.given, cmds...)
@@ -105,8 +107,8 @@ func (h *echo) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	}
 }
 
-// callers runs 64 goroutines that call p, some of which leave. It returns the first
-// fault.
+// callers runs 64 goroutines that call p. Some of them leave their calls. callers
+// returns the first fault.
 func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	var answered, failed, left atomic.Int64
 	first := make(chan string, 1)
@@ -166,8 +168,8 @@ func callers(t *testing.T, p *pipeline.Pipeline) (wrong string) {
 	return wrong
 }
 
-// TestEachCallGetsItsOwnAnswer uses commands again. Whatever happens to a pipeline, each
-// caller gets the answer to its own call.
+// TestEachCallGetsItsOwnAnswer checks that each caller gets the answer to its own call,
+// whatever happens to a pipeline, although commands are reused.
 func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*redis.Options){
@@ -182,9 +184,9 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 			p := pipeline.New(client)
 			p.Enough(8)
 			if wrong := callers(t, p); wrong != "" {
-				t.Fatal(wrong) // such a Pipeline may never close
+				t.Fatal(wrong) // a faulty Pipeline may never close
 			}
-			// Abandoned pipelines are answered now, all with one token.
+			// Now the abandoned pipelines are answered, all with one token.
 			given, stop := h.given, make(chan struct{})
 			var late sync.WaitGroup
 			late.Go(func() {
@@ -226,8 +228,8 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUsedAgain shows that calls that go together leave little behind, and no
-// commands.
+// TestCommandsAreUsedAgain checks that calls that are sent together leave little
+// garbage, and no commands.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
@@ -260,15 +262,16 @@ func TestCommandsAreUsedAgain(t *testing.T) {
 		least = min(least, round())
 	}
 	t.Logf("%d bytes a call", least)
-	// A call that makes a command leaves more than its size. The race detector makes a
-	// sync.Pool lose every fourth value, and the bytes of the caller come on top. Then a
-	// Pipeline that uses each again leaves half the size.
+	// A call that allocates a command leaves more garbage than the command's size. The
+	// race detector makes a sync.Pool lose every fourth value, and the caller's own
+	// bytes are added. A Pipeline that reuses every command then leaves half of the
+	// size.
 	if size := uint64(pipeline.CallSize); least >= size {
 		t.Errorf("%d bytes a call, a command has %d", least, size)
 	}
 }
 
-// steadyEcho is an echo of which nothing breaks.
+// steadyEcho is an echo in which nothing breaks.
 type steadyEcho struct{ echo }
 
 func (h *steadyEcho) ProcessHook(redis.ProcessHook) redis.ProcessHook {

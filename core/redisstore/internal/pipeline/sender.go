@@ -12,24 +12,25 @@ import (
 )
 
 const (
-	// stallAfter is the time after which calls do not wait any more for those in flight,
-	// but go on another connection: that one may have gone silent.
+	// stallAfter is the time after which waiting calls do not wait any more for the
+	// calls in flight. They use another connection, because the first one may be
+	// silent.
 	stallAfter = 5 * time.Millisecond
-	// enough is the number of waiting calls that go beside those in flight: with several
+	// enough is the number of waiting calls that start another pipeline. With several
 	// pipelines the client works while the server does.
 	enough = 16
 	// maxBeside is the maximum number of pipelines in flight, if none has stalled.
 	maxBeside = 4
-	// maxWorkers bounds the connections that workers use up. One that hangs for longer
-	// than forgetAfter does not count any more: without time-outs of the client's own it
-	// may do so for ever, and the pool is then the bound.
+	// maxWorkers is the maximum number of connections that workers occupy. A worker
+	// that hangs for longer than forgetAfter does not count any more. Without time-outs
+	// of the client it may hang forever, and the pool is then the limit.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// distrustFor is how long no caller sends by itself after one was held for longer
-	// than forgetAfter: a hook or a dialer of the client does not heed the deadline of a
-	// call.
+	// distrustFor is the time for which no caller sends its call itself after one was
+	// delayed for longer than forgetAfter. After such a delay, a hook or a dialer of
+	// the client is assumed to ignore deadlines.
 	distrustFor = time.Minute
-	// idleFor is how long a worker is idle before it returns.
+	// idleFor is the time for which a worker stays idle before it returns.
 	idleFor = 50 * time.Millisecond
 	// maxBatch is the maximum number of calls in one pipeline.
 	maxBatch = 128
@@ -37,31 +38,32 @@ const (
 	maxBytes = 64 << 10
 )
 
-// sender sends calls to one server. A call that finds no other in flight goes at once
-// and alone. Calls that come while one is in flight go together, in one pipeline, when
-// that has returned, or when they are many.
+// sender sends calls to one server. If no other call is in flight, a call is sent at
+// once and alone. Calls that arrive while another one is in flight wait, and are sent
+// together in one pipeline. They are sent when the other call has returned, or when
+// there are many of them.
 type sender struct {
 	client redis.UniversalClient
-	own    bool          // the client is one of go-redis itself
+	own    bool          // the client is a *redis.Client
 	brief  bool          // the client ends a call at its deadline
-	stall  time.Duration // when a worker no longer holds up the calls behind it
-	enough int           // calls that wait for another worker
-	beside int           // maximum number of workers, if none has stalled
+	stall  time.Duration // the time after which a worker no longer delays the calls behind it
+	enough int           // the number of waiting calls that start another worker
+	beside int           // the maximum number of workers, if none has stalled
 
 	mu      sync.Mutex
 	queue   []*Call
 	working []*worker
-	idle    []*worker // have nothing to send, but may soon
-	watched bool      // check will be called
-	held    time.Time // when a caller that sent by itself was held for too long
-	closed  bool      // no worker is idle
+	idle    []*worker // workers that have nothing to send, but may soon
+	watched bool      // a call of check is scheduled
+	held    time.Time // when a caller that sent its call itself was last delayed too long
+	closed  bool      // no worker stays idle
 }
 
 // worker is a goroutine that sends the waiting calls, one batch after the other, until
-// none is left. Then it is idle for a moment: waking it costs less than a new one with
-// its stack.
+// none is left. Then it stays idle for a while, because waking it costs less than
+// starting a goroutine with a new stack.
 type worker struct {
-	more  chan struct{} // receives when it goes on, closed when it returns
+	more  chan struct{} // receives when it has to work, closed when it has to return
 	since time.Time     // when the batch in flight began, or the last one returned
 	batch []*Call
 }
@@ -70,15 +72,15 @@ func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
-		// Time-outs of the socket would not do, however short: each is for one read or
-		// write, and a new connection takes several.
+		// Time-outs of the socket would not be enough, however short. Each is for one
+		// read or write, and opening a connection takes several of them.
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
 }
 
-// poolSize returns the maximum number of connections of a client. Some clients refuse
-// one more instead of waiting.
+// poolSize returns the maximum number of connections of a client. Some clients fail
+// instead of waiting if more are needed.
 func poolSize(o *redis.Options) int {
 	if o.MaxActiveConns > 0 {
 		return min(o.PoolSize, o.MaxActiveConns)
@@ -86,12 +88,13 @@ func poolSize(o *redis.Options) int {
 	return o.PoolSize
 }
 
-// do sends c once and returns its outcome. It waits until ctx is done or for Limit.
+// do sends c once and returns its outcome. It waits for the outcome until ctx is done
+// or Limit has passed.
 func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	switch {
 	case ctx.Err() != nil:
 		return Replicated{}, &unsentError{context.Cause(ctx)}
-	case c.limit > 0 || c.asking: // it has a connection of its own
+	case c.limit > 0 || c.asking: // the call has its own connection
 		go func() { s.fly(ctx, []*Call{c}).land() }()
 	default:
 		s.send(ctx, c)
@@ -99,8 +102,8 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return c.await(ctx)
 }
 
-// doAll sends calls in one pipeline. It waits until ctx is done, and returns the results
-// that have arrived.
+// doAll sends calls in one pipeline. It returns when all results have arrived or ctx is
+// done.
 func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	go func() { s.fly(ctx, calls).land() }()
 	results := make([]Result, len(calls))
@@ -111,7 +114,8 @@ func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// await waits for the outcome of c until ctx is done. The error says whether c was sent.
+// await waits for the outcome of c until ctx is done. The error shows whether c was
+// sent.
 func (c *Call) await(ctx context.Context) (Replicated, error) {
 	got, err, back := c.outcome(ctx)
 	if err == nil || errors.As(err, new(*NoTimeError)) {
@@ -126,7 +130,7 @@ func (c *Call) await(ctx context.Context) (Replicated, error) {
 	return Replicated{}, err
 }
 
-// outcome returns the outcome of c, and whether the client has returned.
+// outcome returns the outcome of c, and reports whether the client has returned.
 func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back bool) {
 	select {
 	case <-c.done:
@@ -134,7 +138,7 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 	case <-ctx.Done():
 	}
 	select {
-	case <-c.done: // it came at the same moment
+	case <-c.done: // the outcome arrived at the same moment
 		if c.fault == nil {
 			return c.got, nil, true
 		}
@@ -146,11 +150,11 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 	return got, context.Cause(ctx), false
 }
 
-// send makes a worker send c. For a caller that cannot leave there is a shorter way: if
-// nothing else is in flight it sends c by itself, which saves two switches of
-// goroutines. A hook or a dialer that does not heed the deadline of the call can then
-// hold the caller beyond Limit, but only this one: meanwhile the others go by workers,
-// and for distrustFor after that.
+// send makes a worker send c. A caller that cannot leave can send c itself, if nothing
+// else is in flight. This saves two switches of goroutines. A hook or a dialer that
+// ignores the deadline of the call can then delay the caller beyond Limit, but only
+// this caller. Other callers use workers in the meantime, and for distrustFor after
+// that.
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(Limit)
@@ -177,7 +181,7 @@ func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// engage starts a worker if all that are working have stalled, or if enough calls wait.
+// engage starts a worker if all working ones have stalled, or if enough calls wait.
 func (s *sender) engage(now time.Time) {
 	prompt, under := 0, 0
 	for _, w := range s.working {
@@ -204,8 +208,9 @@ func (s *sender) engage(now time.Time) {
 	w.more <- struct{}{}
 }
 
-// work sends batches while there are calls. If calls went together, their callers have
-// just been woken: they run first, so that their next calls go together too.
+// work sends batches while calls are waiting. After a batch of several calls, it lets
+// the callers that it has woken run first, so that their next calls are sent together
+// too.
 func (s *sender) work(w *worker) {
 	for range w.more {
 		for s.take(w) {
@@ -220,20 +225,20 @@ func (s *sender) work(w *worker) {
 func (s *sender) carry(w *worker) int {
 	ctx := w.batch[0].ctx
 	if len(w.batch) > 1 {
-		ctx = context.WithoutCancel(ctx) // one that is canceled does not end the others
+		ctx = context.WithoutCancel(ctx) // the canceled context of one call must not end the others
 	}
 	ctx, cancel := Bounded(ctx)
 	f := s.fly(ctx, w.batch)
-	cancel() // before the callers are woken: the worker has little to do then, so they stay on its thread
+	cancel() // before the callers are woken, so that the worker soon leaves them its thread
 	s.mu.Lock()
-	w.batch = nil // the calls may be used again from now on
+	w.batch = nil // the calls may be reused from now on
 	s.mu.Unlock()
 	f.land()
 	return len(f.calls)
 }
 
-// take moves waiting calls to the batch of w. If there are none, w is idle. A long value
-// goes alone, so that it does not hold up others.
+// take moves waiting calls to the batch of w. If no call waits, w becomes idle. A long
+// value is sent alone, so that it does not delay other calls.
 func (s *sender) take(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +273,7 @@ func (s *sender) watch() {
 }
 
 // check ends calls that have taken too long, and workers that have been idle for long.
-// Calls that wait behind a stalled worker go on another connection.
+// It moves calls that wait behind a stalled worker to another connection.
 func (s *sender) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ func TestCallsGoTogether(t *testing.T) {
 	setup := func(t *testing.T, addr string) (*pipeline.Pipeline, *gate) {
 		client, g := testclient.Redis(t, addr), newGate()
 		client.AddHook(g)
-		// No worker but the first one, however long it is held up.
+		// There is only one worker, however long it is delayed.
 		p := newPipeline(t, client)
 		p.Stall(time.Hour)
 		p.Enough(math.MaxInt)
@@ -68,7 +68,7 @@ func TestCallsGoTogether(t *testing.T) {
 			}
 		}
 		send(1)
-		<-g.took // and held up
+		<-g.took // the first call is delayed
 		send(15)
 		testserver.Eventually(t, time.Minute, "fifteen wait", func() bool { return p.Queued() == 15 })
 		send(1)
@@ -170,10 +170,10 @@ func TestCallsGoTogether(t *testing.T) {
 		fault := proxy.Inject(testserver.Match{Arg: all[0]}, testserver.DropReply)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := take(ctx, p, all[0]) // the first, and alone
+		_, err := take(ctx, p, all[0]) // the first call, sent alone
 		unknown(t, "the call whose reply was lost", err)
 		fault.Await(t)
-		// A machine may stand still until the client has given up on the lost call.
+		// On a stalled machine the client may already have given up on the lost call.
 		for tries := 1; ; tries++ {
 			all := newKeys(10)
 			hang := proxy.Inject(testserver.Match{Arg: all[0]}, testserver.DropReply)
@@ -216,7 +216,7 @@ func TestAQuietPipelineHasNoGoroutines(t *testing.T) {
 	}
 }
 
-// stacks is a hook that keeps the stack on which the last command was sent.
+// stacks is a hook that stores the stack on which the last command was sent.
 type stacks struct {
 	gate
 	last string

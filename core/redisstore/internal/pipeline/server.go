@@ -14,23 +14,24 @@ import (
 	"github.com/lockkit/lockkit/core/internal/outage"
 )
 
-// server sends to one server, has its state, and has another way to it. A pool of
-// go-redis that could not connect a number of times fails for up to a second more
-// without trying. For that time there is a client of the Pipeline's own.
+// server sends calls to one server and tracks the server's state. It also has a second
+// client for outages: after some failed dials, a pool of go-redis fails for up to a
+// second more without dialing. During that time calls use the second client.
 type server struct {
 	sender *sender
 	gate   outage.Gate
 	client *redis.Client // nil if it cannot be probed, or after close
-	named  bool          // its address may lead to another server later; in a Cluster the client looks for that
+	named  bool          // its address may lead to another server later; a Cluster client checks that itself
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
-	refreshed time.Time // when the last refresh began
-	dropped   time.Time // when idle connections were closed last
+	refreshed time.Time // the start of the last refresh
+	dropped   time.Time // the last time at which idle connections were closed
 	dropping  bool      // they are about to be closed
 }
 
-// newServer returns the server of client. It is not probed if the Pipeline is closed.
+// newServer returns the server of client. If the Pipeline is closed, the server is not
+// probed.
 func newServer(client redis.UniversalClient, closed bool) *server {
 	v := &server{sender: newSender(client)}
 	v.sender.closed = closed
@@ -61,7 +62,7 @@ func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	begun := v.gate.Begin()
 	results := v.sender.doAll(ctx, calls)
-	err := results[0].Err // the others have the same, unless something was answered
+	err := results[0].Err // the others have the same error, unless one was answered
 	for _, r := range results {
 		if answers(r.Err) {
 			if err = r.Err; ClassOf(err).displaced {
@@ -77,8 +78,9 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// judge records the outcome of a call, and returns its error. It adds the error of the
-// connection if the client's has none: the client dials for longer than some calls last.
+// judge records the outcome of a call, and returns its error. If the error has no
+// reason from the connection, judge adds that reason: the client may still be dialing
+// when a call ends.
 func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
 	switch {
 	case answers(err):
@@ -86,7 +88,7 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 		if ClassOf(err).displaced {
 			v.drop()
 		}
-	case dialed(err) != nil && !dialed(err).Timeout(): // it fails however much time there is
+	case dialed(err) != nil && !dialed(err).Timeout(): // fails however much time it has
 		v.gate.Failed(begun, err)
 	default:
 		if why := v.gate.Doubt(ctx, begun); why != nil {
@@ -99,14 +101,14 @@ func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error 
 	return err
 }
 
-// probe sends a PING, on a connection of its own.
+// probe sends a PING on a separate connection.
 func (v *server) probe(ctx context.Context) error {
 	o := *v.client.Options()
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 dials on by itself
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns = max(o.PoolSize, 2), 0, 1 // a pool of 1 continues to dial
 	o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled = 1, -1, true
-	// The client writes to its own configuration while it connects, and closing a client
-	// waits for that. A new client would look up the server's name to learn its kind of
-	// endpoint, for up to two seconds.
+	// The client writes to its own configuration while it connects, and closing a
+	// client waits for that. A new client would also resolve the server's name to
+	// determine the kind of its endpoint, for up to two seconds.
 	o.MaintNotificationsConfig = &maintnotifications.Config{
 		Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone,
 	}
@@ -127,9 +129,9 @@ func (v *server) probe(ctx context.Context) error {
 	return err
 }
 
-// greeting is a hook that ends a connection to a server that has too many clients, with
-// the server's error. go-redis takes that for an old server that does not know HELLO,
-// and goes on with a connection that the server has closed.
+// greeting is a hook that closes a connection if the server has too many clients, with
+// the server's error. Otherwise go-redis would take the error for that of an old server
+// without HELLO, and continue with a connection that the server has closed.
 type greeting struct{}
 
 func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -148,7 +150,7 @@ func (greeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// lend lets calls that find no other connection go by spare for a time.
+// lend lets calls that get no other connection use spare, for the given time.
 func (v *server) lend(spare *sender, most time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -164,8 +166,8 @@ func (v *server) lend(spare *sender, most time.Duration) {
 	})
 }
 
-// other returns the sender on the Pipeline's own connections for a call that was not
-// sent because no connection could be made, or nil.
+// other returns the sender on the Pipeline's own connections, if a call failed unsent
+// because no connection could be made. Otherwise it returns nil.
 func (v *server) other(err error) *sender {
 	if dialed(err) == nil || Sent(err) {
 		return nil
@@ -198,8 +200,8 @@ func answers(err error) bool {
 	return errors.As(err, &noTime) && noTime.Refused()
 }
 
-// isReply reports whether err is a server's reply. Most replies are not wrapped, and
-// errors.As would allocate.
+// isReply reports whether err is a server's reply. It checks for an unwrapped reply
+// first, because errors.As would allocate.
 func isReply(err error) bool {
 	if _, is := err.(redis.Error); is {
 		return true
@@ -207,8 +209,7 @@ func isReply(err error) bool {
 	return err != nil && errors.As(err, new(redis.Error))
 }
 
-// dialed returns the error of a connection that could not be made, or nil for another
-// error.
+// dialed returns the error of a failed dial, or nil for any other error.
 func dialed(err error) *net.OpError {
 	if err == nil {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
-// sleeper is a hook that does not heed the context of a call, and takes as long as it is
-// set to.
+// sleeper is a hook that ignores the context of a call, and takes a fixed time.
 type sleeper struct {
 	echo
 	takes time.Duration

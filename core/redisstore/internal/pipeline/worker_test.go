@@ -20,7 +20,7 @@ func TestACallerThatSendsByItselfMeetsWorkers(t *testing.T) {
 	for i := range 16 {
 		ctx := t.Context()
 		if i%2 == 0 {
-			ctx = context.Background() // sends by itself
+			ctx = context.Background() // so this caller sends its calls itself
 		}
 		wg.Go(func() {
 			for range 2000 {
@@ -38,11 +38,12 @@ func TestASilentNetworkPasses(t *testing.T) {
 	t.Parallel()
 	proxy := testserver.NewRedisProxy(t, testserver.StartRedis(t).Addr)
 	p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) {
-		// Its calls hang on a dead connection for as long as the client lives.
+		// The calls of this client hang on a dead connection until the client is
+		// closed.
 		o.ContextTimeoutEnabled, o.ReadTimeout, o.PoolSize = false, -1, 50
 	}))
 	mustTake(t, p, newKey())
-	const hanging = 8 // as many workers as there can be at a time
+	const hanging = 8 // the maximum number of workers
 	fault := proxy.Inject(testserver.Match{Script: "acquire", Times: hanging}, testserver.DropReply)
 	var wg sync.WaitGroup
 	for range hanging {

@@ -1,0 +1,77 @@
+package coupon_test
+
+import (
+	"database/sql"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lockkit/lockkit/core/testserver"
+	"github.com/lockkit/lockkit/examples/recipes/coupon"
+)
+
+func TestRedeem(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("pgx", testserver.StartPostgres(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(20)
+	if _, err := db.ExecContext(t.Context(), coupon.Schema); err != nil {
+		t.Fatal(err)
+	}
+	redeem := func(on coupon.DB, account, order string) bool {
+		ok, err := coupon.Redeem(t.Context(), on, "TEN", account, order)
+		if err != nil {
+			t.Error(err)
+		}
+		return ok
+	}
+
+	var redeemed atomic.Int32
+	var winner atomic.Value
+	var wg sync.WaitGroup
+	for i := range 40 {
+		order := fmt.Sprint("order ", i)
+		wg.Go(func() {
+			if redeem(db, "ann", order) {
+				redeemed.Add(1)
+				winner.Store(order)
+			}
+		})
+	}
+	wg.Wait()
+	if n := redeemed.Load(); n != 1 {
+		t.Fatalf("40 orders of one account: redeemed %d times, want 1", n)
+	}
+	if !redeem(db, "ann", winner.Load().(string)) {
+		t.Error("the same order again: got false")
+	}
+	if !redeem(db, "bob", "order 50") {
+		t.Error("another account: got false")
+	}
+
+	// The order is rolled back, while another one of the account waits for its row.
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !redeem(tx, "cid", "order 60") {
+		t.Error("in a transaction: got false")
+	}
+	waits := make(chan bool)
+	go func() { waits <- redeem(db, "cid", "order 61") }()
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if !<-waits {
+		t.Error("after a rollback: got false")
+	}
+	if redeem(db, "cid", "order 60") {
+		t.Error("the order that was rolled back: got true, and the coupon counts for another one")
+	}
+}
