@@ -33,8 +33,7 @@ var admissionCases = []testCase{
 		e.busy(e.store, e.exclusive())
 	}},
 	{"leases that differ in one invalid byte are two", nil, func(e *env) {
-		c := e.exclusive()
-		other := c
+		c, other := e.exclusive(), e.exclusive()
 		c.Lease, other.Lease = c.Lease+"\xff", c.Lease+"\xfe"
 		if _, err := e.store.Acquire(e.Context(), c); errors.Is(err, store.ErrInvalid) {
 			return

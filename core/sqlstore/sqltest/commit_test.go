@@ -841,7 +841,7 @@ func TestMariaDB_TooLong(t *testing.T) {
 	fits := claim("fits", long)
 	fits.Record = &store.Record{Value: []byte("begun"), Retain: long}
 	acquire(t, s.in, fits)
-	fits.Record = &store.Record{Value: make([]byte, 15<<20), Attempt: 1, Done: true, Retain: long}
+	fits.Record = &store.Record{Value: make([]byte, 1<<20), Attempt: 1, Done: true, Retain: long}
 	release(t, s.in, fits)
 }
 
