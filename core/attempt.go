@@ -22,7 +22,7 @@ type attempt struct {
 	until     time.Time // when the wait ends; zero if it has no limit
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the error of the last try, if the store never answered
+	failed    error     // the error of the last try, if the store did not answer the last request
 	unheard   bool      // the store was asked for this key and has not answered
 	joinToken uint64    // the token of the hold to join; 0 if unknown
 	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
@@ -321,7 +321,7 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 // ctxError returns the result of acquireError if the caller's context is done. The
 // error matches ErrBusy if the store or the queue of this process answered busy. It
 // matches ErrUnavailable if the store was asked and has not answered. Otherwise nothing
-// is known of the key, and the error matches only the context's.
+// is known of the key, and the error matches only the context's error and cause.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause

@@ -12,7 +12,7 @@
 // [Locker.Acquire] waits for a lock and returns a [Lease], and [Locker.TryAcquire]
 // makes one attempt. [Key] makes keys. Options such as [TTL], [Wait] and [Shared] apply
 // to one acquire; [WithDefaults] sets them for all. [Locker.Close] shuts everything
-// down. Package once runs work at most once for a key and stores its answer. The
+// down. Package once runs work under a lock and stores its answer for duplicates. The
 // packages httpmw, grpcmw and taskmw put locks and runs in front of handlers.
 //
 // A Locker turns claims at a store into leases. It queues the callers of its own

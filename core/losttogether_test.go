@@ -10,7 +10,7 @@ import (
 )
 
 // TestLoss_FoundTogether checks that several goroutines and the watchdog all find the
-// end of the trust at one moment. Hazard 1 of PROOF.md needs that.
+// end of the trust at one moment, as row 1 of the hazards in PROOF.md requires.
 func TestLoss_FoundTogether(t *testing.T) {
 	t.Parallel()
 	sim(t, "every check fails", func(t *testing.T) {

@@ -113,10 +113,10 @@ func (ws *waiters) unpark(h *hold) {
 }
 
 // passOn passes h, the hold of a released lease, on to the parked head if willing is
-// true, h fits and h may be passed on. Otherwise the caller releases h. Before that a
-// parked head asks the store for a place in its list, and placed is closed when the
-// store has answered. If waiters cannot be woken, the head stays parked and passOn
-// returns parked. The caller then calls holdEnded after it has released h.
+// true, h fits and h may be passed on. Otherwise the caller releases h. Before that the
+// head asks the store for a place in its list, if it has no place yet, and placed is
+// closed when the store has answered. If waiters cannot be woken, the head stays parked
+// and passOn returns parked. The caller then calls holdEnded after it has released h.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

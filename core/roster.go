@@ -179,9 +179,9 @@ type standing struct {
 	age     time.Duration
 }
 
-// longest returns the leases that have been held or waited for during at least from: at
-// most most leases, oldest first. It releases the roster's mutex between short parts of
-// the work.
+// longest returns the leases that have been held or waited for at least for the time
+// from: at most most leases, oldest first. It releases the roster's mutex between short
+// parts of the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
 	r.each(func(_ tallyOf, t *tally) (visited int) {

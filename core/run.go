@@ -15,17 +15,17 @@ type run struct {
 	found     store.Record  // the record that the store had at Begin
 	settling  sync.Once     // done by the first Finish or Withdraw
 	withdrawn bool          // the first was Withdraw
-	instead   *store.Record // the record that replaces a record with too long a value, see FinishLong
+	instead   *store.Record // the record that replaces one whose value is too long, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
 	committed bool          // Commit may have saved; guarded by the lease's mutex
 }
 
 // Begin acquires the lease of a run, like Acquire. The store stores the run's answer
 // under the key. If the store has a finished record, Begin returns that record with a
-// nil lease. It then has claimed nothing. Otherwise Begin returns the held lease and
-// the record of this run. The record has the run's Attempt, 1 for the first, and the
-// stored Value. The Value is begin's own, or the Value of an earlier run that did not
-// finish. Of begin, only Value and Retain are used.
+// nil lease, after one call to the store. It then has claimed nothing. Otherwise Begin
+// returns the held lease and the record of this run. The record has the run's Attempt,
+// 1 for the first, and the stored Value. The Value is begin's own, or the Value of an
+// earlier run that did not finish. Of begin, only Value and Retain are used.
 //
 // The observer is notified of the events of the lease, but not of a finished record.
 // The caller reports a finished record with the event that adapter.Report fills.

@@ -24,7 +24,8 @@ type LockCount struct {
 	Name string
 	Mode Mode
 	// Held is the number of leases that are held. A lease counts from its acquire until
-	// it is lost, or until its Release has returned. Each nested lease counts.
+	// it is lost, or until its Release has the store's answer or gives up waiting for
+	// it. Each nested lease counts.
 	Held int
 	// Lost is the number of leases that were lost and not yet released by Release,
 	// Finish, Withdraw or Close. Their work may still be running. A lost lease that is

@@ -93,10 +93,10 @@ func TryTimeout(d time.Duration) ClientOption {
 //
 // Between tries the interceptor waits for the server's pause, which is in the trailer
 // "grpc-retry-pushback-ms" or in a RetryInfo, and at least for the policy's pause. It
-// stops if the server forbids further tries, if the policy's attempts are used up, or
-// if the next try would come after the call's deadline. The call then returns the last
-// try's error, or DEADLINE_EXCEEDED or CANCELLED if its context was done during a
-// pause.
+// stops if the server forbids further tries, if the policy's attempts are used up, and
+// at once if the next try would come after the call's deadline. The call then returns
+// the last try's error, or DEADLINE_EXCEEDED or CANCELLED if its context was done
+// during a pause.
 //
 // After an UNAVAILABLE the client does not know whether the server has done the work.
 // So use the interceptor only for methods that Idempotent guards, or name these with

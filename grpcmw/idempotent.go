@@ -30,8 +30,8 @@ const operation = "grpc"
 // running the handler again. The key is in the metadata "idempotency-key", or
 // "grpcgateway-idempotency-key" as grpc-gateway names it. It has 1 to 255 visible ASCII
 // characters, with or without the quotes of an HTTP header. A quoted key may contain
-// blanks. A call is refused without a key, and also if it has two different keys under
-// the two names.
+// blanks. A call without a key is refused, and so is a call with two different keys
+// under the two names.
 //
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the

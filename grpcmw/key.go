@@ -25,9 +25,9 @@ import (
 // without an error is called again with the first message.
 type KeyFunc func(ctx context.Context, fullMethod string, req any) (string, error)
 
-// Metadata takes the key from the call's metadata. name has to be present exactly once,
-// in any case. The key for a name that ends in "-bin" is its bytes in hexadecimal.
-// Metadata panics if name is empty.
+// Metadata takes the key from the call's metadata. name has to be present exactly once;
+// its upper and lower case do not matter. The key for a name that ends in "-bin" is its
+// bytes in hexadecimal. Metadata panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("grpcmw", "metadata", strings.ToLower(name))
 	binary := strings.HasSuffix(s.Name, "-bin")

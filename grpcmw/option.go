@@ -90,11 +90,11 @@ func Also(keys ...KeyFunc) Option {
 	}
 }
 
-// FailOpen lets a Lock's calls run without the lock let calls run if the store is
-// unavailable. By default they get UNAVAILABLE. With FailOpen too, calls are refused if
-// the lock is busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to
-// the handler that it runs without the lock, core.RanUnlocked events count such calls,
-// and a grant whose answer was lost is cleaned up.
+// FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
+// default they get UNAVAILABLE. With FailOpen too, calls are refused if the lock is
+// busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to the handler
+// that it runs without the lock, core.RanUnlocked events count such calls, and a grant
+// whose answer was lost is cleaned up.
 //
 // Use FailOpen if two calls at once only cost time: a cache fill, or a report that is
 // made twice. Do not use it if they cost money: a charge, or a booking.

@@ -184,7 +184,9 @@ func acquireRefusal(ctx context.Context, c *call, lock string, err error) Refusa
 	return r
 }
 
-// storeRefusal returns the refusal for a store that did not answer.
+// storeRefusal returns the refusal if it is unknown whether the call may run: its
+// context is done, the store did not answer, the lease is lost, or the Locker is
+// closed.
 func storeRefusal(ctx context.Context, c *call, lock string, err error) Refusal {
 	r := Refusal{Method: c.name, Lock: lock, Err: err}
 	if end := ctx.Err(); end != nil && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrClosed) {

@@ -41,9 +41,9 @@ func (none) serve(ctx context.Context, c *call, next int) (any, error) { return 
 func (none) inspect(*method) []error                                   { return nil }
 
 // ServerOptions returns options with both interceptors that apply r:
-// UnaryServerInterceptor and StreamServerInterceptor. They come after the chained
-// interceptors of earlier options, such as authentication, and before those of later
-// ones. ServerOptions panics like these interceptors.
+// UnaryServerInterceptor and StreamServerInterceptor, so that none is forgotten. They
+// come after the chained interceptors of earlier options, such as authentication, and
+// before those of later ones. ServerOptions panics like these interceptors.
 func ServerOptions(r Rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),

@@ -21,7 +21,7 @@ type order struct {
 	Note string `json:"note" form:"note"`
 }
 
-func TestBodyAfterLock(t *testing.T) { onEach(t, testBodyAfterLock) }
+func TestBodyAfterLock(t *testing.T) { onEachKey(t, testBodyAfterLock) }
 
 func testBodyAfterLock(t *testing.T, mw framework) {
 	t.Parallel()
@@ -78,7 +78,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 			s.POST("/above", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&order{}, binding.JSON) }, lock, handler)
 			s.POST("/part", lock, func(c *gin.Context) { _, _ = c.Request.Body.Read(make([]byte, 3)) }, lock, handler)
 			for _, path := range []string{"/once", "/twice", "/bound", "/above", "/part"} {
-				if path == "/above" && mw.name != onGin.name {
+				if path == "/above" && mw.pkg != onGin.pkg {
 					continue // the handler leaves the body in gin's own context
 				}
 				if r := s.send("POST", path, text, "Content-Type", "application/json"); r.status != http.StatusOK {
@@ -113,8 +113,8 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 			err := c.ShouldBindBodyWith(&o, binding.JSON)
 			c.String(http.StatusOK, "%d %v", o.ID, err)
 		}
-		s.POST("/lock", mw.Lock(s.locker, "order", mw.Header("Idempotency-Key"), mw.Acquire(core.Wait(soon))), decrypt, handler)
-		s.POST("/once", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Fingerprint(mw.Header("Idempotency-Key"))), decrypt, handler)
+		s.POST("/lock", mw.Lock(s.locker, "order", mw.Header(mw.header), mw.Acquire(core.Wait(soon))), decrypt, handler)
+		s.POST("/once", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Fingerprint(mw.Header(mw.header))), decrypt, handler)
 		for _, path := range []string{"/lock", "/once"} {
 			if r := s.pay("k", path, `{"id":1}`); r.body != "7 <nil>" {
 				t.Errorf("%s: got %d %q", path, r.status, r.body)
@@ -136,7 +136,7 @@ func testBodyAfterLock(t *testing.T, mw framework) {
 	})
 }
 
-func TestBodyLimit(t *testing.T) { onEach(t, testBodyLimit) }
+func TestBodyLimit(t *testing.T) { onEachKey(t, testBodyLimit) }
 
 func testBodyLimit(t *testing.T, mw framework) {
 	t.Parallel()

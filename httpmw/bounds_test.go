@@ -135,7 +135,7 @@ func testManyKeys(t *testing.T, mw framework) {
 	}
 }
 
-func TestBounds(t *testing.T) { onEach(t, testBounds) }
+func TestBounds(t *testing.T) { onEachKey(t, testBounds) }
 
 func testBounds(t *testing.T, mw framework) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestCallName(t *testing.T) { onEach(t, testCallName) }
+func TestCallName(t *testing.T) { onEachKey(t, testCallName) }
 
 func testCallName(t *testing.T, mw framework) {
 	t.Parallel()

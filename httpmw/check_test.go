@@ -120,7 +120,7 @@ func TestGinContextAsContext(t *testing.T) {
 	}
 }
 
-func TestMisused(t *testing.T) { onEach(t, testMisused) }
+func TestMisused(t *testing.T) { onEachKey(t, testMisused) }
 
 func testMisused(t *testing.T, mw framework) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func testMisused(t *testing.T, mw framework) {
 				t.Errorf("got %v, want no event", e)
 			}
 		})))
-		if mw.name == onGin.name { // in another place it would be a mistake of the program
+		if mw.pkg == onGin.pkg { // in another place it would be a mistake of the program
 			s.Use(mw.Lock(s.locker, "order", mw.Param("id")))
 		}
 		s.POST("/pay/:id", mw.Lock(s.locker, "query", mw.Query("a")), mustNotRun(t))

@@ -52,7 +52,7 @@ func savingRuns(t *testing.T) (*saving.Store, *once.Once) {
 	return in, o
 }
 
-func TestCommit(t *testing.T) { onEach(t, testCommit) }
+func TestCommit(t *testing.T) { onEachKey(t, testCommit) }
 
 func testCommit(t *testing.T, mw framework) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func testCommit(t *testing.T, mw framework) {
 
 // TestCommit_HeadersAlone checks that headers that are set before Commit are sent, even
 // if nothing else was written.
-func TestCommit_HeadersAlone(t *testing.T) { onEach(t, testCommitHeadersAlone) }
+func TestCommit_HeadersAlone(t *testing.T) { onEachKey(t, testCommitHeadersAlone) }
 
 func testCommitHeadersAlone(t *testing.T, mw framework) {
 	mw.ofGin(t) // a response of net/http begins with its status
@@ -140,7 +140,7 @@ func testCommitHeadersAlone(t *testing.T, mw framework) {
 	}
 }
 
-func TestCommit_Refused(t *testing.T) { onEach(t, testCommitRefused) }
+func TestCommit_Refused(t *testing.T) { onEachKey(t, testCommitRefused) }
 
 func testCommitRefused(t *testing.T, mw framework) {
 	t.Parallel()

@@ -135,7 +135,7 @@ func BenchmarkIdempotent(b *testing.B) {
 		b.Run(what, func(b *testing.B) {
 			took := make(map[string][]time.Duration)
 			for i := 0; b.Loop(); i++ {
-				for name, h := range made { // alternately, so that both run on the same machine load
+				for name, h := range made { // alternately, so that both run under the same load
 					start := time.Now()
 					ask(b, h, name[:2]+key(i), `{"amount":5}`)
 					took[name] = append(took[name], time.Since(start))

@@ -56,7 +56,7 @@ func (r reply) refused(t *testing.T, status int, kind string) {
 	}
 }
 
-func TestFailOpen(t *testing.T) { onEach(t, testFailOpen) }
+func TestFailOpen(t *testing.T) { onEachKey(t, testFailOpen) }
 
 func testFailOpen(t *testing.T, mw framework) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func attempt(t *testing.T, c *gin.Context) int {
 	return n
 }
 
-func TestKeptStatuses(t *testing.T) { onEach(t, testKeptStatuses) }
+func TestKeptStatuses(t *testing.T) { onEachKey(t, testKeptStatuses) }
 
 func testKeptStatuses(t *testing.T, mw framework) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func testKeptStatuses(t *testing.T, mw framework) {
 	})
 }
 
-func TestBrokenRuns(t *testing.T) { onEach(t, testBrokenRuns) }
+func TestBrokenRuns(t *testing.T) { onEachKey(t, testBrokenRuns) }
 
 func testBrokenRuns(t *testing.T, mw framework) {
 	t.Parallel()

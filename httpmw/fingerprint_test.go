@@ -22,7 +22,7 @@ func (r request) sendTo(s *site, key string) reply {
 }
 
 // TestMismatch checks requests that differ under one key. hazard 60
-func TestMismatch(t *testing.T) { onEach(t, testMismatch) }
+func TestMismatch(t *testing.T) { onEachKey(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func testMismatch(t *testing.T, mw framework) {
 		s.POST("/scope", mw.Idempotent(s.runs(), func(c *gin.Context) (string, error) { return c.PostForm("amount")[:1], nil }), counted(&runs))
 		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
 		for _, path := range []string{"/form", "/scope", "/cached"} {
-			if path == "/cached" && mw.name != onGin.name {
+			if path == "/cached" && mw.pkg != onGin.pkg {
 				continue // the handler leaves the body in gin's own context
 			}
 			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
@@ -152,7 +152,7 @@ func testMismatch(t *testing.T, mw framework) {
 	})
 }
 
-func TestIdempotentBodies(t *testing.T) { onEach(t, testIdempotentBodies) }
+func TestIdempotentBodies(t *testing.T) { onEachKey(t, testIdempotentBodies) }
 
 func testIdempotentBodies(t *testing.T, mw framework) {
 	t.Parallel()
@@ -165,7 +165,7 @@ func testIdempotentBodies(t *testing.T, mw framework) {
 			runs.Add(1)
 			data, err := io.ReadAll(c.Request.Body)
 			cached, _ := c.Get(gin.BodyBytesKey)
-			if err != nil || mw.name == onGin.name && string(cached.([]byte)) != string(data) {
+			if err != nil || mw.pkg == onGin.pkg && string(cached.([]byte)) != string(data) {
 				t.Errorf("read %d bytes, %v; gin has others", len(data), err)
 			}
 			c.Data(http.StatusOK, "application/octet-stream", data)

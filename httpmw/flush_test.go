@@ -60,6 +60,7 @@ func (w *wire) seen() string {
 
 // bubble is a service without a listener, in virtual time.
 type bubble struct {
+	mw framework
 	*gin.Engine
 	idempotent gin.HandlerFunc
 }
@@ -67,7 +68,7 @@ type bubble struct {
 func (mw framework) inBubble(t *testing.T, body func(t *testing.T, s *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &bubble{newEngine(), mw.idempotentOf(t)}
+		s := &bubble{mw, newEngine(), mw.idempotentOf(t)}
 		body(t, s)
 	})
 }
@@ -92,7 +93,7 @@ func (mw framework) idempotentOf(t *testing.T) gin.HandlerFunc {
 func (s *bubble) post(path string) (*wire, <-chan struct{}) {
 	w, over := &wire{header: http.Header{}}, make(chan struct{})
 	req := httptest.NewRequest(http.MethodPost, path, nil)
-	req.Header.Set("Idempotency-Key", "key-of-"+path)
+	req.Header.Set(s.mw.header, "key-of-"+path)
 	go func() {
 		defer close(over)
 		s.ServeHTTP(w, req)
@@ -106,7 +107,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestFlushes(t *testing.T) { onEach(t, testFlushes) }
+func TestFlushes(t *testing.T) { onEachKey(t, testFlushes) }
 
 func testFlushes(t *testing.T, mw framework) {
 	t.Parallel()

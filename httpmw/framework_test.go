@@ -18,6 +18,7 @@ import (
 type framework struct {
 	name       string
 	pkg        string // the name of the package, with which panics and errors begin
+	header     string // of the idempotency key
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
@@ -71,17 +72,53 @@ func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	}
 }
 
+// onEachKey is onEach for parts with an Idempotent: each runs again with keys of the
+// option Key.
+func onEachKey(t *testing.T, part func(t *testing.T, mw framework)) {
+	t.Helper()
+	onEach(t, part)
+	for _, mw := range []framework{onGin.withKey(), onNetHTTP.withKey()} {
+		t.Run(mw.name, func(t *testing.T) { part(t, mw) })
+	}
+}
+
+// withKey returns mw with an Idempotent that takes keys from the header X-Request, and
+// runs requests without one.
+func (mw framework) withKey() framework {
+	idempotent := mw.Idempotent
+	mw.name, mw.header = mw.name+"-key", "X-Request"
+	mw.Idempotent = func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
+		return idempotent(o, scope, append([]option{mw.Key(mw.Header(mw.header)), mw.Optional()}, opts...)...)
+	}
+	return mw
+}
+
+// renamed sends idempotency keys in another header.
+type renamed struct {
+	http.RoundTripper
+	header string
+}
+
+func (t renamed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if keys, ok := r.Header["Idempotency-Key"]; ok {
+		r = r.Clone(r.Context())
+		delete(r.Header, "Idempotency-Key")
+		r.Header[t.header] = keys
+	}
+	return t.RoundTripper.RoundTrip(r)
+}
+
 // ofGin skips a test of features that only gin has: its routes, its writer, and the
 // values in its contexts.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
-	if mw.name != onGin.name {
+	if mw.pkg != onGin.pkg {
 		t.Skip("about what gin alone has")
 	}
 }
 
 var onGin = framework{
-	name: "gin", pkg: "httpmw",
+	name: "gin", pkg: "httpmw", header: "Idempotency-Key",
 	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
 		return httpmw.Lock(l, name, key, optionsOf[httpmw.Option](opts)...)
 	},
@@ -110,7 +147,7 @@ var onGin = framework{
 }
 
 var onNetHTTP = framework{
-	name: "net-http", pkg: "stdmw",
+	name: "net-http", pkg: "stdmw", header: "Idempotency-Key",
 	Lock: func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc {
 		return inGin(stdmw.Lock(l, name, toNetHTTP(key), append(optionsOf[stdmw.Option](opts), onError)...))
 	},

@@ -24,7 +24,7 @@ func counted(runs *atomic.Int32) gin.HandlerFunc {
 // isReplay reports whether r is marked as a replay.
 func (r reply) isReplay() bool { return r.header.Get("Idempotent-Replayed") == "true" }
 
-func TestIdempotent(t *testing.T) { onEach(t, testIdempotent) }
+func TestIdempotent(t *testing.T) { onEachKey(t, testIdempotent) }
 
 func testIdempotent(t *testing.T, mw framework) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func testIdempotent(t *testing.T, mw framework) {
 	t.Run("Skip makes the key optional", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
-		without := func(c *gin.Context) bool { return c.GetHeader("Idempotency-Key") == "" }
+		without := func(c *gin.Context) bool { return c.GetHeader(mw.header) == "" }
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Skip(without)), counted(&runs))
 		for i := range 2 {
 			if r := s.send("POST", "/", ""); r.body != fmt.Sprintf("run %d", i+1) {

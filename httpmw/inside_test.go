@@ -22,7 +22,7 @@ import (
 
 // TestGivenUpInside checks that a handler has not responded if it returns without a
 // response because an inner context is done, whichever middleware made that context.
-func TestGivenUpInside(t *testing.T) { onEach(t, testGivenUpInside) }
+func TestGivenUpInside(t *testing.T) { onEachKey(t, testGivenUpInside) }
 
 func testGivenUpInside(t *testing.T, mw framework) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func testGivenUpInside(t *testing.T, mw framework) {
 
 // TestStatusAfterTheClientHasLeft checks that a status is a response, even if the
 // client has disconnected before.
-func TestStatusAfterTheClientHasLeft(t *testing.T) { onEach(t, testStatusAfterTheClientHasLeft) }
+func TestStatusAfterTheClientHasLeft(t *testing.T) { onEachKey(t, testStatusAfterTheClientHasLeft) }
 
 func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 
 // TestKeepIsNotAskedAboutRefusals checks that KeepIf is not called for refusals of a
 // Lock, after which nothing ran.
-func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEach(t, testKeepIsNotAskedAboutRefusals) }
+func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEachKey(t, testKeepIsNotAskedAboutRefusals) }
 
 func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 
 // TestDetachedFromTheBeginning checks clients that disconnect at any moment. The
 // handler either does not run, or its context is not canceled.
-func TestDetachedFromTheBeginning(t *testing.T) { onEach(t, testDetachedFromTheBeginning) }
+func TestDetachedFromTheBeginning(t *testing.T) { onEachKey(t, testDetachedFromTheBeginning) }
 
 func testDetachedFromTheBeginning(t *testing.T, mw framework) {
 	t.Parallel()
@@ -238,7 +238,7 @@ func testDetachedFromTheBeginning(t *testing.T, mw framework) {
 	for i := range 3000 {
 		ctx, leave := context.WithCancel(t.Context())
 		r := httptest.NewRequestWithContext(ctx, "POST", "/", nil)
-		r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))
+		r.Header.Set(mw.header, fmt.Sprint("k", i))
 		gone := make(chan struct{})
 		go func() {
 			for range rand.N(60) {

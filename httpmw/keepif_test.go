@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestKeepIf(t *testing.T) { onEach(t, testKeepIf) }
+func TestKeepIf(t *testing.T) { onEachKey(t, testKeepIf) }
 
 func testKeepIf(t *testing.T, mw framework) {
 	t.Parallel()

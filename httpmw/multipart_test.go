@@ -47,7 +47,7 @@ func bodyOf(t *testing.T, boundary string, fields ...field) request {
 	return request{"POST", "/", b.String(), w.FormDataContentType()}
 }
 
-func TestFingerprint_HonestRetries(t *testing.T) { onEach(t, testHonestRetries) }
+func TestFingerprint_HonestRetries(t *testing.T) { onEachKey(t, testHonestRetries) }
 
 func testHonestRetries(t *testing.T, mw framework) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func busyTwice(runs *atomic.Int32) gin.HandlerFunc {
 	}
 }
 
-func TestNotFinal(t *testing.T) { onEach(t, testNotFinal) }
+func TestNotFinal(t *testing.T) { onEachKey(t, testNotFinal) }
 
 func testNotFinal(t *testing.T, mw framework) {
 	t.Parallel()

@@ -59,11 +59,11 @@ func Also(keys ...KeyFunc) Option {
 	return Option(guard.Also(pkg, keys, KeyFunc.inner))
 }
 
-// FailOpen lets a Lock's requests run without the lock let requests run if the store is
-// unavailable. By default they get 503. With FailOpen too, requests are refused if the
-// lock is busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to the
-// handler that it runs without the lock, core.RanUnlocked events count such requests,
-// and a grant whose answer was lost is cleaned up.
+// FailOpen lets a Lock's requests run without the lock if the store is unavailable. By
+// default they get 503. With FailOpen too, requests are refused if the lock is busy or
+// lost, or if the Locker is closed. core.Unlocked(ctx) reports to the handler that it
+// runs without the lock, core.RanUnlocked events count such requests, and a grant whose
+// answer was lost is cleaned up.
 //
 // Use FailOpen if two requests at once only cost time: a cache fill, or a report that
 // is made twice. Do not use it if they cost money: a charge, or a booking.

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-func TestIdempotentOptions(t *testing.T) { onEach(t, testIdempotentOptions) }
+func TestIdempotentOptions(t *testing.T) { onEachKey(t, testIdempotentOptions) }
 
 func testIdempotentOptions(t *testing.T, mw framework) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func testIdempotentOptions(t *testing.T, mw framework) {
 			c.JSON(http.StatusTeapot, gin.H{"kind": p.Type})
 		}
 		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.ProblemBase("urn:x:"), mw.Render(render)), mustNotRun(t))
-		if r := s.send("POST", "/", ""); r.status != http.StatusTeapot || r.body != `{"kind":"urn:x:idempotency-key-invalid"}` {
+		if r := s.pay("", "/", ""); r.status != http.StatusTeapot || r.body != `{"kind":"urn:x:idempotency-key-invalid"}` {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 	})

@@ -38,20 +38,20 @@ func TestProblemsPage(t *testing.T) {
 	}
 }
 
-func TestProblemHeaders(t *testing.T) { onEach(t, testProblemHeaders) }
+func TestProblemHeaders(t *testing.T) { onEachKey(t, testProblemHeaders) }
 
 func testProblemHeaders(t *testing.T, mw framework) {
 	t.Parallel()
 	s := mw.newSite(t)
 	s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
 	s.POST("/urn", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.ProblemBase("urn:problem:")), mustNotRun(t))
-	r := s.send("POST", "/", "")
+	r := s.pay("", "/", "")
 	r.problem(t, http.StatusBadRequest)
 	link := "<" + base + `idempotency-key-invalid>; rel="describedby"; type="text/html"`
 	if r.header.Get("Link") != link || r.header.Get("Content-Language") != "en" {
 		t.Errorf("got %v", r.header)
 	}
-	r = s.send("POST", "/urn", "")
+	r = s.pay("", "/urn", "")
 	r.problem(t, http.StatusBadRequest)
 	if r.header.Get("Link") != "" {
 		t.Errorf("got %v", r.header)

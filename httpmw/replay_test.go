@@ -15,7 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-func TestReplayedHeaders(t *testing.T) { onEach(t, testReplayedHeaders) }
+func TestReplayedHeaders(t *testing.T) { onEachKey(t, testReplayedHeaders) }
 
 func testReplayedHeaders(t *testing.T, mw framework) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func allow(c *gin.Context) {
 	c.Writer.Header().Add("Vary", "Origin")
 }
 
-func TestMiddlewareAround(t *testing.T) { onEach(t, testMiddlewareAround) }
+func TestMiddlewareAround(t *testing.T) { onEachKey(t, testMiddlewareAround) }
 
 func testMiddlewareAround(t *testing.T, mw framework) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func testMiddlewareAround(t *testing.T, mw framework) {
 		t.Parallel()
 		s := mw.newSite(t)
 		s.POST("/", compress, mw.Idempotent(s.runs(), mw.AnyCaller()), mustNotRun(t))
-		r := s.send("POST", "/", "", "Accept-Encoding", "gzip")
+		r := s.pay("", "/", "", "Accept-Encoding", "gzip")
 		if got := unzip(t, r.body); r.status != http.StatusBadRequest || !strings.Contains(got, "idempotency-key-invalid") {
 			t.Errorf("got %d %q", r.status, got)
 		}

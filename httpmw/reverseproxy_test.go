@@ -27,7 +27,7 @@ func proxy(t *testing.T, s *site, upstream http.HandlerFunc, opts ...option) {
 	s.POST("/*any", s.mw.Idempotent(s.runs(), s.mw.AnyCaller(), opts...), gin.WrapH(httputil.NewSingleHostReverseProxy(target)))
 }
 
-func TestReverseProxyInside(t *testing.T) { onEach(t, testReverseProxyInside) }
+func TestReverseProxyInside(t *testing.T) { onEachKey(t, testReverseProxyInside) }
 
 func testReverseProxyInside(t *testing.T, mw framework) {
 	t.Parallel()

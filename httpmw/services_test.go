@@ -13,7 +13,7 @@ import (
 
 // TestMismatch_InProgress checks another request under the key of a request in
 // progress. hazard 60
-func TestMismatch_InProgress(t *testing.T) { onEach(t, testMismatchInProgress) }
+func TestMismatch_InProgress(t *testing.T) { onEachKey(t, testMismatchInProgress) }
 
 func testMismatchInProgress(t *testing.T, mw framework) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 
 // TestServicesOfOneStore tests two services with one store, of which one passes its
 // client's key on to the other.
-func TestServicesOfOneStore(t *testing.T) { onEach(t, testServicesOfOneStore) }
+func TestServicesOfOneStore(t *testing.T) { onEachKey(t, testServicesOfOneStore) }
 
 func testServicesOfOneStore(t *testing.T, mw framework) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func testServicesOfOneStore(t *testing.T, mw framework) {
 				c.String(http.StatusOK, "charge %d", charges.Add(1))
 			})
 			s.POST("/buy", mw.Idempotent(s.runs(), c.shop), func(c *gin.Context) {
-				r := s.pay(c.GetHeader("Idempotency-Key"), "/charge", "{}")
+				r := s.pay(c.GetHeader(mw.header), "/charge", "{}")
 				c.String(r.status, r.body)
 			})
 			for range 2 {

@@ -42,7 +42,7 @@ func (mw framework) newSite(t *testing.T, opts ...core.Option) *site {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(s.Engine)
-	s.url, s.client = server.URL, server.Client()
+	s.url, s.client = server.URL, &http.Client{Transport: renamed{server.Client().Transport, mw.header}}
 	t.Cleanup(func() {
 		server.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
@@ -175,7 +175,8 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// stub is a store whose Acquire a test can replace.
+// stub is a store whose calls a test can make fail. It counts those of Acquire and
+// Release.
 type stub struct {
 	*memstore.Store
 	acquire  atomic.Pointer[error] // the error of Acquire

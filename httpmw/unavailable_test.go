@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-func TestIdempotentWithoutStore(t *testing.T) { onEach(t, testIdempotentWithoutStore) }
+func TestIdempotentWithoutStore(t *testing.T) { onEachKey(t, testIdempotentWithoutStore) }
 
 func testIdempotentWithoutStore(t *testing.T, mw framework) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func (s *site) gone(key, path string) {
 	}
 }
 
-func TestUnreplayable(t *testing.T) { onEach(t, testUnreplayable) }
+func TestUnreplayable(t *testing.T) { onEachKey(t, testUnreplayable) }
 
 func testUnreplayable(t *testing.T, mw framework) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 // TestWithdraw checks that a handler that has done nothing leaves its key free, even
 // for a corrected request.
-func TestWithdraw(t *testing.T) { onEach(t, testWithdraw) }
+func TestWithdraw(t *testing.T) { onEachKey(t, testWithdraw) }
 
 func testWithdraw(t *testing.T, mw framework) {
 	t.Parallel()

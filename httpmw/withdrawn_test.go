@@ -17,7 +17,7 @@ import (
 )
 
 // TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
-func TestRefusedInside(t *testing.T) { onEach(t, testRefusedInside) }
+func TestRefusedInside(t *testing.T) { onEachKey(t, testRefusedInside) }
 
 func testRefusedInside(t *testing.T, mw framework) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLockAndIdempotent mounts both on one route, in both orders.
-func TestLockAndIdempotent(t *testing.T) { onEach(t, testLockAndIdempotent) }
+func TestLockAndIdempotent(t *testing.T) { onEachKey(t, testLockAndIdempotent) }
 
 func testLockAndIdempotent(t *testing.T, mw framework) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 			mount(s, func(c *gin.Context) {
 				inside.enter()
 				defer inside.leave()
-				c.String(http.StatusOK, "receipt of %s", c.GetHeader("Idempotency-Key"))
+				c.String(http.StatusOK, "receipt of %s", c.GetHeader(mw.header))
 			})
 			var wg sync.WaitGroup
 			for i := range keys * tries {

@@ -125,7 +125,7 @@ func BenchmarkOnRedis(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for b.Loop() {
-				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // alternately, so that both run on the same machine load
+				for i, h := range []asynq.Handler{c.byHand, c.middleware(done)} { // alternately, so that both run under the same load
 					task := asynq.NewTask("pay", fmt.Appendf(nil, `{"id":%q}`, c.key()))
 					start := time.Now()
 					if err := h.ProcessTask(b.Context(), task); err != nil {

@@ -31,7 +31,7 @@ const (
 	//
 	// asynq archives a task that is rescheduled on its last attempt. So such a task
 	// waits in-line for as long as its deadline allows, regardless of core.Wait and of
-	// other waiting tasks. Only then it fails.
+	// other waiting tasks, and fails only after that.
 	Reschedule Busy = iota
 	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.

@@ -15,8 +15,8 @@ const (
 	// With asynq's own 5 seconds and 1 second, a key would be unused most of the time
 	// between two batches of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
-	// defaultTick is asynq's own tick.
-	// It is the tick for a delivery without a crowd.
+	// defaultTick is asynq's own tick. It is the tick for a delivery without a crowd, if
+	// cfg does not set one.
 	defaultTick = 5 * time.Second
 )
 

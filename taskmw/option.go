@@ -66,11 +66,11 @@ func OnBusy(b Busy) Option {
 	return func(g *config) { g.busy = b }
 }
 
-// FailOpen lets a Lock's tasks run without the lock let tasks run if the store is
-// unavailable. By default they fail. A busy or lost key and a closed Locker are treated
-// as without FailOpen. core.Unlocked(ctx) reports to the handler that it runs without
-// the lock, core.RanUnlocked events count such tasks, and a grant whose answer was lost
-// is cleaned up.
+// FailOpen lets a Lock's tasks run without the lock if the store is unavailable. By
+// default they fail. A busy or lost key and a closed Locker are treated as without
+// FailOpen. core.Unlocked(ctx) reports to the handler that it runs without the lock,
+// core.RanUnlocked events count such tasks, and a grant whose answer was lost is
+// cleaned up.
 //
 // Use FailOpen if two tasks at once only cost time: a cache fill, or a report that is
 // made twice. Do not use it if they cost money: a charge, or a booking. FailOpen has an

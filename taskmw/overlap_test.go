@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestOverlap checks that asynq delivers a task again while its first handler still
+// TestOverlap checks tasks that asynq delivers again while their first handler still
 // runs. hazard 61. TTLs are 30 seconds unless a test sets another one, so an earlier
 // event did not wait for an expiry.
 func TestOverlap(t *testing.T) {

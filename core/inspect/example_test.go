@@ -21,6 +21,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
+	defer l.Close(ctx)
 	lease, err := l.Acquire(ctx, core.Key("order", "42"))
 	if err != nil {
 		panic(err)

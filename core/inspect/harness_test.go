@@ -136,6 +136,13 @@ func newInspector(t testing.TB, store core.Store, opts ...inspect.Option) *inspe
 	return in
 }
 
+// closeNow closes l without waiting for its leases.
+func closeNow(l *core.Locker) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	l.Close(ended)
+}
+
 func newLocker(t testing.TB, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store, core.WithObserver(nil))
@@ -143,9 +150,13 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ended, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Close(ended)
+		closeNow(l)
+		// What the test holds is released. The clean-up in the background can take longer.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Log(err)
+		}
 	})
 	return l
 }

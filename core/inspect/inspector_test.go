@@ -58,6 +58,7 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		acquire(t, l, key).Release(t.Context())
+		l.Close(t.Context())
 		if got := inspect.Name(key); got != observed || observed == "" {
 			t.Errorf("%q has the name %q here and %q in events", key, got, observed)
 		}

@@ -11,7 +11,7 @@ const maxIdempotencyKey = 255
 // IdempotencyKey returns the key in a header value: a Structured Field string (RFC
 // 9651, section 3.3.3), or the same text without quotes, which most clients send. It
 // fails with an *Error if the key is not 1 to 255 visible ASCII characters. A quoted
-// key may also contain spaces. A key without quotes may not contain quotes, commas and
+// key may also contain spaces. A key without quotes may not contain quotes, commas or
 // semicolons.
 func (s Source) IdempotencyKey(value string) (string, error) {
 	first := '!' // the first allowed character

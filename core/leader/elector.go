@@ -175,8 +175,8 @@ type election struct {
 	key    string
 }
 
-// term campaigns, and leads if it is elected. It returns after the work has returned
-// and the release of the key has an answer.
+// term campaigns, and leads if it is elected. It returns after the work and the release
+// of the key have returned.
 func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error) term {
 	self := election{e.locker, e.key}
 	if err := terms.Lock(ctx, self); err != nil {

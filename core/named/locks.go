@@ -106,11 +106,10 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return lease.Release(ctx)
 }
 
-// RenewLockLease returns nil if the name is still taken. It fails with core.ErrLost if
-// the lock was lost, with core.ErrClosed if Locker.Close released it, and with the
-// cause of Lock's ctx if that ctx is done. It fails with core.ErrInvalid if this
-// process has not taken the name. It sends nothing and ignores d, because taken locks
-// are extended without a call.
+// RenewLockLease returns nil if the name is still taken, even after Lock's ctx is done.
+// It fails with core.ErrLost if the lock was lost, with core.ErrClosed if Locker.Close
+// released it, and with core.ErrInvalid if this process has not taken the name. It sends
+// nothing and ignores d, because taken locks are extended without a call.
 func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	lease := l.leases[name]
@@ -118,10 +117,14 @@ func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) 
 	switch {
 	case lease == nil:
 		return l.notTaken("renew")
-	case lease.Context().Err() != nil:
-		return fmt.Errorf("renew %s: %w", l.kind, context.Cause(lease.Context()))
+	case time.Now().Before(lease.Deadline()):
+		return nil
 	}
-	return nil
+	err := context.Cause(lease.Context())
+	if !errors.Is(err, core.ErrClosed) && !errors.Is(err, core.ErrLost) {
+		err = core.ErrLost // Lock's ctx was done before
+	}
+	return fmt.Errorf("renew %s: %w", l.kind, err)
 }
 
 func (l *Locks) notTaken(op string) error {

@@ -213,6 +213,23 @@ func TestLocks(t *testing.T) {
 		want(t, <-next)
 		want(t, l.Unlock(t.Context(), name))
 	})
+	// A context that limits Lock alone ends no renewal.
+	sim(t, "Lock's context is done", func(t *testing.T) {
+		lk, link := process(t, memstore.New())
+		l := named.New(lk)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, l.Lock(ctx, name))
+		for range 10 {
+			time.Sleep(time.Minute)
+			want(t, l.RenewLockLease(t.Context(), name, time.Minute))
+		}
+		link.cut.Store(true)
+		time.Sleep(time.Minute)
+		want(t, l.RenewLockLease(t.Context(), name, time.Minute), core.ErrLost)
+		link.cut.Store(false)
+		want(t, l.Unlock(t.Context(), name), core.ErrLost)
+	})
 	// A failed Lock leaves the name free in this process.
 	sim(t, "failed Lock", func(t *testing.T) {
 		lk, link := process(t, memstore.New())

@@ -17,8 +17,8 @@ const (
 	maxField = 512
 )
 
-// Call identifies one request for work. Duplicates of a request have the same Name,
-// Scope and Key.
+// Call identifies one request for work. Calls with the same Name, Scope and Key are the
+// same call, so all duplicates of a request need the same three.
 type Call struct {
 	// Name is the static label of the operation, such as "charge": 1 to 64 letters,
 	// digits, '.', '_' and '-'. It appears in messages and events.

@@ -28,7 +28,7 @@ type Answer struct {
 	// Value is the answer, for this caller and all later ones. A value of more than 32
 	// MiB makes the run Unreplayable.
 	Value []byte
-	// Set Unreplayable if the work is done but Value must not be stored, because Value
+	// Unreplayable means that the work is done but Value must not be stored, because it
 	// is for this caller only or incomplete. Later callers get ErrUnreplayable.
 	Unreplayable bool
 }

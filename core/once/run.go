@@ -29,9 +29,10 @@ const (
 )
 
 // AttemptFromContext returns the number of the attempt, 1 for the first. ctx is the
-// context that Do passes to fn; for other contexts AttemptFromContext returns false. If
-// the number is greater than 1, an earlier attempt failed, died, or lost its lease and
-// may still be running. The earlier attempt may have had its effect.
+// context that Do passes to fn, or a context derived from it; for other contexts
+// AttemptFromContext returns false. If the number is greater than 1, an earlier attempt
+// failed, died, or lost its lease and may still be running. The earlier attempt may
+// have had its effect.
 func AttemptFromContext(ctx context.Context) (int, bool) {
 	a, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {

@@ -48,7 +48,7 @@ var parts = []part{
 	{name: "histories", about: "what eight processes did under a nemesis, judged by three oracles", packages: []string{"core/proof/histories"}},
 	{name: "latency", about: "payments while servers are slow, messages are late or lost, and connections break", packages: []string{"core/proof/latency"}},
 	{name: "middleware", about: "HTTP, gRPC, tasks, messages and scheduled jobs, answers that are kept, and the kit in other libraries", packages: []string{
-		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw", "taskmw/watermillmw/brokers", "core/named/plugs",
+		"core/once", "httpmw", "httpmw/stdmw", "httpmw/stdmw/frameworks", "httpmw/stdmw/frameworks/gozero", "httpmw/httpretry", "httpmw/httpretry/clients", "grpcmw", "grpcmw/connectmw", "taskmw", "taskmw/cronmw", "taskmw/watermillmw", "taskmw/watermillmw/brokers", "taskmw/watermillmw/brokers/kafka", "core/named/plugs",
 	}, own: true},
 	{name: "adapters", about: "every adapter in every trouble", packages: []string{"core/proof/adapters"}},
 	{name: "neighbours", about: "plain keys, Redisson's locks and client-go's elections beside the real clients in Java, Python, JavaScript and Go", packages: []string{"core/proof/neighbours"}},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
@@ -24,8 +25,9 @@ var errNoAnswer = errors.New("no answer within the time of a check")
 const leastPool = 4
 
 // Check reports whether the database is fit to keep locks, and tries them on a key of its
-// own. It returns one error that lists what is unfit and what to do about it. The error
-// matches store.ErrUnavailable if the database could not be asked.
+// own. It returns one error that lists what is unfit and what to do about it, such as the
+// GRANT for each right that the user lacks. The error matches store.ErrUnavailable if the
+// database could not be asked.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
@@ -35,6 +37,12 @@ func (s *Store) Check(ctx context.Context) error {
 			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", store.ErrUnavailable, p.Dialect.Name(), err)
 	}
 	v, err := installed(ctx, p)
+	if lacks := lacking(ctx, p); lacks != nil {
+		return lacks
+	}
+	if errors.Is(err, rows.ErrInMemory) {
+		return fmt.Errorf("sqlstore: check: %w", rows.ErrInMemory)
+	}
 	if err != nil {
 		return unread(err)
 	}
@@ -49,6 +57,21 @@ func (s *Store) Check(ctx context.Context) error {
 		return errors.Join(faults...)
 	}
 	return s.try(ctx)
+}
+
+// lacking returns an error that names the rights that the user lacks, or nil. A right to
+// the schema is named alone.
+func lacking(ctx context.Context, p *rows.Place) error {
+	var lacks []error
+	for _, right := range p.Dialect.Rights() {
+		if _, err := p.Change(ctx, dialect.Statement{Text: right.Try}); rows.IsDenied(err) {
+			lacks = append(lacks, errors.New("sqlstore: check: the user lacks a right: "+right.Grant))
+			if strings.HasPrefix(right.Grant, "GRANT USAGE") {
+				break
+			}
+		}
+	}
+	return errors.Join(lacks...)
 }
 
 // faultsOf returns the faults of the database, and of the pool.
@@ -67,13 +90,21 @@ func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 			faults = append(faults, errors.New("sqlstore: check: "+probe.Advice))
 		}
 	}
+	network, err := p.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if network != "" {
+		faults = append(faults, fmt.Errorf("sqlstore: check: the file is on a network file system (%s), whose locks other machines may not see: "+
+			"put it on a disk of the machine", network))
+	}
 	if most := p.DB.Stats().MaxOpenConnections; most > 0 && most < leastPool && p.Dialect != SQLite.Dialect {
 		faults = append(faults, fmt.Errorf("sqlstore: check: a pool of %d connections (at least %d): give the locks a *sql.DB of their own", most, leastPool))
 	}
 	return faults, nil
 }
 
-// try takes and releases a key that nobody else uses.
+// try takes and releases a key that nobody else uses, and deletes its row, as a sweep does.
 func (s *Store) try(ctx context.Context) error {
 	c := store.Claim{
 		Key: "lockkit check " + rand.Text(), Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: 10 * time.Second,
@@ -90,6 +121,25 @@ func (s *Store) try(ctx context.Context) error {
 	}
 	if len(state.Holds) != 1 {
 		return errors.New("sqlstore: check: a granted lock cannot be read: reads may come from a replica, send all statements to one server")
+	}
+	return s.sweep(ctx, c.Key)
+}
+
+// sweep deletes the row of a key that nobody else uses.
+func (s *Store) sweep(ctx context.Context, key string) error {
+	e, err := s.place.Load(ctx, key, casstore.Want{})
+	if err == nil {
+		err = s.place.Raise(ctx, 0)
+	}
+	deleted := 0
+	if err == nil {
+		deleted, err = s.place.Delete(ctx, []casstore.Item{{Key: key, Entry: e}})
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("sqlstore: check: rows cannot be deleted, they would grow in number: %w", err)
+	case deleted != 1:
+		return errors.New("sqlstore: check: a row cannot be deleted, rows would grow in number: a trigger or row-level security may keep it")
 	}
 	return nil
 }

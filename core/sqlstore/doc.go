@@ -33,13 +33,16 @@
 // cluster in which several servers write. A read that a standby or a read-only server
 // has answered is an error, and nothing is written by the time of another server.
 // Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL,
-// fsync on PostgreSQL, synchronous=FULL on SQLite. Check finds most of this.
+// fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL that write a binary
+// log need sync_binlog=1, which is not the default of MariaDB, and binlog_format=ROW or
+// MIXED. Check finds most of this.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set
 // journal_mode=WAL, synchronous=FULL and busy_timeout=1000 for each connection, and keep
 // write transactions shorter than a third of a TTL: each one stops every extension in
-// the file. The file belongs on a disk of the machine, not on a network file system.
+// the file. The file belongs on a disk of the machine: on Linux Check refuses one on NFS,
+// SMB, 9P, Ceph or AFS. A database in memory is refused by each call.
 //
 // # Pool of connections
 //
@@ -52,7 +55,9 @@
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves one
 // in a transaction of the caller, so that it is committed together with its effect. On
 // MariaDB and MySQL a statement has at most max_allowed_packet bytes, by default 16 MiB
-// on MariaDB and 64 MiB on MySQL, and an answer of up to 64 KiB takes twice its length.
+// on MariaDB and 64 MiB on MySQL, and an answer of up to 64 KiB takes twice its length. A
+// longer answer is not sent, and its run is saved as done without an answer. In a
+// transaction once.Commit fails with store.ErrInvalid.
 //
 // # Rights
 //

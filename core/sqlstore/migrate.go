@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,8 +25,8 @@ func Schema(d Dialect) string {
 //
 // The user of db needs the right to create tables if they do not exist. Other users need
 // SELECT, INSERT, UPDATE and DELETE on the tables. It fails with
-// store.ErrUnsupported if the tables are of another version, and with
-// store.ErrUnavailable if the database refuses. Tables of an older version on PostgreSQL
+// store.ErrUnsupported if the tables are of another version, or a database of SQLite is in
+// memory, and with store.ErrUnavailable if the database refuses. Tables of an older version on PostgreSQL
 // are moved by Migrate of package pgstore.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
@@ -33,6 +34,9 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 		return err
 	}
 	v, err := installed(ctx, p)
+	if errors.Is(err, rows.ErrInMemory) {
+		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnsupported, rows.ErrInMemory)
+	}
 	if err != nil || v == 0 {
 		// Even if the version could not be read: tables of another process stay.
 		if err := install(ctx, db, d); err != nil {

@@ -19,11 +19,10 @@ type Watcher interface {
 	// this kind of claim returns ErrUnsupported.
 	//
 	// If c had Push when it last asked, the store may admit c in the step that makes
-	// room. No other claim is then granted between that step and the next Acquire of c,
-	// and the wake-up can report the grant. The next Acquire of c returns the rest of
-	// the grant. The grant is short, because a Locker extends it within some
-	// milliseconds. Until it expires, the grant keeps other claims out, even if c does
-	// not ask again.
+	// room. No other claim can then take that room first, and the wake-up can report
+	// the grant. The next Acquire of c returns the rest of the grant. The grant is
+	// short, because a Locker extends it within some milliseconds. Until it expires,
+	// the grant keeps other claims out, even if c does not ask again.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
@@ -86,8 +85,8 @@ type NodeInfo struct {
 // Its methods are safe for concurrent use, and return soon after ctx is done. They fail
 // with ErrInvalid for arguments out of range, before anything is sent. They fail with
 // ErrUnsupported if the store was configured without this feature. They fail with
-// ErrUnavailable if the store does not answer, or if the user of the store lacks a
-// right. In that case nothing has changed, and the error names a missing right.
+// ErrUnavailable if the store does not answer or its server refuses a right. In that
+// case nothing has changed, and the error names a refused right.
 type Inspector interface {
 	// Look returns the state of one key. It changes nothing. Its time grows with the
 	// number of holds and waiters of the key, but not with the length of a stored
@@ -103,7 +102,7 @@ type Inspector interface {
 	// 1,000. A key that has live entries during the whole walk is returned at least
 	// once, and can be returned twice. If keys move between servers during the walk, a
 	// key can be missed. The content of next is internal to the store, and may contain
-	// a key. If no List has returned after, List fails with ErrInvalid.
+	// a key. List fails with ErrInvalid if after is neither "" nor a next of List.
 	//
 	// List may have to walk over all keys of the server. It does so in small steps with
 	// pauses, and returns when ctx is done.

@@ -1,6 +1,10 @@
 package storetest
 
-import "github.com/lockkit/lockkit/core/store"
+import (
+	"errors"
+
+	"github.com/lockkit/lockkit/core/store"
+)
 
 var admissionCases = []testCase{
 	{"an exclusive hold keeps everybody out", nil, func(e *env) {
@@ -9,6 +13,37 @@ var admissionCases = []testCase{
 		e.busy(e.store, e.exclusive())
 		e.busy(e.other, e.exclusive())
 		e.extend(e.store, c)
+	}},
+	{"owners that differ in one invalid byte exclude each other", nil, func(e *env) {
+		c, other := e.exclusive(), e.exclusive()
+		c.Owner, other.Owner = c.Owner+"\xff", c.Owner+"\xfe" // no UTF-8
+		g, err := e.store.Acquire(e.Context(), c)
+		if errors.Is(err, store.ErrInvalid) {
+			return // a store may take text alone
+		}
+		if err != nil || g.Owner != c.Owner {
+			e.Fatalf("got owner %q and %v, want a grant to %q", g.Owner, err, c.Owner)
+		}
+		e.busy(e.other, other)
+		e.busy(e.store, other)
+		e.extend(e.store, c)
+		e.release(e.store, c)
+		other.Lease = newLease()
+		e.acquire(e.other, other)
+		e.busy(e.store, e.exclusive())
+	}},
+	{"leases that differ in one invalid byte are two", nil, func(e *env) {
+		c, other := e.exclusive(), e.exclusive()
+		c.Lease, other.Lease = c.Lease+"\xff", c.Lease+"\xfe"
+		if _, err := e.store.Acquire(e.Context(), c); errors.Is(err, store.ErrInvalid) {
+			return
+		}
+		e.notExtended(e.other, other)
+		e.notReleased(e.other, other)
+		e.isHeld()
+		e.extend(e.store, c)
+		e.release(e.store, c)
+		e.isFree()
 	}},
 	{"readers share a key", []Feature{Shared}, func(e *env) {
 		for range 5 {

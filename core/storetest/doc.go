@@ -46,11 +46,10 @@
 //
 // Extend does nothing for a waiting claim, because the claim has no hold.
 //
-// A waiting claim can be woken by a release, by a grant that leaves room and by a
-// waiter that leaves, if the claim would be admitted at that moment. A finished record
-// wakes all waiting claims that it answers. A fair waiter is woken each time until it
-// is admitted or leaves. Any other waiter is forgotten when it is woken, and has to ask
-// again.
+// A release, a grant that leaves room and a waiter that leaves each wake a waiting claim
+// that would be admitted at that moment, if there is one. A finished record wakes all
+// waiting claims that it answers. A fair waiter is woken each time until it is admitted
+// or leaves. Any other waiter is forgotten when it is woken, and has to ask again.
 //
 // A stored record does not answer a claim without a record. If a claim with a record is
 // sent again while it is held, it begins no further run. After its hold has expired,

@@ -104,8 +104,8 @@ func (f *Faults) BreakWatches() {
 	}
 }
 
-// Wait waits until no call with a fault is in flight. A call counts until it is
-// executed or lost, even if its caller has returned.
+// Wait waits until no call with a fault is in flight. A call counts until its delays
+// have passed and it is executed or lost, even if its caller has returned.
 func (f *Faults) Wait() { f.underWay.Wait() }
 
 // take counts a call of op and returns the fault of the call.

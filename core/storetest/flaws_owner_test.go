@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -27,6 +28,18 @@ var ownerFlaws = []flaw{
 			}
 			return g, err
 		}
+	}},
+	{"takes owners and leases for text", []string{
+		"admission/owners that differ in one invalid byte exclude each other",
+		"admission/leases that differ in one invalid byte are two",
+	}, func(s *tampered) {
+		text := func(c store.Claim) store.Claim {
+			c.Owner, c.Lease = strings.ToValidUTF8(c.Owner, "\ufffd"), strings.ToValidUTF8(c.Lease, "\ufffd")
+			return c
+		}
+		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) { return s.Store.Acquire(ctx, text(c)) }
+		s.release = func(ctx context.Context, c store.Claim) error { return s.Store.Release(ctx, text(c)) }
+		s.extend = extendEach(func(ctx context.Context, c store.Claim) error { return s.extendSound(ctx, text(c)) })
 	}},
 	{"ends all holds of an owner with one release", []string{
 		"re-entry/the key is free after exactly as many releases",

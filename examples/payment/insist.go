@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/httpmw/httpretry"
+	"github.com/lockkit/lockkit/retry"
 )
 
 // A client waits for patience, and the bank takes bankDelay, which is longer.
@@ -38,15 +40,15 @@ func (i insistence) satisfied() bool {
 
 // insistAll makes n clients pay one order each, all at the same time.
 func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]insistence, error) {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
-	defer client.CloseIdleConnections()
+	base := &http.Transport{MaxIdleConnsPerHost: n}
+	defer base.CloseIdleConnections()
 	results, failures := make([]insistence, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range results {
 		wg.Go(func() {
 			results[i].Order = prefix + strconv.Itoa(i+1)
-			results[i].insist(ctx, client, replicas)
-			o, err := get(ctx, client, fmt.Sprintf("http://%s/orders/%s", replicas[0], results[i].Order))
+			results[i].insist(ctx, base, replicas)
+			o, err := get(ctx, &http.Client{Transport: base}, fmt.Sprintf("http://%s/orders/%s", replicas[0], results[i].Order))
 			results[i].Charged, failures[i] = o.Charges, err
 		})
 	}
@@ -59,53 +61,49 @@ func insistAll(ctx context.Context, replicas []string, prefix string, n int) ([]
 	return results, nil
 }
 
-// insist sends requests with one Idempotency-Key, alternately to the replicas.
-func (i *insistence) insist(ctx context.Context, client *http.Client, replicas []string) {
-	key := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
-	for i.Tries < mostTries && ctx.Err() == nil {
-		url := fmt.Sprintf("http://%s/orders/%s/pay", replicas[i.Tries%len(replicas)], i.Order)
-		i.Tries++
-		pause := i.try(ctx, client, url, key)
-		if i.Receipt != "" {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
-}
+// serviceName is the host of the requests. The rotation replaces it by a replica.
+const serviceName = "payment.example"
 
-// try sends one request, and returns the time to wait before the next one.
-func (i *insistence) try(ctx context.Context, client *http.Client, url, key string) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+// insist sends requests with one Idempotency-Key until there is a receipt.
+func (i *insistence) insist(ctx context.Context, base http.RoundTripper, replicas []string) {
+	client := &http.Client{Transport: httpretry.New(&rotation{base, replicas, i}, httpretry.Hosts(serviceName),
+		httpretry.TryTimeout(patience), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: mostTries}))}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://%s/orders/%s/pay", serviceName, i.Order), nil)
 	if err != nil {
-		return 0
+		return
 	}
-	req.Header.Set("Idempotency-Key", key)
 	req.Header.Set("X-Bank-Delay", bankDelay.String())
 	resp, err := client.Do(req)
 	if err != nil {
-		i.GivenUp++
-		return 0
+		return
 	}
 	defer resp.Body.Close()
 	var answer struct {
 		Receipt string `json:"receipt"`
-		Pause   int64  `json:"retry_after_ms"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		i.GivenUp++
-		return 0
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
+		return
 	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		i.Receipt = answer.Receipt
-		i.Replayed = resp.Header.Get("Idempotent-Replayed") == "true"
-	case http.StatusConflict:
-		i.Refused++
+	i.Receipt, i.Replayed = answer.Receipt, resp.Header.Get("Idempotent-Replayed") == "true"
+}
+
+// rotation sends each try to the next replica, and counts the outcomes.
+type rotation struct {
+	http.RoundTripper
+	replicas []string
+	counts   *insistence
+}
+
+func (r *rotation) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.URL.Host = r.replicas[r.counts.Tries%len(r.replicas)]
+	r.counts.Tries++
+	resp, err := r.RoundTripper.RoundTrip(req)
+	switch {
+	case err != nil:
+		r.counts.GivenUp++
+	case resp.StatusCode == http.StatusConflict:
+		r.counts.Refused++
 	}
-	return max(time.Duration(answer.Pause)*time.Millisecond, patience)
+	return resp, err
 }

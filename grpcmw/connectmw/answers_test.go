@@ -42,28 +42,30 @@ const soon = 20 * time.Second
 // uncompressed is the option of a client that accepts no compressed responses.
 var uncompressed = connect.WithAcceptCompression("gzip", nil, nil)
 
-// clients are the options of connect's clients.
-var clients = map[string][]connect.ClientOption{
-	"Connect":            {uncompressed},
-	"Connect JSON":       {uncompressed, connect.WithProtoJSON()},
-	"Connect gzip":       {connect.WithSendGzip()},
-	"Connect JSON gzip":  {connect.WithSendGzip(), connect.WithProtoJSON()},
-	"gRPC":               {connect.WithGRPC(), uncompressed},
-	"gRPC JSON gzip":     {connect.WithGRPC(), connect.WithSendGzip(), connect.WithProtoJSON()},
-	"gRPC-Web":           {connect.WithGRPCWeb(), uncompressed},
-	"gRPC-Web JSON":      {connect.WithGRPCWeb(), uncompressed, connect.WithProtoJSON()},
-	"gRPC-Web gzip":      {connect.WithGRPCWeb(), connect.WithSendGzip()},
-	"gRPC-Web JSON gzip": {connect.WithGRPCWeb(), connect.WithSendGzip(), connect.WithProtoJSON()},
+// clients are the options of connect's clients, by protocol, codec and compression.
+var clients = forms()
+
+func forms() map[string][]connect.ClientOption {
+	all := map[string][]connect.ClientOption{}
+	for protocol, ofProtocol := range map[string]connect.ClientOption{
+		"Connect": connect.WithClientOptions(), "gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb(),
+	} {
+		for codec, ofCodec := range map[string]connect.ClientOption{"": connect.WithClientOptions(), " JSON": connect.WithProtoJSON()} {
+			for compression, ofCompression := range map[string]connect.ClientOption{"": uncompressed, " gzip": connect.WithSendGzip()} {
+				all[protocol+codec+compression] = []connect.ClientOption{ofProtocol, ofCodec, ofCompression}
+			}
+		}
+	}
+	return all
 }
 
-// The answers are the same as those of grpc-go, over each protocol. TestProtocols tests all
-// clients.
+// The answers are those of grpc-go, in each form.
 func TestAnswers(t *testing.T) {
-	for _, name := range []string{"Connect", "Connect JSON gzip", "gRPC JSON gzip", "gRPC-Web", "gRPC-Web JSON gzip"} {
+	for name, opts := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			answers.Run(t, func(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) orders.OrdersClient {
-				return newClient(t, open(t, h, rules, outer...), clients[name]...)
+				return newClient(t, open(t, h, rules, outer...), opts...)
 			})
 		})
 	}

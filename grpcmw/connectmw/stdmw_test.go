@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -17,7 +18,9 @@ import (
 func TestStdmw(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
+	var runs atomic.Int32
 	h := connect.NewUnaryHandler(pay, func(context.Context, *request) (*response, error) {
+		runs.Add(1)
 		return connect.NewResponse(&orders.Receipt{Text: "paid"}), nil
 	})
 	lease, err := locks.Acquire(t.Context(), core.Key("order", "5"))
@@ -45,6 +48,23 @@ func TestStdmw(t *testing.T) {
 				if _, err := ask(t, url, &orders.Order{}, opts); connect.CodeOf(err) != connect.CodeInternal {
 					t.Errorf("got %v without a key, want %v", err, connect.CodeInternal)
 				}
+			}
+			// In another form it counts as another request.
+			url := serve(t, stdmw.Idempotent(newOnce(t, newLocker(t)), stdmw.AnyCaller())(h))
+			if _, err := ask(t, url, &orders.Order{Id: "5"}, opts, "Idempotency-Key", "k"); err != nil {
+				t.Error(err)
+			}
+			before := runs.Load()
+			for other, opts := range clients {
+				if other == name {
+					continue
+				}
+				if r, err := ask(t, url, &orders.Order{Id: "5"}, opts, "Idempotency-Key", "k"); connect.CodeOf(err) != connect.CodeUnknown {
+					t.Errorf("%s: got %v, %v, want %v", other, r, err, connect.CodeUnknown)
+				}
+			}
+			if n := runs.Load() - before; n != 0 {
+				t.Errorf("got %d runs in other forms, want none", n)
 			}
 			if _, err := ask(t, locked, &orders.Order{}, opts); connect.CodeOf(err) != connect.CodeUnknown {
 				t.Errorf("got %v while it is busy, want %v", err, connect.CodeUnknown)

@@ -67,23 +67,26 @@ type shop struct {
 	*bank
 	*testserver.Proxy
 	transport *http.Transport
+	locks     *core.Locker
 	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
+	// inside is mounted inside of Idempotent.
+	inside func(http.Handler) http.Handler
 }
 
 // newShop opens a shop. guarded makes the shop honor keys.
-func newShop(t *testing.T, guarded bool) *shop {
+func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	t.Helper()
 	locks, err := core.New(memstore.New())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	runs, err := once.New(locks)
+	runs, err := once.New(locks, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{bank: &bank{charges: make(map[string]int), keys: make(map[string][]string)}, transport: &http.Transport{}}
+	s := &shop{bank: &bank{charges: make(map[string]int), keys: make(map[string][]string)}, transport: &http.Transport{}, locks: locks}
 	pay := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		order := strings.TrimPrefix(r.URL.Path, "/pay/")
 		if s.before != nil && s.before(w, order) {
@@ -93,6 +96,14 @@ func newShop(t *testing.T, guarded bool) *shop {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, receipt(order))
 	}))
+	charge := pay
+	pay = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.inside != nil {
+			s.inside(charge).ServeHTTP(w, r)
+			return
+		}
+		charge.ServeHTTP(w, r)
+	})
 	if guarded {
 		pay = stdmw.Idempotent(runs, stdmw.AnyCaller())(pay)
 	}
@@ -143,8 +154,12 @@ func (s *shop) pay(ctx context.Context, client *http.Client, order string) outco
 	return payAt(ctx, client, s.Addr, order)
 }
 
-func payAt(ctx context.Context, client *http.Client, addr, order string) (o outcome) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/pay/"+order, strings.NewReader("5 euros"))
+func payAt(ctx context.Context, client *http.Client, addr, order string) outcome {
+	return postTo(ctx, client, addr, order, strings.NewReader("5 euros"))
+}
+
+func postTo(ctx context.Context, client *http.Client, addr, order string, body io.Reader) (o outcome) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/pay/"+order, body)
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -154,7 +169,7 @@ func payAt(ctx context.Context, client *http.Client, addr, order string) (o outc
 	}
 	defer resp.Body.Close()
 	o.status, o.replayed = resp.StatusCode, resp.Header.Get("Idempotent-Replayed") == "true"
-	body, err := io.ReadAll(resp.Body)
-	o.body, o.err = string(body), err
+	text, err := io.ReadAll(resp.Body)
+	o.body, o.err = string(text), err
 	return o
 }

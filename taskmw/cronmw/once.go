@@ -30,14 +30,14 @@ import (
 // reason: core.ErrBusy if another replica runs the job, or has run it.
 //
 // Locker panics if l is nil, if keep is not positive, or if an option of opts is not
-// allowed.
+// allowed or not supported by the store of l.
 func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocron.Locker {
 	return newLocker(l, keep, opts)
 }
 
 // Once returns a wrapper for cron.WithChain and cron.NewChain: each scheduled run of a
-// wrapped job happens at most once among all replicas with this name and store. The key
-// is core.Key("cron", name). keep and opts are those of Locker, and Once panics like
+// wrapped job happens at most once among all jobs with this name and store. The key is
+// core.Key("cron", name). keep and opts are those of Locker, and Once panics like
 // Locker, and if logger is nil. A run that does not get the lock is skipped. logger
 // logs it: at Info if another replica runs the job, or has run it, and as an error if
 // the store did not answer. logger also gets an error if the lock was lost while the

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
@@ -69,6 +70,31 @@ func TestBusy(t *testing.T) {
 					t.Errorf("%v: got %v, want a pause of %v to %v after that", c, took, watermillmw.MaxPause/2, watermillmw.MaxPause)
 				}
 			})
+		}
+	})
+
+	sim(t, "half of an outer Timeout", func(t *testing.T) {
+		both(t, memLocker(t), nil, nil, func(t *testing.T, mw message.HandlerMiddleware) {
+			msg, began := order(), time.Now()
+			produced, err := middleware.Timeout(4 * time.Second)(mw(mustNotRun(t)))(msg)
+			postponed(t, "Timeout", msg, produced, err)
+			if took := time.Since(began); took < 2*time.Second || took >= 4*time.Second {
+				t.Errorf("got %v, want half of the Timeout and a pause", took)
+			}
+		})
+	})
+
+	sim(t, "inner Timeout limits the handler", func(t *testing.T) {
+		waits := func(msg *message.Message) ([]*message.Message, error) {
+			<-msg.Context().Done()
+			return nil, msg.Context().Err()
+		}
+		l := memLocker(t)
+		for _, mw := range []message.HandlerMiddleware{locked(l), paid(newOnce(t, l))} {
+			msg := order()
+			if _, err := mw(middleware.Timeout(time.Second)(waits))(msg); !errors.Is(err, context.DeadlineExceeded) || isNacked(msg) {
+				t.Errorf("got %v, nacked %v, want %v", err, isNacked(msg), context.DeadlineExceeded)
+			}
 		}
 	})
 

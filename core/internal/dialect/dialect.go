@@ -32,6 +32,12 @@ type Dialect interface {
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.
 	Probes() []Probe
+	// File reads the list of the databases of a connection: their numbers, names and files. The
+	// first one is that of the tables, and its file is empty if it is in memory. File is empty where
+	// a server has the database.
+	File() Statement
+	// Rights returns the rights that a user needs, a right to the schema first.
+	Rights() []Right
 
 	// Take's answer is the token: a row, or an insert ID if Numbered returns true. There is
 	// no row, or the ID is 0, if it does not grant.
@@ -45,7 +51,7 @@ type Dialect interface {
 	// Extended reads the names of those of claims whose row has the version.
 	Extended(claims []store.Claim, version int64) Statement
 	// Load reads one row in the order of Row.Fields, also if key has none. Only Load reads the ID
-	// of the tables, as ID does.
+	// of the tables, as ID does, and how many bytes a statement may have.
 	Load(key string, w casstore.Want) Statement
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
@@ -105,12 +111,32 @@ type Statement struct {
 	Args []any
 }
 
+// Size returns about how many bytes the statement has with its arguments.
+func (st Statement) Size() int64 {
+	size := len(st.Text)
+	for _, arg := range st.Args {
+		if b, ok := arg.([]byte); ok {
+			size += len(b)
+		}
+	}
+	return int64(size)
+}
+
+// SizeWith returns at least how many bytes a statement has that saves a value of n bytes.
+func SizeWith(n int) int64 {
+	if n <= maxLiteral {
+		n *= 2
+	}
+	return int64(n)
+}
+
 // Row is a row as it is read.
 type Row struct {
 	Alone  bool // false: the session would not commit by itself
 	Writes bool // false: the server does not write, as a replica does not
 	Schema int  // the version of the tables
 	ID     string
+	Most   int64 // the bytes that a statement may have, 0 if that is not known
 
 	name, lease, owner, state, value                       []byte
 	now, floor, version, token, since, until, written, due int64
@@ -119,7 +145,7 @@ type Row struct {
 // Fields returns where to scan what Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.Most, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }

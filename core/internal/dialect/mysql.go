@@ -86,6 +86,9 @@ func (MySQL) Probes() []Probe {
 		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
 		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
 		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
+		// With a binary log the server does not flush the end of a commit: after a crash of the machine
+		// it asks the log what was committed.
+		{"@@global.log_bin=1 AND @@global.sync_binlog<>1", "a crash of the machine can forget locks: set sync_binlog=1"},
 		{
 			"EXISTS (SELECT * FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name LIKE 'lockkit%' AND engine<>'InnoDB')",
 			"a table is not of InnoDB: ALTER TABLE … ENGINE=InnoDB",
@@ -100,12 +103,37 @@ func (MySQL) Probes() []Probe {
 			"several servers of a group may write, each by a clock of its own: set group_replication_single_primary_mode=ON",
 		},
 		{
+			"EXISTS (SELECT * FROM information_schema.columns WHERE table_schema=DATABASE() AND (table_name='lockkit_locks' AND (" +
+				"column_name IN ('name','lease','owner') AND (data_type<>'varbinary' OR character_maximum_length<IF(column_name='name',512,255))" +
+				" OR column_name IN ('state','value') AND data_type<>'longblob') OR table_name='lockkit_seen' AND column_name='resource' AND data_type<>'varbinary'))",
+			"a column has another type than bytes, which compares other names as equal, or is too short: make the tables by Migrate or Schema",
+		},
+		{
+			"@@max_allowed_packet<1048576",
+			"a statement for many keys can be too long, and so can an answer, which needs its length: set max_allowed_packet=16M or more",
+		},
+		{
+			"/*M! @@global.log_bin=1 AND @@binlog_format='STATEMENT' OR */ /*!80000 @@global.log_bin=1 AND EXISTS (SELECT * FROM " +
+				"performance_schema.session_variables WHERE variable_name='binlog_format' AND variable_value='STATEMENT') OR */ 1=0",
+			BinlogAdvice,
+		},
+		{
 			"/*!80000 @@innodb_lock_wait_timeout>2 OR */ 1=0",
 			"a locked row holds up a session for longer than a call takes: set innodb_lock_wait_timeout=1 in the DSN",
 		},
 		{"(SELECT MAX(token) FROM lockkit_version)>" + mysqlNow + "+60000000", clockAdvice},
 	}
 }
+
+// File implements Dialect.
+func (MySQL) File() Statement { return Statement{} }
+
+// Rights implements Dialect.
+func (MySQL) Rights() []Right { return rightsOn("lockkit_locks", "lockkit_version") }
+
+// BinlogAdvice is the advice for a server that replicates statements as text. At READ COMMITTED it
+// refuses them.
+const BinlogAdvice = "statements are replicated as text, and a replica that takes over can have other locks: set binlog_format=ROW"
 
 // Take implements Dialect.
 func (d MySQL) Take(c store.Claim, version int64) Statement {
@@ -172,7 +200,7 @@ func (d MySQL) rows(id string, value bool) *text {
 // Load implements Dialect. The newest row is read as for a write, also by what sends mere
 // reads to replicas.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
-	t := d.rows(mysqlID, w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
+	t := d.rows(mysqlID+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
 		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
 	}

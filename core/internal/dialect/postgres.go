@@ -106,6 +106,15 @@ func (PostgreSQL) Probes() []Probe {
 	}
 }
 
+// File implements Dialect.
+func (PostgreSQL) File() Statement { return Statement{} }
+
+// Rights implements Dialect. A name in a schema is refused to users without the right to the schema.
+func (PostgreSQL) Rights() []Right {
+	usage := Right{"SELECT 'lockkit.version'::regclass", "GRANT USAGE ON SCHEMA lockkit"}
+	return append([]Right{usage}, rightsOn("lockkit.locks", "lockkit.version")...)
+}
+
 // Take implements Dialect.
 func (d PostgreSQL) Take(c store.Claim, version int64) Statement {
 	t, ttl, least := d.text(), c.TTL.Microseconds(), int64(c.MinToken)
@@ -144,7 +153,7 @@ func (d PostgreSQL) rows(id string, value bool) *text {
 
 // Load implements Dialect.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
-	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+	return d.rows("f.id,0", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.

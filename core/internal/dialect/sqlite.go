@@ -63,13 +63,18 @@ func (SQLite) SetVersion(v int) Statement {
 // Probes implements Dialect.
 func (SQLite) Probes() []Probe {
 	return []Probe{
-		{"(SELECT file='' FROM pragma_database_list WHERE name='main')", "the database is in memory, and another one in each connection: give it a file"},
 		{"(SELECT journal_mode<>'wal' FROM pragma_journal_mode)", "readers and writers wait for each other: set journal_mode=WAL"},
 		{"(SELECT synchronous<2 FROM pragma_synchronous)", "a crash can forget locks: set synchronous=FULL for each connection"},
 		{"(SELECT timeout=0 FROM pragma_busy_timeout)", "a locked database is an error at once: set busy_timeout to 1000 for each connection"},
 		{"(SELECT max(token) FROM lockkit_version)>" + sqliteNow + "+60000000", clockAdvice},
 	}
 }
+
+// File implements Dialect. The statement locks nothing.
+func (SQLite) File() Statement { return Statement{Text: "PRAGMA database_list"} }
+
+// Rights implements Dialect. SQLite has no users.
+func (SQLite) Rights() []Right { return nil }
 
 // Take implements Dialect.
 func (d SQLite) Take(c store.Claim, version int64) Statement {
@@ -109,7 +114,7 @@ func (d SQLite) rows(id string, value bool) *text {
 
 // Load implements Dialect.
 func (d SQLite) Load(key string, w casstore.Want) Statement {
-	return d.rows("f.id", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
+	return d.rows("f.id,0", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.

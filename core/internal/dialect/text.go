@@ -167,10 +167,10 @@ func valueColumn(wanted bool) string {
 }
 
 // thisVersion stands for what is read before the time, where the version was read before.
-var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',"
+var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',0,"
 
-// noID stands for the ID of the tables where it is not read.
-const noID = "''"
+// noID stands for the ID of the tables, and the bytes of a statement, where they are not read.
+const noID = "'',0"
 
 // ofThisVersion is true if the tables are those of this package.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)

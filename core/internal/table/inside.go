@@ -116,14 +116,8 @@ func (in *Inside) Load(ctx context.Context, key string, _ casstore.Want) (cassto
 // too long for a statement of the server.
 func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
 	st := in.dialect.SaveLocked(key, old, e)
-	size := int64(len(st.Text))
-	for _, arg := range st.Args {
-		if b, ok := arg.([]byte); ok {
-			size += int64(len(b))
-		}
-	}
-	if in.most > 0 && size >= in.most {
-		return false, fmt.Errorf("a statement of %d bytes is needed, the server takes %d (max_allowed_packet): %w", size, in.most, store.ErrInvalid)
+	if err := fits(st.Size(), in.most); err != nil {
+		return false, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	n, err := in.tx.Change(ctx, st)
 	return n == 1, err

@@ -39,7 +39,8 @@ type Place struct {
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id atomic.Pointer[string] // the ID of the tables that was read last
+	id   atomic.Pointer[string] // the ID of the tables that was read last
+	most atomic.Int64           // the bytes that a statement may have, as they were read last, or 0
 }
 
 var (
@@ -93,6 +94,9 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 			id := r.ID // a copy, because the row holds a large value
 			p.id.Store(&id)
 		}
+		if r.ID != "" {
+			p.most.Store(r.Most)
+		}
 		items = append(items, r.Item())
 		return nil
 	})
@@ -117,9 +121,26 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// Save implements casstore.Place.
+// fits fails if a statement of size bytes is more than a server takes: that closes the
+// connection, so that the outcome is unknown. Where most is 0 it is not known.
+func fits(size, most int64) error {
+	if most > 0 && size >= most {
+		return fmt.Errorf("a statement of %d bytes is needed, the server takes %d: set max_allowed_packet", size, most)
+	}
+	return nil
+}
+
+// Fits fails if the server, as it was read last, takes no value of n bytes.
+func (p *Place) Fits(n int) error { return fits(dialect.SizeWith(n), p.most.Load()) }
+
+// Save implements casstore.Place. It fails, and sends nothing, if the statement is longer
+// than the server takes, as a Load has read.
 func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
-	n, err := p.DB.Change(ctx, p.Dialect.Save(key, old, e))
+	st := p.Dialect.Save(key, old, e)
+	if err := fits(st.Size(), p.most.Load()); err != nil {
+		return false, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	n, err := p.DB.Change(ctx, st)
 	return n == 1, err
 }
 

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/sqlstore/internal/rows"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -804,6 +806,43 @@ func TestCommit_MariaDBTooLong(t *testing.T) {
 	if !errors.Is(err, core.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, core.ErrInvalid)
 	}
+}
+
+// TestMariaDB_TooLong shows that an answer that is too long for the server is refused
+// before it is sent, and that the end of its run is saved.
+func TestMariaDB_TooLong(t *testing.T) {
+	t.Parallel()
+	d := onMariaDB(t)
+	s := newShop(t, d, d)
+	tooLong := once.Answer{Value: make([]byte, 17<<20)}
+	_, err := s.runs.Do(t.Context(), order("long"), func(context.Context) (once.Answer, error) { return tooLong, nil })
+	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
+		t.Errorf("got %v, want an error that names max_allowed_packet", err)
+	}
+	_, err = s.runs.Do(t.Context(), order("long"), func(context.Context) (once.Answer, error) { return once.Answer{}, errors.New("run again") })
+	if !errors.Is(err, once.ErrUnreplayable) {
+		t.Errorf("a second call: got %v, want %v", err, once.ErrUnreplayable)
+	}
+	c := claim("held", long)
+	c.Record = &store.Record{Value: []byte("begun"), Retain: long}
+	acquire(t, s.in, c)
+	c.Record = &store.Record{Value: tooLong.Value, Attempt: 1, Done: true, Retain: long}
+	if err := s.in.Release(t.Context(), c); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("release: got %v, want %v", err, store.ErrInvalid)
+	}
+	if n := holders(t, s.in, "held"); n != 1 {
+		t.Errorf("got %d holds, want 1", n)
+	}
+	p := rows.New(d.open(t), d.dialect.Dialect)
+	old := load(t, p, "row", true)
+	if ok, err := p.Save(t.Context(), "row", old, casstore.Entry{Version: version(), Value: tooLong.Value, Due: old.Now}); ok || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("save: got %v, %v, want %v", ok, err, store.ErrUnavailable)
+	}
+	fits := claim("fits", long)
+	fits.Record = &store.Record{Value: []byte("begun"), Retain: long}
+	acquire(t, s.in, fits)
+	fits.Record = &store.Record{Value: make([]byte, 1<<20), Attempt: 1, Done: true, Retain: long}
+	release(t, s.in, fits)
 }
 
 // TestCommit_FullPool shows that the callers' pool may be full of transactions for

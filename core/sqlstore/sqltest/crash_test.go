@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -41,15 +44,11 @@ const (
 func childMain(text string) int {
 	fields := strings.Split(text, "\n")
 	p := plan{fields[0], fields[1], fields[2], fields[3]}
-	dialects := map[string]sqlstore.Dialect{"mysql": sqlstore.MySQL, "pgx": sqlstore.PostgreSQL, "sqlite": sqlstore.SQLite}
-	db, err := sql.Open(p.Driver, p.DSN)
-	if err != nil {
-		panic(err)
+	begin := bySQL
+	if p.Driver == byPgstore {
+		begin = byPgx
 	}
-	inDatabase, err := sqlstore.New(db, dialects[p.Driver])
-	if err != nil {
-		panic(err)
-	}
+	inDatabase, transact := begin(p)
 	locks, err := core.New(inDatabase)
 	if err != nil {
 		panic(err)
@@ -57,12 +56,6 @@ func childMain(text string) int {
 	runs, err := once.New(locks, once.Acquire(core.TTL(childTTL)))
 	if err != nil {
 		panic(err)
-	}
-	orders := db
-	if p.Driver == "sqlite" {
-		if orders, err = sql.Open(p.Driver, p.DSN+"&_txlock=immediate"); err != nil {
-			panic(err)
-		}
 	}
 	pass := func(moment string) {
 		if moment == p.At {
@@ -75,20 +68,17 @@ func childMain(text string) int {
 	work := func(ctx context.Context) (once.Answer, error) {
 		n, _ := once.AttemptFromContext(ctx)
 		a := once.Answer{Value: fmt.Appendf(nil, "%s by attempt %d", p.Key, n)}
-		tx, err := orders.BeginTx(ctx, nil)
+		tx, saver, err := transact(ctx)
 		if err != nil {
 			return a, err
 		}
-		if err := insert(ctx, tx, p.Key); err != nil {
-			return a, err
-		}
 		pass(beforeCommit)
-		if err := once.Commit(ctx, sqlstore.In(tx), a); err != nil {
+		if err := once.Commit(ctx, saver, a); err != nil {
 			return a, err
 		}
 		pass(between)
 		pass(atCommit)
-		err = tx.Commit()
+		err = tx(ctx)
 		pass(afterCommit)
 		return a, err
 	}
@@ -102,6 +92,58 @@ func childMain(text string) int {
 
 const childTTL = 3 * time.Second
 
+// byPgstore is the driver of a plan whose child has pgstore and a transaction of pgx.
+const byPgstore = "pgstore"
+
+// transact begins a transaction with the effect of a run, and returns its COMMIT.
+type transact func(ctx context.Context) (commit func(context.Context) error, saver once.Saver, err error)
+
+// bySQL returns the store of a child with database/sql, and how it begins transactions.
+func bySQL(p plan) (core.Store, transact) {
+	dialects := map[string]sqlstore.Dialect{"mysql": sqlstore.MySQL, "pgx": sqlstore.PostgreSQL, "sqlite": sqlstore.SQLite}
+	db, err := sql.Open(p.Driver, p.DSN)
+	if err != nil {
+		panic(err)
+	}
+	s, err := sqlstore.New(db, dialects[p.Driver])
+	if err != nil {
+		panic(err)
+	}
+	orders := db
+	if p.Driver == "sqlite" {
+		if orders, err = sql.Open(p.Driver, p.DSN+"&_txlock=immediate"); err != nil {
+			panic(err)
+		}
+	}
+	return s, func(ctx context.Context) (func(context.Context) error, once.Saver, error) {
+		tx, err := orders.BeginTx(ctx, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(context.Context) error { return tx.Commit() }, sqlstore.In(tx), insert(ctx, tx, p.Key)
+	}
+}
+
+// byPgx is bySQL with pgx.
+func byPgx(p plan) (core.Store, transact) {
+	pool, err := pgxpool.New(context.Background(), p.DSN)
+	if err != nil {
+		panic(err)
+	}
+	s, err := pgstore.New(pool, pgstore.WithoutWakeUps())
+	if err != nil {
+		panic(err)
+	}
+	return s, func(ctx context.Context) (func(context.Context) error, once.Saver, error) {
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO orders (name) VALUES ($1)", p.Key)
+		return tx.Commit, pgstore.In(tx), err
+	}
+}
+
 // TestCommit_Killed kills processes around their COMMIT: there is one order, and one
 // answer.
 func TestCommit_Killed(t *testing.T) {
@@ -110,7 +152,7 @@ func TestCommit_Killed(t *testing.T) {
 	if os.Getenv("LONG") == "1" {
 		kills = 200
 	}
-	everywhere(t, func(t *testing.T, d database) {
+	killed := func(t *testing.T, d database, driver string) {
 		s := newShop(t, d, d, once.Acquire(core.Wait(time.Minute)))
 		for _, at := range []string{beforeCommit, between, atCommit, afterCommit} {
 			t.Run(at, func(t *testing.T) {
@@ -124,7 +166,7 @@ func TestCommit_Killed(t *testing.T) {
 						replayed := false
 						defer func() { ended <- replayed }()
 						key := fmt.Sprint(strings.ReplaceAll(at, " ", "_"), i)
-						kill(t, plan{d.driver, d.dsn, key, at})
+						kill(t, plan{driver, d.dsn, key, at})
 						replayed = s.settle(t, key)
 					}()
 				}
@@ -139,6 +181,11 @@ func TestCommit_Killed(t *testing.T) {
 				}
 			})
 		}
+	}
+	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
+	t.Run("pgstore", func(t *testing.T) { // which has the tables of the store that settles
+		t.Parallel()
+		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})
 }
 

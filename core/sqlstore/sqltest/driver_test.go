@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -23,6 +24,56 @@ func (d another) Open(dsn string) (driver.Conn, error) {
 		return nil, err
 	}
 	return &traced{c.(connection)}, nil
+}
+
+// counted is a connector of SQLite that keeps the statements of its connections.
+type counted struct {
+	of   driver.Driver
+	dsn  string
+	mu   sync.Mutex
+	sent []string
+}
+
+func (d *counted) Connect(context.Context) (driver.Conn, error) {
+	c, err := d.of.Open(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{c, c.(driver.ExecerContext), c.(driver.QueryerContext), d}, nil
+}
+
+func (d *counted) Driver() driver.Driver { return d.of }
+
+func (d *counted) add(query string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sent = append(d.sent, query)
+}
+
+// take returns the statements since the last call.
+func (d *counted) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sent := d.sent
+	d.sent = nil
+	return sent
+}
+
+type countedConn struct {
+	driver.Conn
+	exec  driver.ExecerContext
+	query driver.QueryerContext
+	by    *counted
+}
+
+func (c *countedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.by.add(query)
+	return c.exec.ExecContext(ctx, query, args)
+}
+
+func (c *countedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.by.add(query)
+	return c.query.QueryContext(ctx, query, args)
 }
 
 // connection is a connection of a known driver.

@@ -104,32 +104,53 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 		"usual":  func(key string) store.Claim { return claim(key, long) },
 		"shared": shared,
 	} {
-		t.Run("a reply is lost, "+name, func(t *testing.T) {
-			t.Parallel()
-			f := begin(t)
-			s, sound := f.behind.store(t), f.direct.store(t)
-			c := make("key")
-			fault := f.proxy.Inject(f.inserting, testserver.CloseReply)
-			if _, err := s.Acquire(t.Context(), c); !isUnknown(err) {
-				t.Errorf("acquire: got %v, want an unknown outcome", err)
-			}
-			fault.AwaitAnswer(t)
-			if n := holders(t, sound, "key"); n != 1 {
-				t.Errorf("got %d holds, want 1", n)
-			}
-			acquire(t, s, c) // the same claim again changes nothing
-			fault = f.proxy.Inject(f.updating, testserver.CloseReply)
-			if err := s.Release(t.Context(), c); !isUnknown(err) {
-				t.Errorf("release: got %v, want an unknown outcome", err)
-			}
-			fault.AwaitAnswer(t)
-			if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
-				t.Errorf("a second release: got %v, want nil or %v", err, store.ErrLost)
-			}
-			if n := holders(t, sound, "key"); n != 0 {
-				t.Errorf("got %d holds, want none", n)
-			}
-		})
+		for lost, action := range map[string]testserver.Action{
+			"a reply is lost": testserver.CloseReply, "a reply does not come": testserver.DropReply,
+			"half of a reply": testserver.CutReply, "a reply is late": testserver.HoldReply,
+		} {
+			t.Run(lost+", "+name, func(t *testing.T) {
+				t.Parallel()
+				f := begin(t)
+				s, sound := f.behind.store(t), f.direct.store(t)
+				c := make("key")
+				fault := f.proxy.Inject(f.inserting, action)
+				if _, err := s.Acquire(t.Context(), c); !isUnknown(err) {
+					t.Errorf("acquire: got %v, want an unknown outcome", err)
+				}
+				fault.AwaitAnswer(t)
+				fault.Deliver()
+				if n := holders(t, sound, "key"); n != 1 {
+					t.Errorf("got %d holds, want 1", n)
+				}
+				eventually(t, func() error { // the same claim again changes nothing
+					_, err := s.Acquire(t.Context(), c)
+					return err
+				})
+				fault = f.proxy.Inject(testserver.Statement("version="), action)
+				if err := s.Extend(t.Context(), []store.Claim{c})[0].Err; !isUnknown(err) {
+					t.Errorf("extend: got %v, want an unknown outcome", err)
+				}
+				fault.AwaitAnswer(t)
+				fault.Deliver()
+				eventually(t, func() error { return s.Extend(t.Context(), []store.Claim{c})[0].Err })
+				fault = f.proxy.Inject(f.updating, action)
+				if err := s.Release(t.Context(), c); !isUnknown(err) {
+					t.Errorf("release: got %v, want an unknown outcome", err)
+				}
+				fault.AwaitAnswer(t)
+				fault.Deliver()
+				if err := s.Release(t.Context(), c); err != nil && !errors.Is(err, store.ErrLost) {
+					t.Errorf("a second release: got %v, want nil or %v", err, store.ErrLost)
+				}
+				if n := holders(t, sound, "key"); n != 0 {
+					t.Errorf("got %d holds, want none", n)
+				}
+				acquire(t, sound, claim("key", long)) // what came late is about an earlier hold
+				if n := holders(t, s, "key"); n != 1 {
+					t.Errorf("got %d holds, want 1", n)
+				}
+			})
+		}
 		t.Run("a request is lost, "+name, func(t *testing.T) {
 			t.Parallel()
 			f := begin(t)
@@ -141,6 +162,22 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 			if n := holders(t, f.direct.store(t), "key"); n != 0 {
 				t.Errorf("got %d holds, want none", n)
 			}
+		})
+		t.Run("a release is late, "+name, func(t *testing.T) {
+			t.Parallel()
+			f := begin(t)
+			s, sound := f.behind.store(t), f.direct.store(t)
+			c, next := make("key"), claim("key", long)
+			acquire(t, s, c)
+			fault := f.proxy.Inject(f.updating, testserver.HoldRequest)
+			if err := s.Release(t.Context(), c); !isUnknown(err) {
+				t.Errorf("release: got %v, want an unknown outcome", err)
+			}
+			release(t, sound, c)
+			acquire(t, sound, next)
+			fault.Deliver()
+			fault.AwaitAnswer(t)
+			release(t, sound, next) // which still holds
 		})
 		t.Run("a request is doubled, "+name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,10 @@
 package sqltest
 
 import (
+	"database/sql"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +57,47 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("got %d requests for two cycles, want 4: %v", sent, proxy.Requests())
 			}
 		})
+	}
+}
+
+// TestSQLite_RoundTrips shows that the usual lock is one statement each way, after a proof
+// that no transaction is open, and that holds are extended together.
+func TestSQLite_RoundTrips(t *testing.T) {
+	t.Parallel()
+	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
+	d := database{sqlstore.SQLite, "sqlite", dsn}
+	_, plain := d.place(t)
+	driver := &counted{of: plain.Driver(), dsn: dsn}
+	db := sql.OpenDB(driver)
+	t.Cleanup(func() { _ = db.Close() })
+	p := rows.New(db, d.dialect.Dialect)
+	for i := range 3 {
+		c := claim("key", long)
+		_, taken := take(t, p, c)
+		if given := give(t, p, c); !taken || !given {
+			t.Fatalf("got a grant %v, a release %v, want both", taken, given)
+		}
+		sent, proofs := driver.take(), 0
+		for _, text := range sent {
+			if strings.HasPrefix(text, "BEGIN") {
+				proofs++
+			}
+		}
+		if i > 0 && (len(sent) != 4 || proofs != 2) { // the first cycle also asks for the file
+			t.Errorf("cycle %d: got %q, want two statements and two proofs", i, sent)
+		}
+	}
+	claims := make([]store.Claim, 64)
+	for i := range claims {
+		claims[i] = claim(fmt.Sprint("key ", i), long)
+		take(t, p, claims[i])
+	}
+	driver.take()
+	if done, err := p.Extend(t.Context(), claims, version()); err != nil || slices.Contains(done, false) {
+		t.Errorf("extend: got %v, %v, want all", done, err)
+	}
+	if sent := driver.take(); len(sent) != 2 {
+		t.Errorf("extend: got %d statements, want one and a proof", len(sent))
 	}
 }
 

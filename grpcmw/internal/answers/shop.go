@@ -358,7 +358,8 @@ func (r *Reasons) Last() error {
 	return r.list[len(r.list)-1]
 }
 
-// Stub is a store whose Acquire a test can replace.
+// Stub is a store whose Acquire and Extend a test can make fail. It counts the calls of
+// Acquire and Release.
 type Stub struct {
 	*memstore.Store
 	AcquireFails atomic.Pointer[error] // the error of Acquire

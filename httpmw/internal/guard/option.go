@@ -53,8 +53,7 @@ func Also[F any](p Package, keys []F, inner func(F) KeyFunc) Option {
 	return func(g *Config) { g.also = append(g.also, also...); g.forLock = append(g.forLock, "Also") }
 }
 
-// FailOpen lets a Lock's requests run without the lock let requests run if the store is
-// unavailable.
+// FailOpen lets a Lock's requests run without the lock if the store is unavailable.
 func FailOpen() Option {
 	return func(g *Config) { g.open = true; g.forLock = append(g.forLock, "FailOpen") }
 }

@@ -31,54 +31,102 @@ type Route struct {
 // Mount returns a router with these routes.
 type Mount func(routes ...Route) http.Handler
 
-// Run tests a router.
+// Serve serves routes until the test ends, and returns the URL of the server.
+type Serve func(t *testing.T, routes ...Route) (url string)
+
+// cases are the parts of the suite by their names.
+var cases = map[string]func(t *testing.T, s *site){
+	"twenty clicks":                          clicks,
+	"each source finds its key":              sources,
+	"client leaves":                          leaving,
+	"handler panics":                         panics,
+	"route without the parameter":            misused,
+	"replay":                                 replays,
+	"length of a replay":                     lengths,
+	"stream under the lock":                  streams,
+	"events":                                 events,
+	"flushes within a second":                flushes,
+	"hijacked connection":                    hijacks,
+	"http.ResponseController sets deadlines": deadlines,
+	"response after 103":                     hints,
+	"http.TimeoutHandler outside":            timeoutOutside,
+	"http.TimeoutHandler inside":             timeoutInside,
+}
+
+// Run tests a router. Over HTTP/1.1 it runs the suite again with keys of stdmw.Key.
 func Run(t *testing.T, mount Mount) {
 	t.Helper()
 	t.Parallel()
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		t.Run(protocol, func(t *testing.T) {
-			t.Parallel()
-			for name, test := range map[string]func(t *testing.T, s *site){
-				"twenty clicks":                          clicks,
-				"each source finds its key":              sources,
-				"client leaves":                          leaving,
-				"handler panics":                         panics,
-				"route without the parameter":            misused,
-				"replay":                                 replays,
-				"length of a replay":                     lengths,
-				"stream under the lock":                  streams,
-				"events":                                 events,
-				"flushes within a second":                flushes,
-				"hijacked connection":                    hijacks,
-				"http.ResponseController sets deadlines": deadlines,
-				"response after 103":                     hints,
-				"http.TimeoutHandler outside":            timeoutOutside,
-				"http.TimeoutHandler inside":             timeoutInside,
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					test(t, newSite(t, mount, protocol))
-				})
+	for _, to := range []target{
+		{protocol: "HTTP/1.1", header: "Idempotency-Key"},
+		{protocol: "HTTP/2.0", header: "Idempotency-Key"},
+		{protocol: "HTTP/1.1", header: "X-Request"},
+	} {
+		to.start = func(s *site, around func(http.Handler) http.Handler, routes []Route) string {
+			return s.listen(mount(routes...), around)
+		}
+		t.Run(to.protocol+" "+to.header, func(t *testing.T) { to.run(t, nil) })
+	}
+}
+
+// RunServer tests a framework that has a server of its own, over HTTP/1.1. It skips the
+// cases that lacks names, for the reasons given there.
+func RunServer(t *testing.T, serve Serve, lacks map[string]string) {
+	t.Helper()
+	for name := range lacks {
+		if cases[name] == nil {
+			t.Errorf("there is no case %q", name)
+		}
+	}
+	to := target{protocol: "HTTP/1.1", header: "Idempotency-Key", recovers: true}
+	to.start = func(s *site, around func(http.Handler) http.Handler, routes []Route) string {
+		if around != nil {
+			for i, r := range routes {
+				routes[i].Around = append([]func(http.Handler) http.Handler{around}, r.Around...)
 			}
+		}
+		return serve(s.t, routes...)
+	}
+	to.run(t, lacks)
+}
+
+// target is what is tested, and how requests are sent to it.
+type target struct {
+	protocol string
+	header   string // of the idempotency key
+	recovers bool   // the server answers 500 where a handler panics
+	start    func(s *site, around func(http.Handler) http.Handler, routes []Route) (url string)
+}
+
+// run runs the cases, except those of lacks.
+func (to target) run(t *testing.T, lacks map[string]string) {
+	t.Helper()
+	t.Parallel()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if why := lacks[name]; why != "" {
+				t.Skip(why)
+			}
+			t.Parallel()
+			test(t, newSite(t, to))
 		})
 	}
 }
 
 // site is a service on a real listener, with its own locker and store.
 type site struct {
-	t        *testing.T
-	mount    Mount
-	protocol string
-	locker   *core.Locker
-	runs     *once.Once
-	misused  chan core.Event
-	url      string
-	client   *http.Client
+	target
+	t       *testing.T
+	locker  *core.Locker
+	runs    *once.Once
+	misused chan core.Event
+	url     string
+	client  *http.Client
 }
 
-func newSite(t *testing.T, mount Mount, protocol string) *site {
+func newSite(t *testing.T, to target) *site {
 	t.Helper()
-	s := &site{t: t, mount: mount, protocol: protocol, misused: make(chan core.Event, 10)}
+	s := &site{target: to, t: t, misused: make(chan core.Event, 10)}
 	var err error
 	if s.locker, err = core.New(memstore.New(), core.WithObserver(s)); err != nil {
 		t.Fatal(err)
@@ -106,22 +154,29 @@ func (s *site) Observe(_ context.Context, e core.Event) {
 // serve serves routes, inside the middleware around.
 func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Helper()
-	h := s.mount(routes...)
+	s.url = s.start(s, around, routes)
+	transport := &http.Transport{Protocols: s.protocols()}
+	s.client = &http.Client{Transport: transport}
+	s.t.Cleanup(transport.CloseIdleConnections)
+}
+
+// listen serves h, and returns the URL.
+func (s *site) listen(h http.Handler, around func(http.Handler) http.Handler) string {
 	if around != nil {
 		h = around(h)
 	}
 	server := httptest.NewUnstartedServer(h)
-	var protocols http.Protocols
-	protocols.SetHTTP1(s.protocol == "HTTP/1.1")
-	protocols.SetUnencryptedHTTP2(s.protocol == "HTTP/2.0")
-	server.Config.Protocols = &protocols
+	server.Config.Protocols = s.protocols()
 	server.Start()
-	transport := &http.Transport{Protocols: &protocols}
-	s.url, s.client = server.URL, &http.Client{Transport: transport}
-	s.t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.Close()
-	})
+	s.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (s *site) protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(s.protocol == "HTTP/1.1")
+	p.SetUnencryptedHTTP2(s.protocol == "HTTP/2.0")
+	return &p
 }
 
 // route returns a Route for POST requests of path.
@@ -167,7 +222,7 @@ func (s *site) begin(ctx context.Context, path, body string, header ...string) (
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Idempotency-Key", "k")
+	req.Header.Set(s.header, "k")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}

@@ -43,7 +43,8 @@ type broker struct {
 
 func TestJetStream(t *testing.T) {
 	t.Parallel()
-	scenes(t, jetStream(t))
+	b, _ := jetStream(t, redelivery, natsclient.ManualAck())
+	scenes(t, b)
 }
 
 func TestRabbitMQ(t *testing.T) {
@@ -55,10 +56,12 @@ func TestRabbitMQ(t *testing.T) {
 func TestRedisStreams(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
-	scenes(t, redisStreams(t))
+	scenes(t, redisStreams(t, redelivery))
 }
 
-func jetStream(t *testing.T) broker {
+// jetStream starts a server, and returns its URL too. A message is delivered again after wait.
+func jetStream(t *testing.T, wait time.Duration, opts ...natsclient.SubOpt) (b broker, url string) {
+	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +77,7 @@ func jetStream(t *testing.T) broker {
 	config := nats.JetStreamConfig{
 		AutoProvision: true, TrackMsgId: false, DurablePrefix: "service",
 		DurableCalculator: func(prefix, topic string) string { return prefix + "-" + topic },
-		// Without ManualAck nats.go acks messages that watermill gives up: at its own time-out
-		// and when it closes.
-		SubscribeOptions: []natsclient.SubOpt{natsclient.ManualAck(), natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(redelivery)},
+		SubscribeOptions:  append(opts, natsclient.DeliverAll(), natsclient.AckExplicit(), natsclient.AckWait(wait)),
 	}
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
@@ -85,13 +86,13 @@ func jetStream(t *testing.T) broker {
 		},
 		subscriber: func(t *testing.T) message.Subscriber {
 			sub, err := nats.NewSubscriber(nats.SubscriberConfig{
-				URL: s.ClientURL(), QueueGroupPrefix: "service", SubscribersCount: 4, AckWaitTimeout: redelivery,
+				URL: s.ClientURL(), QueueGroupPrefix: "service", SubscribersCount: 4, AckWaitTimeout: wait,
 				CloseTimeout: soon, JetStream: config,
 			}, watermill.NopLogger{})
 			return must(t, sub, err)
 		},
 		timeout: true,
-	}
+	}, s.ClientURL()
 }
 
 func rabbitMQ(t *testing.T) broker {
@@ -109,7 +110,9 @@ func rabbitMQ(t *testing.T) broker {
 	}
 }
 
-func redisStreams(t *testing.T) broker {
+// redisStreams starts a server. A message is delivered again after idle.
+func redisStreams(t *testing.T, idle time.Duration) broker {
+	t.Helper()
 	addr := testserver.StartRedis(t).Addr
 	return broker{
 		publisher: func(t *testing.T) message.Publisher {
@@ -119,7 +122,7 @@ func redisStreams(t *testing.T) broker {
 		subscriber: func(t *testing.T) message.Subscriber {
 			s, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
 				Client: redis.NewClient(&redis.Options{Addr: addr}), ConsumerGroup: "service",
-				MaxIdleTime: redelivery, ClaimInterval: redelivery / 4, DisableIndefiniteInitialBlock: true,
+				MaxIdleTime: idle, ClaimInterval: idle / 4, DisableIndefiniteInitialBlock: true,
 			}, watermill.NopLogger{})
 			return must(t, s, err)
 		},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -31,7 +32,7 @@ func classify(err error) error {
 	}
 	switch classOf(err) {
 	case unchanged:
-		return fmt.Errorf("%w: %w%s", store.ErrUnavailable, err, advice(err))
+		return fmt.Errorf("%w: %s%w", store.ErrUnavailable, advice(err), err)
 	case conflict:
 		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, casstore.ErrConflict, err)
 	case present:
@@ -112,7 +113,8 @@ func classOfNumber(n uint64) class {
 		1048, 1231, 1264, 1292, 1364, 1366, 1406, 1690, // values
 		1040, 1203, 1226, 1461, // a limit of connections, of a user, of prepared statements
 		1114, 1118, 1153, // no room in the table, the row or the packet
-		1290, 1792, 1836: // read-only
+		1290, 1792, 1836, // read-only
+		1665: // not fit for the binary log, as text
 		return unchanged
 	}
 	return unknown
@@ -134,17 +136,31 @@ func classOfCode(code uint64) class {
 	return unknown
 }
 
-// advice returns what to do about err, or "".
+// advice returns what to do about err and a colon, or "". It precedes the text of the
+// server, which can be long.
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
+	case IsDenied(err):
+		return "the user lacks a right, Check names the GRANT: "
 	case isMissing(err):
-		return ": call Migrate"
+		return "call Migrate: "
 	case n == 1046:
-		return ": put the name of the database into the DSN"
+		return "put the name of the database into the DSN: "
+	case n == 1290, n == 1836, state == "25006":
+		return "the server is read-only, perhaps a replica: send all statements to the primary: "
+	case n == 1665:
+		return dialect.BinlogAdvice + ": "
 	case n == 1064, state == "42601", state == "42703", strings.Contains(err.Error(), "syntax error"):
-		return ": the dialect may be that of another database"
+		return "the dialect may be that of another database: "
 	}
 	return ""
+}
+
+// IsDenied reports whether err is the error of a missing right: to a database, a table or a
+// column.
+func IsDenied(err error) bool {
+	n := field(err, "Number")
+	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501"
 }
 
 // isMissing reports whether err is the error of a missing table.
@@ -153,7 +169,7 @@ func isMissing(err error) bool {
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
 }
 
-// field returns the number in a field of err, or of an error that it wraps, or 0. So the
+// field returns the number in a field of err, or of errors that it wraps, or 0. So the
 // package knows the errors of drivers that it does not import.
 func field(err error, name string) uint64 {
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -166,6 +182,13 @@ func field(err error, name string) uint64 {
 			return f.Uint()
 		case f.CanInt():
 			return uint64(f.Int())
+		}
+		if all, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range all.Unwrap() {
+				if n := field(e, name); n != 0 {
+					return n
+				}
+			}
 		}
 	}
 	return 0

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/casstore"
@@ -51,12 +52,15 @@ func TestClasses(t *testing.T) {
 		{&numbered{1046}, unchanged, "no database selected"},
 		{&numbered{1064}, unchanged, "parse error"},
 		{&numbered{1114}, unchanged, "the table is full: InnoDB rolls back the statement"},
+		{&numbered{1044}, unchanged, "access denied for user to database"},
 		{&numbered{1142}, unchanged, "command denied to user"},
+		{&numbered{1143}, unchanged, "command denied to user for column"},
 		{&numbered{1146}, unchanged, "table doesn't exist"},
 		{&numbered{1153}, unchanged, "got a packet bigger than max_allowed_packet"},
 		{&numbered{1226}, unchanged, "user has exceeded a resource"},
 		{&numbered{1290}, unchanged, "the server is running with --read-only"},
 		{&numbered{1406}, unchanged, "data too long for column"},
+		{&numbered{1665}, unchanged, "cannot execute statement: impossible to write to binary log, as text at READ COMMITTED"},
 		{&numbered{1792}, unchanged, "cannot execute statement in a READ ONLY transaction"},
 		{&numbered{1836}, unchanged, "running in read-only mode"},
 		{&numbered{1030}, unknown, "got error from storage engine"},
@@ -221,5 +225,21 @@ func TestTake_CommitFails(t *testing.T) {
 				t.Errorf("it was sent %d times, want once", sent)
 			}
 		})
+	}
+}
+
+// TestAdvice shows the advice for a missing right, also if the error is wrapped with another.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&numbered{1044}, &numbered{1142}, &numbered{1143}, stated("42501")} {
+		said := classify(err)
+		if !strings.Contains(said.Error(), "Check names the GRANT") || !IsDenied(said) {
+			t.Errorf("got %v, want advice about a right", said)
+		}
+	}
+	for _, err := range []error{nil, &numbered{1146}, &numbered{1040}, stated("42P01"), coded(23), io.EOF} {
+		if IsDenied(classify(err)) {
+			t.Errorf("%v: got a missing right, want none", err)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type caller struct{ q Querier }
 func (c caller) Change(ctx context.Context, st dialect.Statement) (int64, error) {
 	result, err := c.q.ExecContext(ctx, st.Text, st.Args...)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s%w", advice(err), err)
 	}
 	return result.RowsAffected()
 }
@@ -39,7 +39,7 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	case errors.Is(err, sql.ErrNoRows):
 		return table.ErrNoRow
 	case err != nil:
-		return fmt.Errorf("%w%s", err, advice(err))
+		return fmt.Errorf("%s%w", advice(err), err)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type Place struct {
 	table.Place
 	DB    *sql.DB
 	looks atomic.Bool // the statements check by themselves whether a transaction is open
+	kept  atomic.Bool // the database is known not to be in memory
 }
 
 // New returns a Place in db.
@@ -37,6 +38,18 @@ func New(db *sql.DB, d dialect.Dialect) *Place {
 	p := &Place{DB: db}
 	p.Place.DB, p.Place.Dialect, p.Place.Together = p, d, maxTogether
 	return p
+}
+
+// CheckClaim implements store.Checker. A record whose value is too long for the server is
+// refused with store.ErrInvalid, once a Load has read how long it may be.
+func (p *Place) CheckClaim(c store.Claim) error {
+	if c.Record == nil {
+		return nil
+	}
+	if err := p.Fits(len(c.Record.Value)); err != nil {
+		return fmt.Errorf("sqlstore: the answer of %d bytes is too long: %w: %w", len(c.Record.Value), store.ErrInvalid, err)
+	}
+	return nil
 }
 
 // Take implements casstore.Usual. The token of some databases is the insert ID.
@@ -115,7 +128,7 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 		case begun && !bad:
 			return classify(err)
 		default:
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+			return fmt.Errorf("%w: %s%w", store.ErrUnavailable, advice(err), err)
 		}
 	}
 }
@@ -129,6 +142,12 @@ func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bo
 	defer c.Close()
 	if err := p.idle(ctx, c); err != nil {
 		return false, err
+	}
+	if !p.kept.Load() {
+		if _, err := p.file(ctx, c); err != nil {
+			return false, err
+		}
+		p.kept.Store(true)
 	}
 	return true, work(c)
 }

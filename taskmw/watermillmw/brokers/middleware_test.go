@@ -1,0 +1,231 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	natsclient "github.com/nats-io/nats.go"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/taskmw/watermillmw"
+)
+
+// inMemory is a broker in this process, which delivers a nacked message again at once.
+func inMemory() broker {
+	p := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
+	return broker{
+		publisher:  func(*testing.T) message.Publisher { return p },
+		subscriber: func(*testing.T) message.Subscriber { return p },
+	}
+}
+
+// The rows of README.md about middlewares of watermill, for a message whose key is busy at first.
+func TestMiddlewares(t *testing.T) {
+	t.Parallel()
+	deduplicator := func() message.HandlerMiddleware { return (&middleware.Deduplicator{}).Middleware }
+	for name, c := range map[string]struct {
+		mw         func() message.HandlerMiddleware
+		outer      bool
+		deliveries int32 // before the key is free
+		runs       int32 // after that
+		poisoned   int
+	}{
+		"Deduplicator outside drops it": {mw: deduplicator, outer: true, deliveries: 2},
+		"Deduplicator inside":           {mw: deduplicator, deliveries: 2, runs: 1},
+		"InstantAck outside fails it":   {mw: func() message.HandlerMiddleware { return middleware.InstantAck }, outer: true, deliveries: 1, poisoned: 1},
+		"InstantAck inside":             {mw: func() message.HandlerMiddleware { return middleware.InstantAck }, deliveries: 2, runs: 1},
+		"Timeout outside":               {mw: func() message.HandlerMiddleware { return middleware.Timeout(soon) }, outer: true, deliveries: 2, runs: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := inMemory(), newLocker(t)
+			poison := b.collect(t, "poison")
+			poisonQueue, err := middleware.PoisonQueue(b.publisher(t), "poison")
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := l.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var deliveries, runs atomic.Int32
+			mws := []message.HandlerMiddleware{counted(&deliveries), poisonQueue, locked(l), c.mw()}
+			if c.outer {
+				mws[2], mws[3] = mws[3], mws[2]
+			}
+			s := b.serve(t, nil, producing(&runs), mws...)
+			b.publish(t, 1, `{"id":1}`)
+			eventually(t, "the message came", func() bool { return deliveries.Load() >= c.deliveries && len(poison.copy()) == c.poisoned })
+			if n := runs.Load(); n != 0 {
+				t.Errorf("got %d runs while the key was taken", n)
+			}
+			if err := lease.Release(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it has run", func() bool { return runs.Load() >= c.runs })
+			s.end()
+			if n := runs.Load(); n != c.runs || len(poison.copy()) != c.poisoned {
+				t.Errorf("got %d runs and %d poisoned, want %d and %d", n, len(poison.copy()), c.runs, c.poisoned)
+			}
+		})
+	}
+}
+
+// Retry outside of Timeout tries again with a context that is done: the second try is nacked, and
+// the next delivery runs.
+func TestTimeoutInsideRetry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limit      []message.HandlerMiddleware
+		deliveries int32
+	}{"without Timeout": {nil, 1}, "with Timeout": {[]message.HandlerMiddleware{middleware.Timeout(soon)}, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, l := inMemory(), newLocker(t)
+			var deliveries, runs atomic.Int32
+			fails := func(*message.Message) ([]*message.Message, error) {
+				if runs.Add(1) == 1 {
+					return nil, errors.New("no connection")
+				}
+				return nil, nil
+			}
+			retry := middleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond}
+			mws := append([]message.HandlerMiddleware{counted(&deliveries), retry.Middleware}, c.limit...)
+			s := b.serve(t, nil, fails, append(mws, locked(l))...)
+			b.publish(t, 1, `{"id":1}`)
+			eventually(t, "it has run", func() bool { return runs.Load() == 2 })
+			s.end()
+			if n := deliveries.Load(); n != c.deliveries || runs.Load() != 2 {
+				t.Errorf("got %d deliveries and %d runs, want %d and 2", n, runs.Load(), c.deliveries)
+			}
+		})
+	}
+}
+
+// A busy message waits in its place, and JetStream does not deliver it a second time meanwhile.
+func TestJetStream_OneDelivery(t *testing.T) {
+	t.Parallel()
+	b, _ := jetStream(t, 10*time.Second, natsclient.ManualAck())
+	l := newLocker(t)
+	lease, err := l.Acquire(t.Context(), "order:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deliveries, runs atomic.Int32
+	s := b.serve(t, nil, producing(&runs), counted(&deliveries), watermillmw.Lock(l, "order", watermillmw.Payload("id")))
+	b.publish(t, 1, `{"id":1}`)
+	eventually(t, "it is delivered", func() bool { return deliveries.Load() == 1 })
+	time.Sleep(3 * time.Second)
+	if err := lease.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has run", func() bool { return runs.Load() == 1 })
+	s.end()
+	if d, n := deliveries.Load(), runs.Load(); d != 1 || n != 1 {
+		t.Errorf("got %d deliveries and %d runs, want one", d, n)
+	}
+}
+
+// Without ManualAck the client acks a message that the subscriber gives up while it waits for its
+// key: it is gone, and has not run.
+func TestJetStream_ManualAck(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts []natsclient.SubOpt
+		lost bool
+	}{"with ManualAck": {[]natsclient.SubOpt{natsclient.ManualAck()}, false}, "without ManualAck": {nil, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, url := jetStream(t, redelivery, c.opts...)
+			l := newLocker(t)
+			lease, err := l.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var deliveries, runs atomic.Int32
+			b.serve(t, nil, producing(&runs), counted(&deliveries), watermillmw.Lock(l, "order", watermillmw.Payload("id"), watermillmw.Acquire(core.Wait(2*redelivery))))
+			b.publish(t, 1, `{"id":1}`)
+			conn, err := natsclient.Connect(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			js, err := conn.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := func() int {
+				info, err := js.ConsumerInfo("orders", "service-orders")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return int(info.NumPending) + info.NumAckPending
+			}
+			eventually(t, "the message was given up once", func() bool {
+				return deliveries.Load() >= 1 && (deliveries.Load() >= 2 || left() == 0)
+			})
+			if n := left(); (n == 0) != c.lost {
+				t.Errorf("got %d messages left, want lost: %v", n, c.lost)
+			}
+			if n := runs.Load(); n != 0 {
+				t.Errorf("got %d runs while the key was taken", n)
+			}
+			if err := lease.Release(context.Background()); err != nil {
+				t.Error(err)
+			}
+			if !c.lost {
+				eventually(t, "it has run", func() bool { return runs.Load() >= 1 })
+			}
+		})
+	}
+}
+
+// Redis streams deliver a nacked message again before all others.
+func TestRedisStreams_Order(t *testing.T) {
+	t.Parallel()
+	b, l := redisStreams(t, time.Minute), newLocker(t)
+	lease, err := l.Acquire(t.Context(), "order:order-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var delivered []string
+	noted := func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			mu.Lock()
+			delivered = append(delivered, msg.UUID)
+			mu.Unlock()
+			return h(msg)
+		}
+	}
+	seen := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(delivered)
+	}
+	var runs atomic.Int32
+	ran := func(*message.Message) ([]*message.Message, error) { // nothing is published
+		runs.Add(1)
+		return nil, nil
+	}
+	b.serve(t, nil, ran, noted,
+		watermillmw.Lock(l, "order", watermillmw.UUID(), watermillmw.Acquire(core.Wait(10*time.Millisecond))))
+	b.publish(t, 3, `{"id":1}`)
+	eventually(t, "the first one came three times", func() bool { return len(seen()) >= 3 })
+	if err := lease.Release(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all have run", func() bool { return runs.Load() >= 3 })
+	if got := slices.Compact(seen()); !slices.Equal(got, []string{"order-0", "order-1", "order-2"}) {
+		t.Errorf("got the deliveries %q, want each message until it has run", got)
+	}
+}
