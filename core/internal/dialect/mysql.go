@@ -174,7 +174,8 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
-// mysqlRows reads rows by their names. Of a small table MySQL would rather read, and lock, every row.
+// mysqlRows makes MySQL read rows by their names. Of a small table it would rather read,
+// and lock, every row.
 const mysqlRows = " FORCE INDEX (PRIMARY)"
 
 // Extend implements Dialect. A row that another transaction has locked does not hold up the

@@ -242,8 +242,8 @@ func backPlain(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "limits", Runs: 1, Faults: map[string]int{"clock set back": 1}, Expected: map[string]int{"stuck waiters": 1}})
 }
 
-// hazard 21. TestPromotedClock checks the limit of a replica whose clock differs from the master's. It
-// expects two holders, and that the token distinguishes them.
+// hazard 21. TestPromotedClock checks the limit of a replica whose clock differs from
+// the master's. It expects two holders, and that the token distinguishes them.
 func TestPromotedClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
