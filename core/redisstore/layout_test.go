@@ -56,7 +56,11 @@ func TestLayout(t *testing.T) {
 			wg.Go(func() {
 				w := claimOf(c.Key)
 				w.Wait = true
-				if _, err := r.direct.Acquire(t.Context(), w); !errors.Is(err, store.ErrBusy) {
+				_, err := r.direct.Acquire(t.Context(), w)
+				for errors.Is(err, store.ErrUnavailable) && t.Context().Err() == nil { // too slow a machine
+					_, err = r.direct.Acquire(t.Context(), w)
+				}
+				if !errors.Is(err, store.ErrBusy) {
 					t.Error(err)
 				}
 			})
