@@ -32,8 +32,7 @@ var briefly = once.Acquire(core.TTL(2 * time.Second))
 
 // TestCrash checks a process that dies after its charge and before its response was
 // stored.
-//
-// hazard 59
+// It covers hazard 59.
 func TestCrash(t *testing.T) {
 	crashes := tally.AllTrials(10)
 	onEach(t, func(t *testing.T, mw framework) { testCrash(t, mw, crashes) })

@@ -67,7 +67,7 @@ type peer struct {
 	answers []answer
 	keys    [][]string
 	bodies  []string
-	times   []time.Duration // since the first try
+	times   []time.Duration // of each try, since the first one
 	began   time.Time
 	open    atomic.Int64 // bodies of requests and responses that are not closed
 }

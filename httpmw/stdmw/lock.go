@@ -90,8 +90,8 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 // does nothing. It is safe for concurrent use. These errors have an effect:
 //
 //   - An error that matches once.ErrIndeterminate means that the handler does not know
-//     whether it had its effect. Under once.AtMostOnce, the request then does not run
-//     again if its response is not one that is stored.
+//     whether it had its effect. Under once.AtMostOnce, the request then does not run again, even
+//     if its response is not stored.
 //   - An error that once.Withdraw has marked, beside a response of 400 or more, means
 //     that the handler has done nothing. The key is then free, even for another
 //     request.
