@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Kept tests responses that are stored without an option.
+// Kept tests the responses that are stored by default.
 func Kept(t *testing.T, serve Serve) {
 	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
