@@ -11,7 +11,7 @@
 // is lost:
 //
 //	func handler(c *gin.Context) {
-//		ctx := c.Request.Context() // not c, which is never done by itself
+//		ctx := c.Request.Context() // not c, which is never done
 //		err := charge(ctx, c.Param("id"))
 //
 // A *gin.Context leads to the context of its request only if the engine has

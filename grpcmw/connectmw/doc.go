@@ -16,9 +16,9 @@
 //
 // # One call in any form
 //
-// A call is its procedure and its message, in any protocol (Connect, gRPC, gRPC-Web), codec (binary,
-// JSON) and compression. It runs once, and its answer is replayed in the form of the
-// request. A service of grpc-go with the same store, scope and methods finds the same
+// Procedure and message identify a call, in any protocol (Connect, gRPC, gRPC-Web), codec
+// (binary, JSON) and compression. The call runs once. Its answer is replayed in the form of
+// the request. A service of grpc-go with the same store, scope and methods finds the same
 // answers. So while a service moves from one library to the other, calls can be sent to
 // both.
 //

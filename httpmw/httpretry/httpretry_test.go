@@ -52,7 +52,7 @@ var (
 	paid   = answer{status: 201, body: "receipt"}
 )
 
-// problem returns a refusal like those of stdmw.
+// problem returns a refusal in the form of stdmw's refusals.
 func problem(status int, kind string, header ...string) answer {
 	a := answer{status: status, body: fmt.Sprintf(`{"type":"https://pay.example/problems/%s","status":%d}`, kind, status), header: http.Header{}}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -67,7 +67,7 @@ type peer struct {
 	answers []answer
 	keys    [][]string
 	bodies  []string
-	times   []time.Duration // of each try, since the first one
+	times   []time.Duration // the time of each try, counted from the first try
 	began   time.Time
 	open    atomic.Int64 // bodies of requests and responses that are not closed
 }
