@@ -45,7 +45,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		spec, peer := req.Spec(), req.Peer()
 		info, ok := connect.CallInfoForHandlerContext(ctx)
-		if ok && spec.Procedure == "" { // of a request that an outer interceptor has made
+		if ok && spec.Procedure == "" { // an outer interceptor has made the request
 			spec, peer = info.Spec(), info.Peer()
 		}
 		if !i.covers(spec) {

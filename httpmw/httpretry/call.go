@@ -129,7 +129,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	again, open := judge(resp)
 	c.open = c.open || open
 	if !inTime() && !again {
-		_ = resp.Body.Close() // its context is canceled
+		_ = resp.Body.Close() // unreadable, because its context is canceled
 		return nil, false, fmt.Errorf("no response within %v", c.timeout)
 	}
 	return resp, again, nil

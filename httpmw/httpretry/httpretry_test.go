@@ -38,12 +38,12 @@ const host = "pay.example"
 
 // answer is the response of a peer to one try.
 type answer struct {
-	status int // 0: err
+	status int // 0 means that err is returned
 	header http.Header
 	body   string
 	err    error
-	hang   bool // until the try's context is done
-	cut    bool // the body, in its middle
+	hang   bool // the try hangs until its context is done
+	cut    bool // the body ends in its middle
 }
 
 var (
@@ -150,10 +150,10 @@ func TestTries(t *testing.T) {
 		opts     []httpretry.Option
 		deadline time.Duration
 		tries    int
-		status   int  // of the response; 0: an error
-		unknown  bool // that error is an UnknownError
+		status   int  // status of the response; 0 means an error
+		unknown  bool // the error is an UnknownError
 		gap      time.Duration
-		took     time.Duration // the whole, at most
+		took     time.Duration // the maximum time of all tries
 	}{
 		"a response ends it":                     {answers: one(paid), tries: 1, status: 201},
 		"a lost try is made again":               {answers: one(lost, paid), tries: 2, status: 201},

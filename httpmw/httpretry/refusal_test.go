@@ -48,12 +48,12 @@ func TestRefusals(t *testing.T) {
 		// first is called before the request is sent.
 		first   func(t *testing.T, s *shop)
 		key     string
-		body    func() io.Reader // nil: "5 euros"
+		body    func() io.Reader // nil means the text "5 euros"
 		lost    bool             // the reply to the first try is lost
 		unnamed bool             // Hosts does not name the shop, which ignores keys
-		status  int              // of the response or of the UnknownError
+		status  int              // status of the response or of the UnknownError
 		unknown bool
-		kind    string // of the problem in the response
+		kind    string // kind of the problem in the response
 		tries   int
 		charges int
 	}{

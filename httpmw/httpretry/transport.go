@@ -55,7 +55,8 @@ func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	return t
 }
 
-// CloseIdleConnections passes calls of http.Client's method of that name to base.
+// CloseIdleConnections closes the idle connections of base, for
+// http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -76,8 +76,8 @@ func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, o
 	}
 }
 
-// The errors about names of jobs. They do not contain the name, because it is a part of
-// the key.
+// These errors report bad names of jobs. They do not contain the name, because the name
+// is a part of the key.
 var (
 	errUnnamed = fmt.Errorf("cronmw: the job has no name of its own, see gocron.WithName: %w", core.ErrInvalid)
 	errShared  = fmt.Errorf("cronmw: a second job has this name, and they exclude each other: %w", core.ErrInvalid)

@@ -18,7 +18,7 @@ import (
 // idempotency key.
 type Busy int
 
-// The policies for messages that cannot run now.
+// These are the policies for messages that cannot run now.
 const (
 	// Reschedule waits for a busy key for 5 seconds, or for the time of core.Wait. Then it
 	// pauses for 0.5 to 1 second and nacks the message, so that the broker delivers the message
@@ -69,7 +69,7 @@ type delivery struct {
 	ctx   context.Context // the message's context when the delivery began
 	outer *run            // nil for the outermost middleware
 	began time.Time
-	wait  time.Duration // for the key
+	wait  time.Duration // maximum wait for the key
 }
 
 // deliveryOf returns a delivery that begins now. asked is the value of core.Wait, or negative if

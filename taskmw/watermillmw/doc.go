@@ -9,7 +9,7 @@
 // is canceled when the lease is lost. The router uses the handler's result even after a loss:
 // check the context before you commit.
 //
-// [Idempotent] runs a message once, where Lock runs messages one after the other:
+// Lock runs messages one after the other. [Idempotent] runs a message once:
 //
 //	runs, err := once.New(locks)
 //	book := watermillmw.Idempotent(runs, "book", watermillmw.Metadata("booking_id"))
@@ -42,10 +42,10 @@
 //	produced more than is stored      fails with once.ErrUnreplayable
 //	it has no context of a router     fails with core.ErrInvalid, see HandlerName
 //
-// The outer middlewares get the error of a message that fails. Without a PoisonQueue the router
-// nacks it, and the broker delivers it again, as after any error of a handler. Errors name the
-// lock and never the key: PoisonQueue stores them with the message. They match core's
-// sentinels.
+// The outer middlewares get the error of a message that fails. Without a PoisonQueue the
+// router nacks the message, and the broker delivers it again, as after any error of a
+// handler. Errors name the lock and never the key, because PoisonQueue stores them with
+// the message. Errors match the sentinels of core and once.
 //
 // A nacked message does not fail: an outer middleware gets no error and no produced messages, and
 // the router's ack has no effect after the nack. So a busy message is never put into a poison

@@ -10,8 +10,8 @@ import (
 const Schema = `
 CREATE TABLE redemptions (coupon text, account text, order_id text NOT NULL, PRIMARY KEY (coupon, account));`
 
-// DB is a *sql.DB, or the *sql.Tx of the order. With the order's Tx, a rollback of the
-// order also frees the coupon.
+// DB is a *sql.DB, or the *sql.Tx of the order. If it is the Tx, a rollback of the order
+// also frees the coupon.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row

@@ -107,7 +107,7 @@ func Stripe(secret string) Sender {
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
 // failed delivery only on request, with the same ID. Its signature covers the body, but
 // neither a time nor the ID. So somebody who has recorded a delivery can send it again
-// under a new ID, and it is handled again. Bodies have up to 25 MiB.
+// under a new ID, and it is handled again. GitHub's bodies have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
