@@ -30,8 +30,8 @@ const (
 type class struct {
 	// unchanged: the server has not executed the statement, or has rolled it back.
 	unchanged bool
-	// kept: the connection can be used for the next call. Otherwise its session has
-	// ended or belongs to the wrong server. Then the connection is closed, and the next
+	// kept: the connection can be used for the next call. Otherwise its session is
+	// closed or belongs to the wrong server. Then the connection is closed, and the next
 	// call dials.
 	kept bool
 	// away: no lock can be taken at this server. Acquires fail until a probe finds a

@@ -15,7 +15,7 @@ import (
 )
 
 // TestFullServer checks that a server with the maximum number of sessions changes
-// nothing, and works again after some sessions have ended.
+// nothing, and works again after some sessions were closed.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) database{

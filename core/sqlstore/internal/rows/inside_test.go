@@ -35,8 +35,8 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 	return nil
 }
 
-// TestInside_NoTransaction checks that nothing is written if the database has ended the
-// transaction without its caller's knowledge.
+// TestInside_NoTransaction checks that nothing is written if the database has rolled
+// back the transaction without its caller's knowledge.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
 	p := New(nil, dialect.MySQL{})
