@@ -75,6 +75,14 @@ func TestEveryScenarioRuns(t *testing.T) {
 			takePart[sc.name] = 2
 		}
 	}
+	if initdb() != "" {
+		takePart["sql"] += 4
+	}
+	if hasMariaDB() {
+		takePart["sql"] += 3
+		takePart["stores"]++
+		takePart["hot"]++
+	}
 	if all := zookeeperScenarios(); len(all) > 0 {
 		takePart["stores"]++
 		takePart["hot"]++
@@ -87,6 +95,9 @@ func TestEveryScenarioRuns(t *testing.T) {
 	}
 	if len(postgresScenarios()) == 0 && os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
 		t.Error(errNoPostgres)
+	}
+	if !hasMariaDB() && os.Getenv("LOCKKIT_REQUIRE_SERVERS") == "1" {
+		t.Error(errNoMariaDB)
 	}
 	b := newBench(t)
 	all := scenarios(b.scale)
