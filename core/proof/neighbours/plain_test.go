@@ -37,7 +37,8 @@ type neighbour struct {
 	mute   bool   // it has no extend, but a context or signal
 }
 
-// drivers start the drivers, and say which clients each has.
+// drivers lists the drivers of clients with plain keys: how to start each, the number of
+// its servers, and its clients.
 var drivers = []struct {
 	name    string
 	servers int

@@ -141,7 +141,7 @@ type release struct {
 	try, unlock func() (string, error)
 }
 
-// kit returns a release of the recipe.
+// kit returns release number of examples/recipes/rollout, which runs in the replica d.
 func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *release {
 	ask := func(verb string) func() (string, error) {
 		return func() (string, error) { return d.Ask("replica", verb, number+":"+prefix, name) }
