@@ -79,10 +79,10 @@
 //     keys to them, while the other servers choose another master.
 //   - A server whose clock is set forward, or a replica that is promoted and whose
 //     clock is ahead, ends leases early.
-//   - A quorum ends leases early if the clocks of enough servers are set forward: of
-//     all that the holder's majority shares with another majority. If all clients reach
-//     all servers, that takes a majority of the servers. If each client is cut off from
-//     some servers, one server can be enough.
+//   - A quorum ends leases early if clocks are set forward on all servers that the
+//     holder's majority shares with some other majority. If all clients reach all
+//     servers, that takes a majority of the servers. If each client is cut off from some
+//     servers, one server can be enough.
 //   - A server whose clock is faster than the holder's by more than the margin ends
 //     leases before their holders learn of the loss.
 //   - Tokens go back if the server's clock is set back while the key is absent, or

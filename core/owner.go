@@ -59,8 +59,8 @@ func digest(text string) string {
 
 // Owner returns an opaque and unguessable text. A caller that knows the text can join
 // this hold by ContextWithOwner, so the text is a secret. The text carries the lease's
-// token of each key, and a lease that joins gets the same tokens. If Owner is first
-// called after the lease is released or lost, the text may join no hold.
+// token of each key, and a lease that joins gets the same tokens. After the lease is
+// released or lost, a first call of Owner can return a text that joins nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)

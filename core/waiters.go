@@ -399,8 +399,8 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// behind yields the waiters behind w that are not in front. If all is false, it yields
-// only waiters with tryOnly. The loop may refuse them.
+// behind yields the waiters after w that do not ask the store (front is false). Unless
+// all is true, it skips waiters without tryOnly. The body of the loop may refuse a waiter.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {

@@ -11,8 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// beside returns the name of a key that Redisson has beside the key of a lock, in its
-// slot of a Cluster, see RedissonObject.prefixName.
+// beside returns the name of a second key or channel that Redisson uses for the lock with
+// this name, in the lock's slot of a Cluster. Redisson's RedissonObject.prefixName makes
+// the same name.
 func beside(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -20,9 +21,9 @@ func beside(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// split reports whether a Cluster has the keys beside a lock in another slot, for
-// example because its name has braces that are no hash tag. Redisson has no sharded
-// messages and no tokens there either.
+// split reports whether a Cluster has the second keys of a lock in another slot than the
+// lock, for example because the lock's name has braces that are not a hash tag. Redisson
+// has neither sharded messages nor tokens for such a lock.
 func (s *Store) split(key string) bool {
 	name := s.key(key)
 	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)
@@ -38,13 +39,13 @@ func tagOf(name string) string {
 	return name
 }
 
-// channelOf returns the channel to which Redisson sends "0" when a lock gets free.
+// channelOf returns the channel to which Redisson publishes "0" when a lock becomes free.
 func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
 
 // counterOf returns the key in which RFencedLock counts its tokens.
 func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
 
-// askingRedisson returns a call of redisson_acquire.lua.
+// askingRedisson returns a call of redisson_acquire.lua for c.
 func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	var cmd *pipeline.Call
 	if c.MinToken > 0 {
@@ -77,15 +78,16 @@ func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *
 	return cmd
 }
 
-// The forms of a field of Redisson's own: a thread of a client, or a writer of a
-// read-write lock, and its entries.
+// redissonField matches the name of a field that Redisson writes: a thread of a client,
+// or a writer of a read-write lock. redissonCount matches the field's value, the number of
+// times for which the thread has entered.
 var (
 	redissonField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+(:write)?$`)
 	redissonCount = regexp.MustCompile(`^[1-9]\d*$`)
 )
 
-// parseRedisson reads the answer of redisson_show.lua. It returns false for a hash that
-// is no lock.
+// parseRedisson parses the answer of redisson_show.lua. It returns false for a hash that
+// is not a lock.
 func parseRedisson(key string, answer []string) (view, bool) {
 	v := view{state: store.State{Key: key}, leases: make(map[string]string)}
 	if len(answer) == 0 {

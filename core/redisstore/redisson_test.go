@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// notRedisson has the features that Redisson's locks cannot carry.
+// notRedisson lists the features that a Store with WithRedisson does not support.
 var notRedisson = []storetest.Feature{
 	storetest.Shared, storetest.Permits, storetest.Fair, storetest.Tombstones, storetest.Records, storetest.Carding, storetest.Places,
 }
@@ -32,7 +32,8 @@ func TestStoreWithRedisson(t *testing.T) {
 	}, append(slices.Clone(notRedisson), storetest.Fencing)...)
 }
 
-// unfenced requires no tokens, as most claims do: no counter is made for them.
+// unfenced refuses claims that need a token. Most claims need none, and the Store then
+// does not create the counter of tokens.
 type unfenced struct{ *redisstore.Store }
 
 func (u unfenced) CheckClaim(c store.Claim) error {
@@ -67,8 +68,9 @@ func TestStoreWithRedissonFenced(t *testing.T) {
 	}, notRedisson...)
 }
 
-// TestRedissonOnCluster shows that the wake-ups in a Cluster are messages and sharded
-// messages of the lock's own slot.
+// TestRedissonOnCluster checks the Store in a Cluster. For each form of name a release
+// wakes a watch. An acquire with a token is refused if the counter would be in another
+// slot.
 func TestRedissonOnCluster(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -96,7 +98,8 @@ func TestRedissonOnCluster(t *testing.T) {
 	}
 }
 
-// onSlots requires no token if a Cluster has the counter in another slot.
+// onSlots requires a token with each claim, except for a key with braces, whose counter
+// can be in another slot.
 type onSlots struct{ fenced }
 
 func (o onSlots) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -239,8 +242,8 @@ func TestRedissonKeys(t *testing.T) {
 // second returns the error of two results.
 func second[T any](_ T, err error) error { return err }
 
-// TestRedissonChannels shows that a watch listens to the channel of its lock, and to no
-// other. Channels without a watch are left.
+// TestRedissonChannels shows that a watch receives the messages of its lock's channel and
+// of no other. A channel without a watch is unsubscribed.
 func TestRedissonChannels(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -295,8 +298,8 @@ func TestRedissonChannels(t *testing.T) {
 	}
 }
 
-// TestRedissonOutOfMemory shows that a server out of memory refuses new locks, and loses
-// no hold.
+// TestRedissonOutOfMemory shows that a server that is out of memory refuses new locks and
+// loses no hold.
 func TestRedissonOutOfMemory(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -317,8 +320,9 @@ func TestRedissonOutOfMemory(t *testing.T) {
 	release(t, s, c)
 }
 
-// TestRedissonRights shows that a Store without one of its rights leaves no key without
-// an expiry, and loses no hold by its release.
+// TestRedissonRights takes one right after the other from the user. It shows that no
+// acquire leaves a key without an expiry, that a failed acquire leaves no key, and that a
+// release that succeeds deletes the key.
 func TestRedissonRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -359,8 +363,8 @@ func TestRedissonRights(t *testing.T) {
 	}
 }
 
-// TestRedissonSooner shows that a key that gets free sooner than it seemed wakes its
-// waiters, who know a later time.
+// TestRedissonSooner shows that a release wakes the waiters if the key will be free sooner
+// than before. Two more cases check a kept hold and a revoked writer.
 func TestRedissonSooner(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

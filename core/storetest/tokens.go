@@ -2,8 +2,8 @@ package storetest
 
 import "github.com/lockkit/lockkit/core/store"
 
-// minute is the difference of a MinToken to the last token: a minute in microseconds,
-// as if another server's clock were a minute ahead.
+// minute is a minute in microseconds. The cases add it to the last token to make a
+// MinToken, like that of a server whose clock is a minute ahead.
 const minute = 60_000_000
 
 var tokenCases = []testCase{

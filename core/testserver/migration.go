@@ -70,9 +70,9 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes the master of an empty slot claim that the node to has the slot, while
-// that node still names the old master. The returned function informs the node to, which
-// ends this state.
+// Disown makes the two nodes of an empty slot disagree: its master names the node to as
+// the slot's owner, while to still names that master. repair makes to own the slot, which
+// ends the disagreement.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()
 	from, id := c.Master(slot), nodeID(to)

@@ -80,9 +80,9 @@ func do(t testing.TB, store string, args ...string) call {
 	return end(t, lockkit(t, store, args...))
 }
 
-// served runs the program until it exits, for a server that serves. It repeats the call
-// if the server did not answer in time on a busy machine, and the call cannot have
-// changed anything.
+// served runs the program until it exits. The server must be up: on a busy machine it can
+// answer too late, and the program then exits with code 69. served makes such a call at
+// most 20 times, and does not repeat one that may have changed something.
 func served(t testing.TB, store string, args ...string) call {
 	t.Helper()
 	c := do(t, store, args...)

@@ -42,11 +42,11 @@ type entry struct {
 	Who     string // the goroutine; for calls of the store, the process
 	Key     string
 	Crowded bool `json:",omitempty"` // others of its process may have been ahead of it
-	// Step begins with "call" and then "acquire". If the acquire is granted, "hold"
-	// follows for each check of the context, then "letgo" before the release, and
-	// "release". Calls of the store are "ask", "leave" and "extend". Each is reported
-	// when it has returned, if it can give the key, take it or confirm that it is held.
-	// The clean-up's calls can follow after "release".
+	// Step names the step. An acquire reports "call" before it and "acquire" after it.
+	// A granted acquire then reports "hold" for each check of the context, "letgo"
+	// before the release, and "release" after it. The calls to the store are "ask"
+	// (Acquire), "leave" (Release) and "extend" (Extend). Each is reported when it
+	// returns. Calls of the clean-up can follow "release".
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`

@@ -1,16 +1,16 @@
 // Package neighbours drives the real clients of other languages and libraries, so
 // that tests can share locks with them. A small program for each language carries
-// out the commands of a Go test. Its packages come from their registries, once, and
-// are stored below the user's cache directory; versions.txt has their versions.
+// out the commands of a Go test. Its packages are downloaded from their registries once,
+// and stored in the user's cache directory. versions.txt lists their versions.
 //
 //	r := neighbours.StartRedisson(t, neighbours.Redisson4, server.Addr)
 //	jane := r.Thread("jane")
-//	err := jane.Lock(neighbours.RLock, "order:42", 0) // 0: until it is unlocked, with the watchdog
+//	err := jane.Lock(neighbours.RLock, "order:42", 0) // 0: until Unlock, with the watchdog
 //	waits := r.Thread("joe").Begin("lock", neighbours.RLock, "order:42", time.Minute)
 //	err = jane.Unlock(neighbours.RLock, "order:42")
-//	_, err = waits.Answer() // once Redisson's waiter has been woken
-//	r.Kill()                // and Pause, Resume
+//	_, err = waits.Answer() // returns after Redisson's waiter has got the lock
+//	r.Kill()                // there are also Pause and Resume
 //
-// A test skips, and says why, if a program or a registry is missing. With
-// LOCKKIT_REQUIRE_SERVERS=1 it fails.
+// If a program or a registry is missing, a test skips and logs the reason. With
+// LOCKKIT_REQUIRE_SERVERS=1 the test fails.
 package neighbours

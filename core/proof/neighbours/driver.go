@@ -14,15 +14,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// answerLimit is how long an answer may take. A JVM starts slowly on a busy machine.
+// answerLimit limits the wait for an answer. A JVM starts slowly on a busy machine.
 const answerLimit = 2 * time.Minute
 
-// Driver is a process with a client of another language or library. Kill, Pause and
-// Resume are those of a Process.
+// Driver is a process with a client of another language or library. A test can kill,
+// pause and resume the process.
 //
-// A command is a line "NUMBER WHO VERB ARGUMENT…". The commands of one WHO are carried
-// out one after the other, by a thread of its own. The answer is a line "NUMBER TEXT",
-// where "error CLASS MESSAGE" is an error that the client returned or threw.
+// A command is a line "NUMBER WHO VERB ARGUMENT…". Each WHO has its own thread, which
+// carries out its commands one after the other. The answer is a line "NUMBER TEXT". The
+// text "error CLASS MESSAGE" reports an error that the client returned or threw.
 type Driver struct {
 	*testserver.Process
 
@@ -31,7 +31,7 @@ type Driver struct {
 	ended chan struct{} // closed after the last answer of the process
 
 	mu    sync.Mutex
-	calls map[int]*Call // those without an answer
+	calls map[int]*Call // the calls without an answer, by number
 	last  int
 }
 
@@ -40,8 +40,7 @@ type Error struct{ Class, Text string }
 
 func (e *Error) Error() string { return e.Class + ": " + e.Text }
 
-// Start starts a driver of the caller's own, and returns when its client is ready, which it
-// says by the line "0 ready".
+// Start starts cmd as a driver. It waits until the driver prints the line "0 ready".
 func Start(t testing.TB, cmd *exec.Cmd) *Driver {
 	t.Helper()
 	d := &Driver{t: t, ended: make(chan struct{}), calls: make(map[int]*Call)}
@@ -71,7 +70,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Driver {
 	return d
 }
 
-// read gives the answers to their calls.
+// read reads the answers, and assigns each to its call.
 func (d *Driver) read(answers *os.File) {
 	defer close(d.ended)
 	for lines := bufio.NewScanner(answers); lines.Scan(); {
@@ -82,14 +81,14 @@ func (d *Driver) read(answers *os.File) {
 		delete(d.calls, n)
 		d.mu.Unlock()
 		if err != nil || call == nil {
-			continue // what a library prints
+			continue // a library printed this line
 		}
 		call.text = text
 		close(call.done)
 	}
 }
 
-// newCall returns the next call; the first, number 0, is the start.
+// newCall returns a new call with the next number. Number 0 is the start of the driver.
 func (d *Driver) newCall() *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +98,7 @@ func (d *Driver) newCall() *Call {
 	return c
 }
 
-// Call is a command under way.
+// Call is a command that was sent.
 type Call struct {
 	driver *Driver
 	number int
@@ -124,11 +123,11 @@ func (d *Driver) Begin(who, verb string, args ...any) *Call {
 	return c
 }
 
-// Done is closed when the answer is there.
+// Done returns a channel that is closed when the answer has arrived.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Answer waits for the answer. The error is an *Error, or says that the process
-// exited. Without an answer the test fails after 2 minutes.
+// Answer waits for the answer and returns its text. The error is an *Error, unless the
+// process has exited. If no answer comes within 2 minutes, the test fails.
 func (c *Call) Answer() (string, error) {
 	c.driver.t.Helper()
 	late := time.NewTimer(answerLimit)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// javaKit is a driver in Java: the class main and what it extends.
+// javaKit returns the kit of a driver in Java. The class main extends the class Driver.
 func javaKit(name, main string) *kit {
 	return &kit{
 		name: name, files: []string{"java/Driver.java", "java/" + main + ".java"},
@@ -31,7 +31,7 @@ func javaKit(name, main string) *kit {
 	}
 }
 
-// pom is a project that does nothing but depend on packages.
+// pom returns the project file of a Maven project that only depends on packages.
 func pom(packages []string) string {
 	var s strings.Builder
 	s.WriteString("<project><modelVersion>4.0.0</modelVersion><groupId>neighbours</groupId><artifactId>neighbours</artifactId><version>1</version><dependencies>\n")
@@ -43,7 +43,8 @@ func pom(packages []string) string {
 	return s.String()
 }
 
-// startJava starts the class main of a kit. Its options let a small program start soon.
+// startJava starts the class main of a kit. The JVM's options shorten the start of a small
+// program.
 func startJava(t testing.TB, k *kit, main string, args ...string) *Driver {
 	t.Helper()
 	dir := k.require(t)

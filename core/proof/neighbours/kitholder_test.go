@@ -19,12 +19,13 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// holderOf is the environment variable by which the test's program becomes a holder of
-// Redisson's locks with the kit: the address of its server.
+// holderOf names the environment variable that makes the test's program a holder of
+// Redisson's locks with the kit. Its value is the address of the server.
 const holderOf = "LOCKKIT_NEIGHBOURS_HOLDER"
 
-// startHolder starts a process with the kit. It obeys the commands of a Driver, "lock" with a
-// name and a TTL in milliseconds, and "unlock" with a name, whose answer is released or lost.
+// startHolder starts a process with the kit, which obeys the commands of a Driver: "lock" with
+// a name and a TTL in milliseconds, and "unlock" with a name. The answer of "unlock" is
+// "released" or "lost".
 func startHolder(t *testing.T, addr string) *neighbours.Driver {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -32,7 +33,7 @@ func startHolder(t *testing.T, addr string) *neighbours.Driver {
 	return neighbours.Start(t, cmd)
 }
 
-// serveHolder is that process.
+// serveHolder runs in the process that startHolder starts.
 func serveHolder(addr string) {
 	s, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr}), redisstore.WithRedisson())
 	if err != nil {
@@ -73,8 +74,8 @@ func serveHolder(addr string) {
 	}
 }
 
-// goDies has a process of the kit die, and another one freeze for longer than its TTL, while
-// they hold locks that Redisson waits for.
+// goDies first pauses a process of the kit for longer than its TTL, and later kills it. Each
+// time that process holds a lock for which Redisson waits.
 func goDies(s *shared, addr string) {
 	s.t.Helper()
 	const ttl, kind = 5 * time.Second, neighbours.RLock
@@ -92,7 +93,7 @@ func goDies(s *shared, addr string) {
 
 	waits := hold("frozen-there")
 	holder.Pause()
-	_, err := waits.Answer() // Redisson has it
+	_, err := waits.Answer() // Redisson has the lock
 	s.must(err)
 	holder.Resume()
 	if got, err := holder.Ask("go", "unlock", "frozen-there"); got != "lost" || err != nil {

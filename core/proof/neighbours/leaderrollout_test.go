@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// election is replicas of a service in processes of their own, and what they share.
+// election runs the replicas of a service, each in its own process, and the servers and the
+// ledger that they share.
 type election struct {
 	t         *testing.T
 	apiserver *neighbours.Driver
@@ -42,7 +43,7 @@ func startClientgo(t testing.TB, args ...string) *neighbours.Driver {
 	return neighbours.Start(t, exec.Command(program, args...))
 }
 
-// newElection starts replicas of these releases.
+// newElection starts an election with one replica for each of releases.
 func newElection(t *testing.T, releases ...string) *election {
 	t.Helper()
 	e := &election{t: t, redis: testserver.StartRedis(t), ledger: newLedger(t), apiserver: startClientgo(t, "apiserver")}
@@ -56,7 +57,7 @@ func newElection(t *testing.T, releases ...string) *election {
 	return e
 }
 
-// join starts a replica.
+// join starts a replica of release.
 func (e *election) join(release string) {
 	e.t.Helper()
 	e.started++
@@ -65,8 +66,8 @@ func (e *election) join(release string) {
 	e.replicas = append(e.replicas, m)
 }
 
-// next waits until another replica than not leads, and returns its term. It ends the test if two
-// led.
+// next waits until a replica leads whose name is not not, and returns its term. If two replicas
+// led at the same time, next ends the test.
 func (e *election) next(not string) *term {
 	e.t.Helper()
 	x := e.ledger.await(e.t, e.ledger.last(), not)
@@ -83,11 +84,11 @@ func (e *election) leader() (*member, *term) {
 		x := e.next("")
 		if i := slices.IndexFunc(e.replicas, func(m *member) bool { return m.name == x.who }); i >= 0 {
 			return e.replicas[i], x
-		} // the write of a killed one was on its way
+		} // otherwise the write came from a replica that was killed
 	}
 }
 
-// remove ends a replica's process, and waits until another one leads.
+// remove kills a replica, and waits until another one leads.
 func (e *election) remove(m *member) {
 	e.t.Helper()
 	m.Kill()
@@ -103,7 +104,7 @@ func (e *election) kill() {
 	e.join(m.release)
 }
 
-// replace has the leader leave, and starts a replica of another release.
+// replace makes the leader leave, and then starts a replica of release.
 func (e *election) replace(release string) {
 	e.t.Helper()
 	m, _ := e.leader()
@@ -114,7 +115,8 @@ func (e *election) replace(release string) {
 	e.join(release)
 }
 
-// pause stops the leader until another one leads. Then its work returns.
+// pause pauses the leader until another replica leads. Then it resumes the first one, and waits
+// until the work of that one has returned.
 func (e *election) pause() {
 	e.t.Helper()
 	m, x := e.leader()
@@ -124,7 +126,8 @@ func (e *election) pause() {
 	e.ledger.awaitEnd(e.t, x)
 }
 
-// outage stops a server. Nobody leads until it runs again.
+// outage pauses a server, and waits until no replica leads. Then it resumes the server, and
+// waits for a leader.
 func (e *election) outage(server interface {
 	Pause()
 	Resume()
@@ -141,7 +144,8 @@ func (e *election) outage(server interface {
 	e.next("")
 }
 
-// judge fails the test if two led, and returns how often client-go let two lead after a pause.
+// judge fails the test if two replicas led at the same time. It returns the number of pairs in
+// which client-go let two lead after a pause.
 func (e *election) judge() int {
 	e.t.Helper()
 	wrong, allowed := e.ledger.judge()
@@ -151,9 +155,9 @@ func (e *election) judge() int {
 	return allowed
 }
 
-// TestLeaderRollout moves a service from client-go's leader election to package leader, and
-// back, as core/leader/README.md describes it: two replicas, of which at each step the leader
-// is stopped, killed and replaced.
+// TestLeaderRollout moves a service of two replicas from client-go's leader election to package
+// leader, and back, as core/leader/README.md describes. At the steps it pauses, kills and
+// replaces the leader.
 func TestLeaderRollout(t *testing.T) {
 	t.Parallel()
 	var twoLead atomic.Int64
@@ -161,8 +165,8 @@ func TestLeaderRollout(t *testing.T) {
 		t.Run("forth", func(t *testing.T) {
 			t.Parallel()
 			e := newElection(t, "client-go", "client-go")
-			// client-go itself does not promise one leader after a pause. An update that was on its
-			// way can hide that, seldom.
+			// client-go itself does not promise a single leader after a pause. In rare cases an
+			// update that was in flight prevents a second leader, so several pauses may be needed.
 			for n := 0; ; n++ {
 				e.pause()
 				if e.judge() > 0 {
@@ -183,7 +187,7 @@ func TestLeaderRollout(t *testing.T) {
 					e.outage(e.redis)
 				}
 			}
-			e.apiserver.Kill() // nobody needs it now
+			e.apiserver.Kill() // no replica needs it any more
 			e.kill()
 			twoLead.Add(int64(e.judge()))
 		})
@@ -223,8 +227,9 @@ func TestLeaderRollout(t *testing.T) {
 		Expected: map[string]int{"overlaps": int(twoLead.Load())}})
 }
 
-// TestOvertakenRelease shows why the work of a replica with client-go does not cancel its
-// election when the Lease is another replica's: with ReleaseOnCancel that releases the Lease.
+// TestOvertakenRelease shows why the work of a replica with client-go must not cancel its
+// election when another replica has the Lease: with ReleaseOnCancel that releases the other
+// replica's Lease.
 func TestOvertakenRelease(t *testing.T) {
 	t.Parallel()
 	got, err := startClientgo(t, "overtake").Ask("test", "holder")

@@ -12,27 +12,28 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// standstill is a time without any work of a leader, after which its process counts as paused.
-// It is half of the time from client-go's RenewDeadline to its LeaseDuration in golang/clientgo.
+// standstill is the shortest time without work of a leader after which its process counts as
+// paused. It is half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
 const standstill = 750 * time.Millisecond
 
-// ledger is the resource to which the leaders of an election write, and the judge of their
-// terms. It compares the numbers that a write has, and refuses smaller ones than it has seen.
+// ledger is the resource to which the leaders of an election write. It refuses a write with a
+// smaller number of transitions, or a smaller token, than the greatest accepted one. It also
+// judges the leaders' terms.
 type ledger struct {
 	url string
 
 	mu                 sync.Mutex
-	writes             int // that were accepted
+	writes             int // number of accepted writes
 	transitions, token uint64
 	terms              []*term
 	byName             map[string]*term
 }
 
-// term is what a leader has reported. Its times are those of one clock for all processes.
+// term is one term of a leader, as its writes have reported it. All processes use one clock.
 type term struct {
 	who, release string
-	first, last  int64 // time when the leader saw that it leads
-	gap          int64 // longest pause in which another one may have begun to lead
+	first, last  int64 // first and last time at which the leader saw that it leads
+	gap          int64 // longest pause in which another replica may have begun to lead
 	begins, ends int   // numbers of its first and last accepted write
 	left         bool  // the work has returned
 }
@@ -45,7 +46,7 @@ func newLedger(t *testing.T) *ledger {
 	return l
 }
 
-// ServeHTTP is a write, or the end of a term.
+// ServeHTTP handles a leader's report: a write, or the end of its term.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := func(name string) uint64 {
 		n, err := strconv.ParseUint(r.PostFormValue(name), 10, 63)
@@ -83,8 +84,8 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits for a write after the one of that number by another process than not, and returns
-// its term.
+// await waits for an accepted write with a number above after, by a process with another name
+// than not. It returns the term of that write.
 func (l *ledger) await(t *testing.T, after int, not string) (next *term) {
 	t.Helper()
 	testserver.Eventually(t, limit, "another one leads than "+not, func() bool {
@@ -117,13 +118,14 @@ func (l *ledger) last() int {
 	return l.writes
 }
 
-// judge returns the terms that must not be beside each other, and the number of those of
-// client-go that may be.
+// judge checks each pair of terms. wrong lists the violations, and allowed counts the pairs in
+// which client-go was permitted to let two replicas lead.
 //
-//   - No write of a term is accepted after one of a later term.
-//   - No two leaders with the kit's lock see at a time that they lead, whatever is paused.
-//   - Nor do a leader with client-go alone and another one, unless the first was paused in its
-//     term, or the other one between its look at the Lease and its first look at its context.
+//   - No write of a term is accepted after a write of a later term.
+//   - Two replicas with the kit's lock never lead at the same time, whatever is paused.
+//   - A replica with client-go alone leads beside another one only after a pause. Either it was
+//     paused in its term, or the other one was paused between reading the Lease and checking its
+//     context for the first time.
 func (l *ledger) judge() (wrong []string, allowed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

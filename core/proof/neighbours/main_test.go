@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// scratch is a directory for what all tests use.
+// scratch is a directory for the programs that the tests build.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if !tally.Wanted() {
 		return
 	}
-	// Most tests wait for a lock to expire, and so many fit on two processors.
+	// Most tests wait for a lock to expire, so two processors can run 8 tests at once.
 	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
 		_ = flag.Set("test.parallel", "8")
 	}

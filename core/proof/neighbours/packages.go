@@ -22,17 +22,17 @@ import (
 //go:embed versions.txt java python node
 var embedded embed.FS
 
-// resolveLimit is how long a registry may take to deliver.
+// resolveLimit limits the time of a download from a registry.
 const resolveLimit = 5 * time.Minute
 
-// kit is what a driver consists of.
+// kit has the parts of a driver.
 type kit struct {
-	name    string   // in versions.txt
-	files   []string // of this directory
-	install string   // how to install the programs
-	needs   []string
-	// resolve fetches the packages into dir, build makes the rest of it. Errors of the
-	// former are those of a registry that is not reached.
+	name    string   // first word of its lines in versions.txt
+	files   []string // source files in this directory
+	install string   // advice for the installation of needs
+	needs   []string // programs
+	// resolve downloads the packages into dir, and build then builds the driver. Every
+	// error of resolve counts as that of a registry that cannot be reached.
 	resolve, build func(dir string, packages []string) error
 
 	once sync.Once
@@ -40,13 +40,14 @@ type kit struct {
 	err  error
 }
 
-// resolving keeps two from filling one local repository at a time.
+// resolving keeps two kits from writing to a local repository of packages at the same time.
 var resolving sync.Mutex
 
-// missing is why a driver cannot be had on this machine.
+// missing is the reason why this machine cannot run a driver.
 type missing struct{ error }
 
-// require returns the directory of the driver. It skips the test if that cannot be had.
+// require returns the directory of the driver. If this machine cannot run the driver, require
+// skips the test.
 func (k *kit) require(t testing.TB) string {
 	t.Helper()
 	k.once.Do(func() { k.dir, k.err = k.prepare() })
@@ -59,8 +60,8 @@ func (k *kit) require(t testing.TB) string {
 	return k.dir
 }
 
-// prepare returns the directory of the driver, which is filled by the first process that
-// wants it. It is named after what went into it.
+// prepare returns the directory of the driver. The first process that needs the directory fills
+// it. The directory's name has a hash of the driver's packages and files.
 func (k *kit) prepare() (string, error) {
 	for _, name := range k.needs {
 		if _, err := exec.LookPath(name); err != nil {
@@ -123,7 +124,7 @@ func (k *kit) prepare() (string, error) {
 	return dir, nil
 }
 
-// versions returns the packages of a kit in versions.txt.
+// versions returns the packages that versions.txt lists for a kit.
 func versions(name string) (packages []string, err error) {
 	text, err := embedded.ReadFile("versions.txt")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The drivers of clients whose locks are plain keys.
+// These kits have the clients whose locks are plain keys.
 var (
 	springKit = javaKit("spring", "SpringDriver")
 
@@ -27,16 +27,16 @@ var (
 	}
 )
 
-// StartSpring starts a JVM with Spring Integration's RedisLockRegistry ("spring", and
-// "spring-renews" with a renewal scheduler) and ShedLock ("shedlock", and "shedlock-safe" with
-// safeUpdate). Its commands, and those of the other drivers of plain keys, are "trylock" and
-// "extend" with a client, a name and a TTL, and "unlock" with a client and a name.
+// StartSpring starts a JVM with Spring Integration's RedisLockRegistry and with ShedLock. The
+// clients are "spring", "spring-renews" with a renewal scheduler, "shedlock", and "shedlock-safe"
+// with safeUpdate. All drivers of plain keys have the same commands: "trylock" and "extend" with a
+// client, a name and a TTL, and "unlock" with a client and a name.
 func StartSpring(t testing.TB, addr string) *Driver {
 	t.Helper()
 	return startJava(t, springKit, "SpringDriver", addr)
 }
 
-// StartPython starts a Python with redis-py's Lock ("redis-py").
+// StartPython starts a Python program with redis-py's Lock, the client "redis-py".
 func StartPython(t testing.TB, addr string) *Driver {
 	t.Helper()
 	dir := pythonKit.require(t)
@@ -45,8 +45,8 @@ func StartPython(t testing.TB, addr string) *Driver {
 	return Start(t, cmd)
 }
 
-// StartNode starts a Node.js with node-redlock ("redlock") on ioredis, on as many servers as
-// there are addresses.
+// StartNode starts a Node.js program with node-redlock on ioredis, for the servers at addrs. The
+// clients are "redlock", "redlock-5" and "redlock-5-using".
 func StartNode(t testing.TB, addrs ...string) *Driver {
 	t.Helper()
 	return Start(t, exec.Command("node", append([]string{filepath.Join(nodeKit.require(t), "driver.js")}, addrs...)...))

@@ -20,24 +20,25 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// short is the TTL of locks that are to expire, long that of those that are not.
+// short is the TTL of locks that expire in a test. long is the TTL of all other locks.
 const (
 	short = 3 * time.Second
 	long  = 10 * time.Minute
 )
 
-// neighbour is a client whose lock is a plain key, and one row of the table.
+// neighbour is a client whose locks are plain keys, with its row of the table.
 type neighbour struct {
-	row    string // how the table begins; %s is the version
-	pkg    string // what stands before the version in versions.txt or golang/go.mod
-	client string // how the driver calls it
-	prefix string // what stands before its locks' names
+	row    string // first cell of the row; %s is the version
+	pkg    string // text before the version in versions.txt or golang/go.mod
+	client string // the driver's name of the client
+	prefix string // text before the name in a lock's key
 	shown  string // the prefix in the table
-	renews bool   // it extends its locks by itself, so that they are lost only if they are deleted
-	mute   bool   // it has no extend, but a context or signal
+	renews bool   // the client extends its locks itself, so the tests delete a lock to make it lost
+	mute   bool   // the client has no extend, but a context or signal
 }
 
-// drivers start the drivers, and say which clients each has.
+// drivers lists the drivers of clients with plain keys: how to start each, the number of
+// its servers, and its clients.
 var drivers = []struct {
 	name    string
 	servers int
@@ -71,7 +72,7 @@ var drivers = []struct {
 	}},
 }
 
-// title is the first cell of the row.
+// title returns the first cell of the row.
 func (n neighbour) title(t *testing.T) string {
 	t.Helper()
 	if n.pkg == "" {
@@ -90,7 +91,7 @@ func (n neighbour) title(t *testing.T) string {
 	return ""
 }
 
-// startGo starts the driver of clients in Go, which is a module of its own.
+// startGo starts the driver of the clients in Go, which has its own module.
 func startGo(t testing.TB, addrs ...string) *neighbours.Driver {
 	t.Helper()
 	program, err := golang()
@@ -100,14 +101,14 @@ func startGo(t testing.TB, addrs ...string) *neighbours.Driver {
 	return neighbours.Start(t, exec.Command(program, addrs...))
 }
 
-// golang and clientgo build the drivers of clients in Go, once. client-go takes minutes, the
-// first time.
+// golang and clientgo build the drivers of the clients in Go, each once. The first build of
+// client-go takes minutes.
 var (
 	golang   = sync.OnceValues(func() (program string, err error) { return build("golang", ".") })
 	clientgo = sync.OnceValues(func() (program string, err error) { return build("clientgo", "-tags=clientgo", "./clientgo") })
 )
 
-// build builds a package of the module of clients in Go.
+// build builds a package of the module golang.
 func build(name string, args ...string) (program string, err error) {
 	program = filepath.Join(scratch, name)
 	cmd := exec.Command("go", append([]string{"build", "-o", program}, args...)...)
@@ -118,7 +119,7 @@ func build(name string, args ...string) (program string, err error) {
 	return program, nil
 }
 
-// TestPlainKeys shares locks with each client, and compares what it sees with the table in
+// TestPlainKeys shares locks with each client, and compares the results with the table in
 // core/redisstore/README.md.
 func TestPlainKeys(t *testing.T) {
 	t.Parallel()
@@ -155,7 +156,8 @@ func TestPlainKeys(t *testing.T) {
 	}
 }
 
-// pair is the kit and a neighbour at the same servers.
+// pair has the kit and a neighbour on the same servers. In its comments "they" and "their" mean
+// the neighbour.
 type pair struct {
 	t      *testing.T
 	site   *site
@@ -164,7 +166,7 @@ type pair struct {
 	locks *core.Locker
 }
 
-// meet returns the row of the table, without the last column.
+// meet runs the tests of the pair, and returns the row of the table without its last column.
 func (p *pair) meet() []string {
 	left := p.leave()
 	p.exclude()
@@ -177,13 +179,14 @@ func (p *pair) meet() []string {
 	return []string{p.title(p.t), shown, "yes", p.keeps(), p.extendLost(), p.unlockLost(), p.again()}
 }
 
-// leave takes a lock for the kit that nobody extends, as that of a process that was killed.
+// leave takes a lock for the kit that nobody extends, like the lock of a killed process.
 func (p *pair) leave() *core.Lease {
 	p.t.Helper()
 	return p.acquire(p.client+"-left", core.TTL(short), core.NoRenew())
 }
 
-// inherit shows that they get a lock that the kit has left, and that the kit reports its loss.
+// inherit shows that they get a lock of the kit that has expired, and that the kit reports the
+// loss.
 func (p *pair) inherit(left *core.Lease) {
 	p.t.Helper()
 	testserver.Eventually(p.t, limit, "they get what the kit has left", func() bool { return p.try("jane", left.Key(), long) })
@@ -191,7 +194,8 @@ func (p *pair) inherit(left *core.Lease) {
 	p.unlock("jane", left.Key())
 }
 
-// exclude shows that either side is refused while the other one holds the lock, and not afterwards.
+// exclude shows that each side is refused while the other one holds the lock, and gets the lock
+// afterwards.
 func (p *pair) exclude() {
 	p.t.Helper()
 	name := p.client + "-exclude"
@@ -212,10 +216,11 @@ func (p *pair) exclude() {
 	p.unlock("jane", name)
 }
 
-// turns is how often each side has the lock in contend.
+// turns is the number of times for which each side gets the lock in contend.
 const turns = 20
 
-// contend has both sides want a lock all the time. Nobody may be inside with another one.
+// contend makes both sides take one lock again and again. It shows that never two hold the lock
+// at the same time.
 func (p *pair) contend() {
 	p.t.Helper()
 	name := p.client + "-contend"
@@ -224,7 +229,7 @@ func (p *pair) contend() {
 		if inside.Add(1) != 1 {
 			overlaps.Add(1)
 		}
-		time.Sleep(time.Millisecond) // the other one would come in
+		time.Sleep(time.Millisecond) // without exclusion the other side would enter now
 		inside.Add(-1)
 	}
 	ours := make(chan error, 1)
@@ -258,7 +263,7 @@ func (p *pair) contend() {
 	}
 }
 
-// keeps says whether they extend a lock by themselves.
+// keeps returns "yes" if they extend a lock themselves, and "no" otherwise.
 func (p *pair) keeps() string {
 	p.t.Helper()
 	name := p.client + "-keeps"
@@ -270,7 +275,7 @@ func (p *pair) keeps() string {
 	return "yes"
 }
 
-// ttl is that of locks that are to expire, or to be extended before they do.
+// ttl returns the TTL of a lock that either expires, or is extended before it expires.
 func (p *pair) ttl() time.Duration {
 	if p.renews {
 		return 5 * short // so that a busy machine extends them in time
@@ -278,7 +283,8 @@ func (p *pair) ttl() time.Duration {
 	return short
 }
 
-// lose has them lose a lock of that name to the kit. One that is extended by itself is deleted.
+// lose makes them lose a lock of that name to the kit. It deletes a lock that they extend
+// themselves, and waits until any other lock expires.
 func (p *pair) lose(name string) *core.Lease {
 	p.t.Helper()
 	p.take("jane", name, short)
@@ -290,7 +296,7 @@ func (p *pair) lose(name string) *core.Lease {
 	return p.acquire(name)
 }
 
-// extendLost says what their extend does with the lock of another holder.
+// extendLost returns the table's text for the effect of their extend on a lock that the kit holds.
 func (p *pair) extendLost() string {
 	p.t.Helper()
 	name := p.client + "-extend-lost"
@@ -315,7 +321,7 @@ func (p *pair) extendLost() string {
 	return said + ", **takes it over**"
 }
 
-// unlockLost says what their unlock does to the lock of another holder.
+// unlockLost returns the table's text for the effect of their unlock on a lock that the kit holds.
 func (p *pair) unlockLost() string {
 	p.t.Helper()
 	name := p.client + "-unlock-lost"
@@ -329,7 +335,7 @@ func (p *pair) unlockLost() string {
 	return p.said(answer, err) + ", leaves it"
 }
 
-// again says what comes of a second lock by the same thread.
+// again returns the table's text for the outcome of a second lock by the same thread.
 func (p *pair) again() string {
 	p.t.Helper()
 	name := p.client + "-again"
@@ -348,7 +354,7 @@ func (p *pair) again() string {
 	return "enters"
 }
 
-// said is how the table names an answer of theirs.
+// said returns the table's text for their answer or error.
 func (p *pair) said(answer string, err error) string {
 	p.t.Helper()
 	var thrown *neighbours.Error
@@ -365,13 +371,13 @@ func (p *pair) said(answer string, err error) string {
 	return "an error"
 }
 
-// ask sends a command to the driver. Each client has threads of its own.
+// ask sends a command to the driver. Each client has its own threads.
 func (p *pair) ask(who, verb string, args ...any) (string, error) {
 	p.t.Helper()
 	return p.driver.Ask(who+"-"+p.client, verb, append([]any{p.client}, args...)...)
 }
 
-// try has them take a lock, and reports whether they did.
+// try makes them try to take a lock, and reports whether they got it.
 func (p *pair) try(who, name string, ttl time.Duration) bool {
 	p.t.Helper()
 	answer, err := p.ask(who, "trylock", name, ttl)
@@ -381,7 +387,7 @@ func (p *pair) try(who, name string, ttl time.Duration) bool {
 	return answer == "yes"
 }
 
-// take has them take a free lock.
+// take makes them take a free lock.
 func (p *pair) take(who, name string, ttl time.Duration) {
 	p.t.Helper()
 	if !p.try(who, name, ttl) {
@@ -389,7 +395,7 @@ func (p *pair) take(who, name string, ttl time.Duration) {
 	}
 }
 
-// unlock has them unlock what they hold.
+// unlock makes them unlock a lock that they hold.
 func (p *pair) unlock(who, name string) {
 	p.t.Helper()
 	if _, err := p.ask(who, "unlock", name); err != nil {
@@ -397,7 +403,7 @@ func (p *pair) unlock(who, name string) {
 	}
 }
 
-// acquire takes a lock for the kit; without an option it has the long TTL.
+// acquire takes a lock for the kit. The default TTL is long.
 func (p *pair) acquire(name string, opts ...core.AcquireOption) *core.Lease {
 	p.t.Helper()
 	opts = append([]core.AcquireOption{core.TTL(long), core.Wait(limit)}, opts...)
@@ -416,7 +422,7 @@ func (p *pair) release(lease *core.Lease) {
 	}
 }
 
-// lost shows that the kit reports a loss, and leaves the lock that is not its own any more.
+// lost shows that the kit reports the loss of lease, and does not touch the lock any more.
 func (p *pair) lost(lease *core.Lease) {
 	p.t.Helper()
 	if err := lease.Extend(p.t.Context(), long); !errors.Is(err, core.ErrLost) {
@@ -434,9 +440,10 @@ func (p *pair) lost(lease *core.Lease) {
 	}
 }
 
-// TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared: they are three
-// keys, of which it needs two. It goes on with the other two when it has lost the one that the
-// kit takes. Until then it and a replica with KeyMajority: 1 exclude each other.
+// TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared. A lock consists of
+// three keys, and rueidislock needs two of them. If it loses the key that the kit takes, it
+// continues with the other two. While it has that key, it and a replica with KeyMajority: 1
+// exclude each other.
 func TestMajorityOfKeys(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
@@ -467,7 +474,8 @@ func TestMajorityOfKeys(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Expected: map[string]int{"overlaps": 1}})
 }
 
-// wantRow compares a row with the table in core/redisstore/README.md.
+// wantRow fails the test unless the table in core/redisstore/README.md has a row with these
+// cells.
 func wantRow(t *testing.T, cells ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../redisstore/README.md")
@@ -482,5 +490,5 @@ func wantRow(t *testing.T, cells ...string) {
 	}
 }
 
-// columns is how many the table has.
+// columns is the number of columns of the table.
 const columns = 8

@@ -9,13 +9,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// The versions of Redisson; versions.txt has their numbers.
+// The constants name the tested versions of Redisson. versions.txt has their numbers.
 const (
 	Redisson3 = "redisson-3"
 	Redisson4 = "redisson-4"
 )
 
-// The kinds of Redisson's locks.
+// The constants name the kinds of Redisson's locks.
 const (
 	RLock       = "RLock"
 	RFairLock   = "RFairLock"
@@ -25,9 +25,9 @@ const (
 	RWriteLock  = "RWriteLock" // of a read-write lock
 )
 
-// RedissonWatchdog is the time that Redisson's locks without a lease last, unless its watchdog
-// extends them (lockWatchdogTimeout). The watchdog does so every third of it. With 2 s a JVM
-// that stalls for 1.3 s on a busy machine loses locks that a test wants it to keep.
+// RedissonWatchdog is Redisson's lockWatchdogTimeout: the TTL of a lock without a lease time. The
+// watchdog extends such a lock every third of this time. With 2 s, a JVM that stalls for 1.3 s on
+// a busy machine would lose locks that a test needs.
 const RedissonWatchdog = 5 * time.Second
 
 var redissons = map[string]*kit{
@@ -35,7 +35,7 @@ var redissons = map[string]*kit{
 	Redisson4: javaKit(Redisson4, "RedissonDriver"),
 }
 
-// Redisson is a JVM with the real Redisson. It is safe for concurrent use.
+// Redisson runs the real Redisson in a JVM. It is safe for concurrent use.
 type Redisson struct{ *Driver }
 
 // StartRedisson starts a JVM with Redisson as client of the server at addrs[0], or of the
@@ -51,7 +51,7 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 }
 
 // StartRedissonUnsharded starts a JVM with Redisson as client of the Cluster whose nodes are at
-// addrs. It listens for usual messages only (ShardedSubscriptionMode.OFF).
+// addrs. That Redisson subscribes to usual messages only (ShardedSubscriptionMode.OFF).
 func StartRedissonUnsharded(t testing.TB, version string, addrs ...string) *Redisson {
 	t.Helper()
 	return StartRedisson(t, version, append([]string{"unsharded"}, addrs...)...)
@@ -64,15 +64,15 @@ func StartRedissonOnSentinel(t testing.TB, version string, s *testserver.Sentine
 	return StartRedisson(t, version, append([]string{"sentinel", testserver.SentinelName}, s.SentinelAddrs()...)...)
 }
 
-// Thread is a thread of the JVM. Redisson's locks belong to a thread, so that one that locks
-// twice enters again, and two exclude each other.
+// Thread is a thread of the JVM. A lock of Redisson belongs to a thread. So a thread can lock
+// twice, and two threads exclude each other.
 type Thread struct {
 	redisson *Redisson
 	name     string
 }
 
-// Thread returns the thread of this name, which begins with its first command. A name is one
-// word.
+// Thread returns the thread with this name, which must not contain blanks. The JVM starts the
+// thread at its first command.
 func (r *Redisson) Thread(name string) *Thread { return &Thread{r, name} }
 
 // Begin sends a command and returns at once: "lock" with a kind, a name and a lease, "trylock"
@@ -82,41 +82,42 @@ func (th *Thread) Begin(verb string, args ...any) *Call {
 	return th.redisson.Begin(th.name, verb, args...)
 }
 
-// Lock waits for the lock, and takes it for lease; 0 is until it is unlocked. An error of
-// Redisson is an *Error whose Class is the simple name of the Java class.
+// Lock waits for the lock, and takes it for lease. If lease is 0, the watchdog extends the lock
+// until Unlock. An error of Redisson is an *Error whose Class is the simple name of the Java class.
 func (th *Thread) Lock(kind, name string, lease time.Duration) error {
 	th.redisson.t.Helper()
 	_, err := th.Begin("lock", kind, name, lease).Answer()
 	return err
 }
 
-// TryLock waits for the lock no longer than wait, and reports whether it took it.
+// TryLock waits for the lock for at most wait, and reports whether the thread has the lock.
 func (th *Thread) TryLock(kind, name string, wait, lease time.Duration) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("trylock", kind, name, wait, lease)
 }
 
-// TryLockNow takes the lock if it is free (tryLock without arguments), with the watchdog, and
-// reports whether it took it.
+// TryLockNow takes the lock if it is free, and reports whether the thread has it. It calls tryLock
+// without arguments, so the watchdog extends the lock.
 func (th *Thread) TryLockNow(kind, name string) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("trylocknow", kind, name)
 }
 
-// Unlock unlocks once. The Class is IllegalMonitorStateException if the thread does not hold it.
+// Unlock unlocks once. If the thread does not hold the lock, the Class of the error is
+// IllegalMonitorStateException.
 func (th *Thread) Unlock(kind, name string) error {
 	th.redisson.t.Helper()
 	_, err := th.Begin("unlock", kind, name).Answer()
 	return err
 }
 
-// ForceUnlock deletes the lock of any holder, and reports whether it was there.
+// ForceUnlock deletes the lock, whoever holds it, and reports whether the lock existed.
 func (th *Thread) ForceUnlock(kind, name string) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("forceunlock", kind, name)
 }
 
-// Held reports whether the thread holds the lock, as the server knows.
+// Held asks the server, and reports whether the thread holds the lock.
 func (th *Thread) Held(kind, name string) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("held", kind, name)
@@ -128,14 +129,14 @@ func (th *Thread) Locked(kind, name string) (bool, error) {
 	return th.ask("locked", kind, name)
 }
 
-// Holds returns how many times the thread has to unlock.
+// Holds returns the number of times for which the thread has to unlock.
 func (th *Thread) Holds(kind, name string) (int, error) {
 	th.redisson.t.Helper()
 	n, err := th.number("holds", kind, name)
 	return int(n), err
 }
 
-// LockToken takes an RFencedLock like Lock, and returns its token.
+// LockToken takes an RFencedLock, like Lock, and returns the token.
 func (th *Thread) LockToken(name string, lease time.Duration) (int64, error) {
 	th.redisson.t.Helper()
 	return th.number("locktoken", RFencedLock, name, lease)
@@ -147,27 +148,27 @@ func (th *Thread) Token(name string) (int64, error) {
 	return th.number("token", RFencedLock, name)
 }
 
-// Key returns the name that Java makes of a static name and an id, like core.Key(name, id).
-// Neither has blanks.
+// Key returns the name that the Java code makes of a static name and an id, like
+// core.Key(name, id). Neither may contain blanks.
 func (th *Thread) Key(name, id string) (string, error) {
 	th.redisson.t.Helper()
 	return th.Begin("key", name, id).Answer()
 }
 
-// Owner returns the field of the lock's hash that counts the thread's holds.
+// Owner returns the name of the field that counts the thread's holds in the hash of a lock.
 func (th *Thread) Owner() (string, error) {
 	th.redisson.t.Helper()
 	return th.Begin("owner").Answer()
 }
 
-// ask sends a command that is answered with yes or no.
+// ask sends a command whose answer is yes or no, and returns whether it is yes.
 func (th *Thread) ask(verb string, args ...any) (bool, error) {
 	th.redisson.t.Helper()
 	text, err := th.Begin(verb, args...).Answer()
 	return text == "yes", err
 }
 
-// number sends a command that is answered with a number.
+// number sends a command whose answer is a number, and returns that number.
 func (th *Thread) number(verb string, args ...any) (int64, error) {
 	th.redisson.t.Helper()
 	text, err := th.Begin(verb, args...).Answer()

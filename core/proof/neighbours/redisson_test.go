@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRedisson shows that the driver of Redisson does what it is asked to.
+// TestRedisson shows that the driver of Redisson carries out its commands.
 func TestRedisson(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -88,7 +88,7 @@ func testRedisson(t *testing.T, version string) {
 	}
 }
 
-// TestRedissonCluster shows that the driver of Redisson finds the nodes of a Cluster.
+// TestRedissonCluster shows that the driver of Redisson can take locks in a Cluster.
 func TestRedissonCluster(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, false)
@@ -100,8 +100,8 @@ func TestRedissonCluster(t *testing.T) {
 	}
 }
 
-// besidePlainKeys shows that a lock of Redisson is not a plain key: neither side takes the
-// other's for a free one.
+// besidePlainKeys shows that a lock of Redisson and a plain key of the kit exclude each other,
+// by an error on either side.
 func besidePlainKeys(t *testing.T, s *site, version string, jane *neighbours.Thread) {
 	t.Helper()
 	locks := s.locks(t, "")

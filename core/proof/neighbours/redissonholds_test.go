@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// renewals has the watchdog of each side extend a hold time and again, while the other side
-// is kept out.
+// renewals shows that the watchdog of each side extends its holds, and that the other side is
+// refused meanwhile.
 func renewals(s *shared) {
 	const rises, ttl = 3, 5 * time.Second
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -51,8 +51,8 @@ func renewals(s *shared) {
 	}
 }
 
-// waitsThatEnd has a waiter with a limit on either side: Redisson's is woken within it, and
-// that of the kit is busy after it.
+// waitsThatEnd starts a waiter with a limit on each side. Redisson's waiter is woken within its
+// limit. The kit's waiter gets ErrBusy when its limit has passed.
 func waitsThatEnd(s *shared) {
 	const kind, name = neighbours.RLock, "limited"
 	jane := s.java.Thread("jane")
@@ -70,7 +70,7 @@ func waitsThatEnd(s *shared) {
 	s.must(jane.Unlock(kind, name))
 }
 
-// watch returns the channel of a watch of the kit.
+// watch starts a watch of the kit, and returns its channel.
 func (s *shared) watch(name string) <-chan struct{} {
 	s.t.Helper()
 	c := store.Claim{Key: name, Owner: "owner", Lease: "lease", Weight: store.All, Limit: store.All, TTL: time.Minute}
@@ -79,7 +79,8 @@ func (s *shared) watch(name string) <-chan struct{} {
 	return woken
 }
 
-// awaitWoken fails the test unless a message woke the watch: its waiters do not poll.
+// awaitWoken fails the test unless a message wakes the watch. A watch does not poll, so only a
+// message can wake it.
 func (s *shared) awaitWoken(woken <-chan struct{}) {
 	s.t.Helper()
 	select {
@@ -92,7 +93,7 @@ func (s *shared) awaitWoken(woken <-chan struct{}) {
 	}
 }
 
-// messages has an unlock of Redisson's wake a watch of the kit by a message.
+// messages shows that an unlock by Redisson wakes a watch of the kit by a message.
 func messages(s *shared) {
 	jane := s.java.Thread("jane")
 	for _, kind := range []string{neighbours.RLock, neighbours.RFencedLock} {
@@ -115,8 +116,8 @@ func (s *shared) holdOf(name string) string {
 	return state.Holds[0].ID
 }
 
-// revokedThere has an operator revoke a hold of Redisson's that both sides wait for. Both
-// enter, one after the other.
+// revokedThere revokes a hold of Redisson for which both sides wait. Both waiters enter, one
+// after the other.
 func revokedThere(s *shared) {
 	const name = "revoked"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -144,8 +145,8 @@ func revokedThere(s *shared) {
 		joeLeaves()
 	}
 
-	// With the watchdog, and kept: it stops, and either side enters when the hold would have
-	// expired.
+	// Now the revoked hold is one that the watchdog extends, and the key stays taken. The
+	// watchdog stops, and each side enters after the time at which the hold would have expired.
 	s.must(jane.Lock(neighbours.RLock, name, 0))
 	s.must(s.store.Revoke(s.t.Context(), name, s.holdOf(name), time.Millisecond))
 	s.goIsKeptOut(name)
@@ -155,8 +156,8 @@ func revokedThere(s *shared) {
 	s.must(joe.Unlock(neighbours.RLock, name))
 }
 
-// revokedWriter has an operator revoke a hold of a read-write lock. Redisson's waiters of that
-// listen to a channel of their own, and ask again when the hold would have expired.
+// revokedWriter revokes a hold of a read-write lock. Redisson's waiters for such a lock listen to
+// another channel, and try again at the time at which the hold would have expired.
 func revokedWriter(s *shared) {
 	const name = "revoked-writer"
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -179,8 +180,8 @@ func revokedWriter(s *shared) {
 	s.must(joe.Unlock(neighbours.RWriteLock, name))
 }
 
-// ownReaders expects what Redisson does not promise: a reader and a writer enter beside an
-// RLock of its own. The reader's unlock deletes it.
+// ownReaders expects a limit of Redisson: a reader or a writer enters while Redisson holds an
+// RLock of that name. The reader's unlock deletes the RLock.
 func ownReaders(s *shared) {
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	for kind, held := range map[string]bool{neighbours.RReadLock: false, neighbours.RWriteLock: true} {
@@ -195,7 +196,8 @@ func ownReaders(s *shared) {
 	}
 }
 
-// names has Java make the same names of ids as core.Key, by the expression on the page.
+// names shows that the Java expression in core/redisstore/README.md makes the same names of ids
+// as core.Key.
 func names(s *shared) {
 	jane := s.java.Thread("jane")
 	for _, id := range []string{"42", "a:b", "100%", "a%3Ab", "{tenant}", "ü"} {
@@ -219,8 +221,8 @@ func names(s *shared) {
 	}
 }
 
-// overtakenFair expects what is not promised: a waiter of Redisson's fair lock that is not
-// there in time is overtaken from here. It enters later.
+// overtakenFair expects a limit: an acquire of the kit overtakes a waiter of Redisson's fair lock
+// whose process is paused. The waiter enters later.
 func overtakenFair(s *shared) {
 	s.t.Helper()
 	const kind, name = neighbours.RFairLock, "overtaken"

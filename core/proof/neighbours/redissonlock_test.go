@@ -20,7 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// shared is a Redis with a client of each kind.
+// shared has a Redis with a client of each side: Redisson in Java, and the kit in Go. In the
+// comments of these tests "here" means in Go.
 type shared struct {
 	t     *testing.T
 	asks  redis.UniversalClient
@@ -29,7 +30,7 @@ type shared struct {
 	java  *neighbours.Redisson
 }
 
-// at returns the same for a subtest.
+// at returns a copy of s for a subtest.
 func (s *shared) at(t *testing.T) *shared {
 	c := *s
 	c.t = t
@@ -60,10 +61,10 @@ func share(t *testing.T, client redis.UniversalClient, java *neighbours.Redisson
 	return &shared{t, client, s, locks, java}
 }
 
-// soon is a deadline for what a message brings, on a busy machine.
+// soon limits the wait for the effect of a message, on a busy machine.
 const soon = 20 * time.Second
 
-// goHolds takes the lock here.
+// goHolds takes the lock in Go.
 func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
 	s.t.Helper()
 	lease, err := s.locks.Acquire(s.t.Context(), name, append([]core.AcquireOption{core.Wait(soon)}, opts...)...)
@@ -73,7 +74,7 @@ func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
 	return lease
 }
 
-// goIsKeptOut fails the test unless the lock is busy here.
+// goIsKeptOut fails the test unless the lock is busy in Go.
 func (s *shared) goIsKeptOut(name string) {
 	s.t.Helper()
 	if lease, err := s.locks.TryAcquire(s.t.Context(), name); !errors.Is(err, core.ErrBusy) {
@@ -95,7 +96,8 @@ func (s *shared) must(err error) {
 	}
 }
 
-// refused fails the test unless Redisson refused an unlock, since the thread holds nothing.
+// refused fails the test unless Redisson refused an unlock because the thread does not hold the
+// lock.
 func (s *shared) refused(err error) {
 	s.t.Helper()
 	if other := (*neighbours.Error)(nil); !errors.As(err, &other) || other.Class != "IllegalMonitorStateException" {
@@ -103,7 +105,8 @@ func (s *shared) refused(err error) {
 	}
 }
 
-// lost fails the test unless the lease is lost to somebody else, whose hold its release leaves.
+// lost fails the test unless the lease was lost to another holder, and its release does not
+// touch that holder's hold.
 func (s *shared) lost(lease *core.Lease) {
 	s.t.Helper()
 	if err := lease.Release(context.Background()); !errors.Is(err, core.ErrLost) {
@@ -114,7 +117,7 @@ func (s *shared) lost(lease *core.Lease) {
 	}
 }
 
-// javaIs fails the test unless a try of Redisson's has this outcome.
+// javaIs fails the test unless a tryLock of Redisson returned want.
 func (s *shared) javaIs(want bool, got bool, err error) {
 	s.t.Helper()
 	if got != want || err != nil {
@@ -122,7 +125,8 @@ func (s *shared) javaIs(want bool, got bool, err error) {
 	}
 }
 
-// TestSharedLocks has Redisson and this kit exclude, wake and outlive each other.
+// TestSharedLocks shows that Redisson and the kit exclude each other, extend their holds, and wake
+// each other's waiters.
 func TestSharedLocks(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -155,7 +159,8 @@ func TestSharedLocksOnCluster(t *testing.T) {
 	}
 }
 
-// TestSharedLocksOnSentinel has both sides hold a lock through a failover that loses no write.
+// TestSharedLocksOnSentinel shows that both sides hold a lock through a failover that loses no
+// write.
 func TestSharedLocksOnSentinel(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -190,8 +195,8 @@ func TestSharedLocksOnSentinel(t *testing.T) {
 	}
 }
 
-// TestSharedLocks_WakeUps measures how long a waiter of either side takes to enter after the
-// other one has unlocked. It has no limit.
+// TestSharedLocks_WakeUps measures the time from an unlock of one side to the entry of a waiter
+// of the other side. It logs the times, and they cannot fail it.
 func TestSharedLocks_WakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -230,7 +235,7 @@ func sharedLocks(t *testing.T, s *shared) {
 		name := core.Key("order", kind, "42")
 		s.must(jane.Lock(kind, name, 0))
 		s.goIsKeptOut(name)
-		s.must(jane.Lock(kind, name, 0)) // enters again
+		s.must(jane.Lock(kind, name, 0)) // re-entry
 		s.must(jane.Unlock(kind, name))
 		s.goIsKeptOut(name)
 		s.must(jane.Unlock(kind, name))
@@ -238,10 +243,10 @@ func sharedLocks(t *testing.T, s *shared) {
 		lease := s.goHolds(name, core.TTL(time.Second))
 		got, err := jane.TryLockNow(kind, name)
 		s.javaIs(false, got, err)
-		// Longer than the TTL, which the watchdog extends.
+		// The wait is longer than the TTL, but the watchdog extends the lease.
 		got, err = jane.TryLock(kind, name, 1500*time.Millisecond, 0)
 		s.javaIs(false, got, err)
-		inner := func() *core.Lease { // enters again
+		inner := func() *core.Lease { // re-entry
 			in, err := s.locks.Acquire(lease.Context(), name)
 			s.must(err)
 			return in
@@ -257,7 +262,7 @@ func sharedLocks(t *testing.T, s *shared) {
 			t.Errorf("%s: the lease is lost: %v", kind, context.Cause(lease.Context()))
 		}
 
-		// A waiter there is woken by a release here: the hold would last for minutes.
+		// A release in Go wakes a waiter in Java. Without that, the waiter would wait for minutes.
 		s.release(lease)
 		lease = s.goHolds(name, core.TTL(5*time.Minute))
 		waiting := joe.Begin("lock", kind, name, time.Duration(0))
@@ -266,13 +271,14 @@ func sharedLocks(t *testing.T, s *shared) {
 		if _, err := waiting.Answer(); err != nil {
 			t.Fatal(err)
 		}
-		// A waiter here is woken by an unlock there.
+		// An unlock in Java wakes a waiter in Go.
 		s.must(joe.Unlock(kind, name))
 		s.must(joe.Lock(kind, name, 5*time.Minute))
 		entered := make(chan *core.Lease)
 		go func() { entered <- s.goHolds(name) }()
 		if kind == neighbours.RFairLock {
-			// It polls: Redisson sends the message of a fair lock to its own waiters only.
+			// The waiter in Go polls: Redisson sends the message of a fair lock only to its own
+			// waiters.
 			s.must(joe.Unlock(kind, name))
 		} else {
 			s.awaitListener(name, neighbours.RLock)
@@ -343,7 +349,7 @@ func sharedLocks(t *testing.T, s *shared) {
 	t.Run("limit: a reader is let in beside an RLock", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("mixed")
-		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0)) // by Redisson, as beside its own RLock
+		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0)) // as Redisson also does beside its own RLock
 		s.must(jane.Unlock(neighbours.RReadLock, "mixed"))
 		_ = lease.Release(context.Background())
 		s.must(jane.Lock(neighbours.RWriteLock, "written", 0))
@@ -394,12 +400,12 @@ func sharedLocks(t *testing.T, s *shared) {
 	})
 }
 
-// awaitListener waits until somebody listens to the channel of a lock.
+// awaitListener waits until a waiter has subscribed to the channel of a lock.
 func (s *shared) awaitListener(name, kind string) {
 	s.t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"
 	if kind == neighbours.RSpinLock {
-		return // it polls
+		return // a waiter for it polls
 	}
 	for {
 		n, err := listeners(s.t.Context(), s.asks, channel)
@@ -411,7 +417,8 @@ func (s *shared) awaitListener(name, kind string) {
 	}
 }
 
-// listeners counts those that listen to a channel, of a fair lock's waiters too, on all nodes.
+// listeners counts the subscriptions to a channel on all nodes. It includes the channels of a
+// fair lock's waiters.
 func listeners(ctx context.Context, client redis.UniversalClient, channel string) (n int64, err error) {
 	count := func(ctx context.Context, node *redis.Client) error {
 		for _, pattern := range []string{channel, channel + ":*"} {
@@ -438,9 +445,10 @@ func listeners(ctx context.Context, client redis.UniversalClient, channel string
 	return 0, fmt.Errorf("got %T", client)
 }
 
-var mu sync.Mutex // of listeners, whose nodes are asked side by side
+var mu sync.Mutex // guards n of listeners, which asks all nodes at the same time
 
-// TestSharedOutages has one side die, freeze or lose its server while it holds the lock.
+// TestSharedOutages kills or pauses a side that holds the lock, or restarts the server without
+// its data.
 func TestSharedOutages(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {
@@ -450,7 +458,7 @@ func TestSharedOutages(t *testing.T) {
 			s := newShared(t, testclient.Redis(t, server.Addr), version, server.Addr)
 			jane := s.java.Thread("jane")
 
-			// Frozen for longer than its lease.
+			// The JVM is paused for longer than its lease.
 			s.must(jane.Lock(neighbours.RLock, "frozen", 0))
 			s.java.Pause()
 			lease := s.goHolds("frozen", core.TTL(time.Minute))
@@ -465,7 +473,7 @@ func TestSharedOutages(t *testing.T) {
 			overtakenFair(s)
 			goDies(s, server.Addr)
 
-			// The server forgets everything.
+			// The server restarts without its data.
 			lease = s.goHolds("forgotten", core.TTL(time.Second))
 			s.must(jane.Lock(neighbours.RLock, "theirs", 0))
 			server.Kill()
@@ -474,8 +482,8 @@ func TestSharedOutages(t *testing.T) {
 			s.release(s.goHolds("theirs"))
 			s.release(s.goHolds("forgotten"))
 
-			// Killed.
-			for { // until it has connected again
+			// The JVM is killed.
+			for { // until Redisson has connected again
 				if err := jane.Lock(neighbours.RLock, "killed", 0); err == nil {
 					break
 				}

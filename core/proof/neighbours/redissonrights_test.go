@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestSharedLocks_RightsOfJava shows that the rights on the page suffice for Redisson beside
-// the kit, and that its unlock fails without that for its latch.
+// TestSharedLocks_RightsOfJava shows that the rights in core/redisstore/README.md suffice for
+// Redisson beside the kit. Without the right to its latch, an unlock by Redisson fails.
 func TestSharedLocks_RightsOfJava(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../redisstore/README.md")

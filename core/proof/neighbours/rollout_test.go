@@ -22,13 +22,13 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/rollout"
 )
 
-// replicaOf is the environment variable by which the test's program becomes a replica with the
-// kit: the addresses of its servers.
+// replicaOf names the environment variable that makes the test's program a replica with the kit.
+// Its value is the addresses of the servers.
 const replicaOf = "LOCKKIT_NEIGHBOURS_REPLICA"
 
-// serveReplica obeys the commands of a Driver, "trylock" and "unlock" with a release and a name.
-// A release is a number, as in examples/recipes/rollout, a colon, and the prefix of the old
-// keys, or "redisson".
+// serveReplica obeys the commands of a Driver: "trylock" and "unlock" with a release and a name.
+// A release consists of its number in examples/recipes/rollout, a colon, and the prefix of the old
+// keys. For Redisson's locks "redisson" stands for the prefix.
 func serveReplica(addrs []string) {
 	r := &kitReplica{held: make(map[string]hold)}
 	for _, addr := range addrs {
@@ -48,10 +48,10 @@ func serveReplica(addrs []string) {
 // kitReplica is a process with the kit.
 type kitReplica struct {
 	clients []redis.UniversalClient
-	held    map[string]hold // by release and name
+	held    map[string]hold // the held locks, by release and name
 }
 
-// hold is a lock whose work waits for leave.
+// hold is a held lock. Its work runs until leave is closed, and left has the work's error.
 type hold struct {
 	leave chan struct{}
 	left  chan error
@@ -114,7 +114,7 @@ func (r *kitReplica) lock(release string) (rollout.Lock, error) {
 	return rollout.New(usual), nil
 }
 
-// locks returns a Locker on the servers that tries once.
+// locks returns a Locker on the servers. An acquire does not wait for a busy key.
 func (r *kitReplica) locks(opts ...redisstore.Option) (*core.Locker, error) {
 	var nodes []store.Store
 	for _, c := range r.clients {
@@ -134,14 +134,14 @@ func (r *kitReplica) locks(opts ...redisstore.Option) (*core.Locker, error) {
 	return core.New(all, core.WithDefaults(core.Wait(0)))
 }
 
-// release is a release of a service, in a process of its own.
+// release runs one release of a service in a separate process.
 type release struct {
 	t           *testing.T
 	title       string
 	try, unlock func() (string, error)
 }
 
-// kit returns a release of the recipe.
+// kit returns release number of examples/recipes/rollout, which runs in the replica d.
 func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *release {
 	ask := func(verb string) func() (string, error) {
 		return func() (string, error) { return d.Ask("replica", verb, number+":"+prefix, name) }
@@ -149,7 +149,8 @@ func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *relea
 	return &release{t, number, ask("trylock"), ask("unlock")}
 }
 
-// tries fails the test unless a try has this answer.
+// tries fails the test unless the answer to a try of r is want. beside is the release that may
+// hold the lock.
 func (r *release) tries(want string, beside *release) {
 	r.t.Helper()
 	if got, err := r.try(); got != want || err != nil {
@@ -164,7 +165,7 @@ func (r *release) leaves() {
 	}
 }
 
-// excludes shows that neither of two releases enters beside the other.
+// excludes shows that two releases exclude each other.
 func excludes(a, b *release) {
 	a.t.Helper()
 	for range 2 {
@@ -175,8 +176,8 @@ func excludes(a, b *release) {
 	}
 }
 
-// rollsOut replaces one release by the next, forth and back, and shows that two in a row exclude
-// each other.
+// rollsOut shows that each two successive releases exclude each other, first forward and then
+// back. If a release is left out, both enter.
 func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string) {
 	t.Helper()
 	replica := func() *neighbours.Driver {
@@ -192,15 +193,15 @@ func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string
 	for i := len(steps) - 1; i > 0; i-- {
 		excludes(steps[i], steps[i-1])
 	}
-	// A step that is left out.
+	// Release 2 is left out: both releases enter.
 	steps[1].tries("yes", steps[3])
 	steps[3].tries("yes", steps[1])
 	steps[3].leaves()
 	steps[1].leaves()
 }
 
-// TestRollout takes the steps of examples/recipes/rollout from each client to the kit, and back,
-// by two processes.
+// TestRollout takes the steps of examples/recipes/rollout from each client to the kit, and back.
+// Two processes run the releases with the kit.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	for _, d := range drivers {

@@ -17,10 +17,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// limit is a deadline for what should not take long, on a busy machine.
+// limit is a generous time limit for short waits, on a busy machine.
 const limit = time.Minute
 
-// site is the servers that both sides use.
+// site has the servers that both sides use.
 type site struct {
 	addrs   []string
 	clients []redis.UniversalClient
@@ -37,7 +37,7 @@ func newSite(t *testing.T, servers int) *site {
 	return s
 }
 
-// locks returns a Locker of the kit on plain keys with a prefix.
+// locks returns a Locker of the kit for plain keys with prefix.
 func (s *site) locks(t *testing.T, prefix string) *core.Locker {
 	t.Helper()
 	var nodes []store.Store
@@ -72,7 +72,7 @@ func (s *site) locks(t *testing.T, prefix string) *core.Locker {
 	return l
 }
 
-// values returns what is at key on each server, empty for nothing.
+// values returns the value of key on each server. An absent key has an empty value.
 func (s *site) values(t *testing.T, key string) (all []string) {
 	t.Helper()
 	for _, c := range s.clients {
@@ -97,7 +97,7 @@ func (s *site) awaitFree(t *testing.T, key string) {
 	testserver.Eventually(t, limit, key+" is free", func() bool { return s.free(t, key) })
 }
 
-// remove deletes key on each server, as the loss of a server's data does.
+// remove deletes key on each server, as if the servers had lost their data.
 func (s *site) remove(t *testing.T, key string) {
 	t.Helper()
 	for _, c := range s.clients {
@@ -107,8 +107,8 @@ func (s *site) remove(t *testing.T, key string) {
 	}
 }
 
-// extends reports whether the holder of key extends it before it expires: then its time to
-// live rises.
+// extends waits until the time to live of key rises, or until the key has expired. It reports
+// whether the time rose, so whether the holder has extended the key.
 func (s *site) extends(t *testing.T, key string) (yes bool) {
 	t.Helper()
 	var last time.Duration

@@ -1,19 +1,20 @@
--- A lock that is shared with Redisson's RLock, and the time. The key is a hash that
--- expires. Redisson grants it to a thread if it is absent, or has the thread's field,
--- which counts its entries: "<uuid>:<thread>" -> "1". Here each hold has a field of its
--- own, the lease, so that a claim that is sent twice counts once:
+-- This file reads the time, and the holds of a lock that is shared with Redisson's RLock.
+-- The key of the lock is a hash that expires. Redisson grants the key to a thread if the
+-- key is absent or has the thread's field, which counts the thread's entries:
+-- "<uuid>:<thread>" -> "1". The kit writes a field for each hold, named after the lease, so
+-- that a claim that is sent twice counts once:
 --   <lease> -> "<end> <owner> <token>"  the end in ms on the clock of this server, and the
---              first token of the grant, 0 without one: "1764088692123 O1 0". Without an
---              owner it is a hold that was released and stays for a while: kept:<lease> ->
---              "1764088692123  0"
--- The key lasts as long as the last of these holds. All of them are of one owner, or
--- stay.
+--              first token of the grant, 0 without one: "1764088692123 O1 0"
+--   kept:<lease> -> "<end>  0"  a hold that was released with KeepFor or revoked, and still
+--              keeps the key taken; it has no owner: "1764088692123  0"
+-- The key lasts until the latest end. All fields with an owner have the same owner.
 
 local OK, BUSY, LOST = 0, 1, 2
 local time = redis.call('TIME')
 local now = math.floor(time[1] * 1000 + time[2] / 1000)
 
--- read returns the hold in a field of ours, or nil.
+-- read returns the hold in the value of a field that the kit wrote. For another value it
+-- returns nil.
 local function read(value)
   local ends, owner, token = string.match(value or '', '^(%d+) (%S*) (%d+)$')
   if ends then
@@ -25,7 +26,7 @@ local function write(lease, ends, owner, token)
   redis.call('HSET', KEYS[1], lease, string.format('%.0f %s %.0f', ends, owner, token))
 end
 
--- last makes the key last for at least ms. It returns an error of the server, or nil.
+-- last makes the key last for at least ms. It returns the server's error, or nil.
 local function last(ms)
   local left = redis.pcall('PTTL', KEYS[1])
   if type(left) == 'number' and left < ms then
@@ -34,7 +35,7 @@ local function last(ms)
   return type(left) == 'table' and left or nil
 end
 
--- few returns whether the key has as few fields as a lock has.
+-- few reports whether the key has at most 1000 fields. A lock never has more.
 local function few()
   return redis.call('HLEN', KEYS[1]) <= 1000
 end

@@ -1,13 +1,14 @@
--- Acquire tries once to admit a claim, see redisson.lua.
+-- Acquire tries once to admit a claim. redisson.lua describes the key.
 --
--- KEYS[1]  the key; for a claim that needs a token KEYS[2], the counter of RFencedLock
--- ARGV     1 'acquire', 2 lease, 3 owner, 4 TTL in ms, 5 the owner to join or ''; for a
---          claim that needs a token 6 the least one, 7 the number of tokens of a grant
+-- KEYS[1]  the key
+-- KEYS[2]  the counter of RFencedLock; only for a claim that needs a token
+-- ARGV     1 'acquire', 2 lease, 3 owner, 4 TTL in ms, 5 the owner to join or ''; only for
+--          a claim that needs a token: 6 the least token, 7 the number of tokens of a grant
 -- answer   {0, token, owner}  granted
---          {1, ms}            busy until the key expires, 0 if it does not
+--          {1, ms}            busy; the key expires in ms, or never if ms is 0
 
 local mine, joined, others, kept
-local fields = few() and redis.call('HGETALL', KEYS[1]) or {'', ''} -- a hash of somebody else's
+local fields = few() and redis.call('HGETALL', KEYS[1]) or {'', ''} -- another program's hash: busy
 for i = 1, #fields, 2 do
   local hold = read(fields[i + 1])
   if hold and hold.ends <= now then

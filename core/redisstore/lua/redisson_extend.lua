@@ -1,10 +1,12 @@
--- Extend makes a hold last for a TTL from now, never less than before. See redisson.lua.
+-- Extend makes a hold last for a TTL from now, and never shortens it. redisson.lua
+-- describes the key.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'extend', 2 lease, 3 TTL in ms
--- answer   0  it is held, {2}  it is not
+-- answer   0  extended, {2}  not held
 --
--- A server out of memory accepts the PEXPIRE, and after it the HSET.
+-- A server that is out of memory refuses an HSET as the first write of a script, but not
+-- after the PEXPIRE.
 
 local hold = read(redis.call('HGET', KEYS[1], ARGV[2]))
 if not hold or hold.owner == '' or hold.ends <= now then

@@ -1,16 +1,19 @@
 -- Release ends a hold. It wakes the waiters if the key is free now, or will be free
--- sooner. See redisson.lua.
+-- sooner than before. redisson.lua describes the key.
 --
--- KEYS[1]  the key; KEYS[2], if it is in the same slot, the line of Redisson's fair lock, whose
---          head listens to a channel of its own
--- ARGV     1 'release', or 'revoke' for a hold of Redisson's too, 2 lease, or its field,
---          3 the channel, 4 for how many ms the key stays taken; of 'revoke' at least for
---          the rest of the hold's time, if it is not 0
---          5 '1' in a Cluster, where Redisson listens for sharded messages if it can
--- answer   0  it was held, {2}  it was not
+-- KEYS[1]  the key
+-- KEYS[2]  the queue of Redisson's fair lock, if it is in the same slot; the first waiter
+--          of the queue listens to a separate channel
+-- ARGV     1 'release', or 'revoke', which also ends a hold of Redisson; 2 the lease, or
+--          the field of Redisson's hold; 3 the channel; 4 the time in ms for which the key
+--          stays taken (if that is not 0, 'revoke' keeps it for at least the rest of the
+--          hold); 5 '1' in a Cluster, where Redisson subscribes to sharded messages if the
+--          server has them
+-- answer   0  released, {2}  not held
 --
--- A server out of memory accepts the HDEL, and after it the HSET. Without the right for
--- a later command, the hold is released all the same.
+-- A server that is out of memory refuses an HSET as the first write of a script, but not
+-- after the HDEL. If the user lacks the right to a later command, the hold is still
+-- released.
 
 local value = redis.call('HGET', KEYS[1], ARGV[2])
 local hold, keep = read(value), tonumber(ARGV[4])
@@ -24,7 +27,7 @@ if keep > 0 and ARGV[1] == 'revoke' then
 end
 redis.call('HDEL', KEYS[1], ARGV[2])
 if keep > 0 then
-  -- In a field of its own: Redisson goes on with a field that it knows.
+  -- The name of this field is new, because Redisson would continue with a field of its own.
   write('kept:' .. ARGV[2], now + keep, '', 0)
   last(keep)
 end
@@ -32,7 +35,8 @@ local ends, others = 0, false
 local fields = redis.call('HGETALL', KEYS[1])
 for i = 1, #fields, 2 do
   local left = read(fields[i + 1])
-  others = others or not left and fields[i] ~= 'mode' -- of a read-write lock that nobody holds
+  -- A read-write lock that nobody holds has only the field mode.
+  others = others or not left and fields[i] ~= 'mode'
   ends = math.max(ends, left and left.ends or 0)
 end
 if others then
@@ -49,7 +53,7 @@ if not before or ms < before then
   for _, channel in ipairs({ARGV[3], type(head) == 'string' and ARGV[3] .. ':' .. head or nil}) do
     redis.pcall('PUBLISH', channel, '0')
     if ARGV[5] then
-      redis.pcall('SPUBLISH', channel, '0') -- servers before 7.0 have none
+      redis.pcall('SPUBLISH', channel, '0') -- servers before 7.0 do not have this command
     end
   end
 end

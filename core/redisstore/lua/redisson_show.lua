@@ -1,10 +1,10 @@
--- Show returns the content of a key, for an operator. It changes nothing. See
--- redisson.lua.
+-- Show returns the content of a key, for an operator. It changes nothing. redisson.lua
+-- describes the key.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'show'
--- answer   {0, <time in ms>, <remaining ms of the key>, fields and values}; {0} if there is
---          no such key; {2} if it is no lock
+-- answer   {0, <time in ms>, <remaining ms of the key>, fields and values}; {0} if the key
+--          does not exist; {2} if the key is not a lock
 
 local known = redis.pcall('HLEN', KEYS[1])
 if type(known) == 'table' and known.err then

@@ -1,5 +1,6 @@
-// Command golang drives lock libraries in Go: driver.go of package neighbours describes
-// the lines. It is a module of its own, so that they stay out of the kit's go.mod.
+// Command golang drives lock libraries in Go. driver.go of package neighbours describes
+// the lines of its input and output. The command has its own module, so that the libraries
+// stay out of the kit's go.mod.
 package main
 
 import (
@@ -22,15 +23,15 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// A held lock is a lock of one of the libraries.
+// held is a lock that one of the libraries holds.
 type held struct {
 	extend, unlock func(ctx context.Context, ttl time.Duration) error
-	gone           func() bool // whether the library has noticed the loss, nil where it does not look
+	gone           func() bool // whether the library has noticed the loss; nil if it never does
 }
 
 var errBusy = errors.New("busy")
 
-// A locker takes a lock once, or fails with errBusy.
+// locker tries once to take a lock. It returns errBusy if the lock is held.
 type locker func(ctx context.Context, name string, ttl time.Duration) (held, error)
 
 func main() {
@@ -63,7 +64,7 @@ func main() {
 
 var output sync.Mutex
 
-// serve answers the commands of one who.
+// serve answers the commands of one thread, the WHO of their lines.
 func serve(lockers map[string]locker, commands <-chan []string) {
 	locks := make(map[string]held)
 	for words := range commands {
@@ -77,7 +78,7 @@ func serve(lockers map[string]locker, commands <-chan []string) {
 	}
 }
 
-// class is the name of the library's error.
+// class returns the name of the library's error.
 func class(err error) string {
 	var taken *redsync.ErrTaken
 	switch {
@@ -167,7 +168,8 @@ func redislockLocker(c *redislock.Client) locker {
 	}
 }
 
-// rueidisLocker has a Locker for each TTL, by which rueidislock extends all of its locks.
+// rueidisLocker returns a locker that makes a rueidislock.Locker for each TTL, because all locks
+// of a rueidislock.Locker have the same TTL.
 func rueidisLocker(addr string, majority int32) locker {
 	var mu sync.Mutex
 	all := make(map[time.Duration]rueidislock.Locker)

@@ -7,12 +7,12 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** Obeys the commands on standard input: driver.go of package neighbours describes the lines. */
+/** Obeys the commands on standard input. driver.go of package neighbours describes the lines. */
 abstract class Driver {
-    /** Carries out a command, and returns what to answer. words[0] is the verb. */
+    /** Carries out a command, and returns its answer. words[0] is the verb. */
     abstract String run(String[] words) throws Exception;
 
-    /** Answers until standard input ends. Each who has a thread of its own. */
+    /** Answers commands until the end of standard input. Each WHO has its own thread. */
     void serve() throws IOException {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Map<String, ExecutorService> threads = new HashMap<>();

@@ -8,7 +8,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** Redisson's locks. A lease of 0 is Redisson's default: the lock is held until it is unlocked. */
+/** Drives Redisson's locks. With a lease of 0 the watchdog extends a lock until it is unlocked. */
 final class RedissonDriver extends Driver {
     private final RedissonClient client;
     private final Map<String, RLock> locks = new ConcurrentHashMap<>();
@@ -18,9 +18,9 @@ final class RedissonDriver extends Driver {
     }
 
     /**
-     * Takes lockWatchdogTimeout in milliseconds, and a server's address, those of a Cluster's nodes,
-     * "unsharded" and those of a Cluster's nodes, or "sentinel", the master's name and the sentinels'
-     * addresses.
+     * The first argument is lockWatchdogTimeout in milliseconds. One of these follows: the address of
+     * a server; the addresses of a Cluster's nodes, of which there must be two or "unsharded" before
+     * them; or "sentinel", the master's name and the sentinels' addresses.
      */
     public static void main(String[] args) throws Exception {
         Config config = new Config();
@@ -111,12 +111,12 @@ final class RedissonDriver extends Driver {
         }
     }
 
-    /** The name of the kit's core.Key(name, id), for an id without control characters. */
+    /** Returns the same name as the kit's core.Key(name, id), for an id without control characters. */
     private static String key(String name, String id) {
         return name + ":" + id.replace("%", "%25").replace(":", "%3A").replace("{", "%7B").replace("}", "%7D");
     }
 
-    /** A lease: 0 is Redisson's -1. */
+    /** Returns the milliseconds of a lease. For 0 it returns -1, by which Redisson uses its watchdog. */
     private static long millis(String text) {
         long ms = Long.parseLong(text);
         return ms == 0 ? -1 : ms;

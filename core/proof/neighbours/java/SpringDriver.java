@@ -12,7 +12,7 @@ import org.springframework.integration.redis.util.RedisLockRegistry;
 import org.springframework.integration.support.locks.DistributedLock;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskScheduler;
 
-/** Locks of Spring Integration's RedisLockRegistry and of ShedLock. */
+/** Drives the locks of Spring Integration's RedisLockRegistry and of ShedLock. */
 final class SpringDriver extends Driver {
     private final LettuceConnectionFactory factory;
     private final Map<String, RedisLockRegistry> registries = new ConcurrentHashMap<>();
@@ -35,7 +35,7 @@ final class SpringDriver extends Driver {
         new SpringDriver(args[0].substring(0, colon), Integer.parseInt(args[0].substring(colon + 1))).serve();
     }
 
-    /** A registry has one owner for all of its locks, so that each who gets one. */
+    /** Returns the registry of a client and thread. All locks of a registry have the same owner. */
     private RedisLockRegistry registry(String client) {
         return registries.computeIfAbsent(client + " " + Thread.currentThread().getId(), k -> {
             RedisLockRegistry r = new RedisLockRegistry(factory, "test");

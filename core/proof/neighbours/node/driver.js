@@ -1,5 +1,5 @@
 'use strict';
-// Obeys the commands on standard input: driver.go of package neighbours describes the lines.
+// Obeys the commands on standard input. driver.go of package neighbours describes the lines.
 
 const readline = require('readline');
 const Redis = require('ioredis');
@@ -15,7 +15,8 @@ const redlock = new Redlock(servers, once);
 const redlock5 = new Redlock5(servers, once);
 for (const r of [redlock, redlock5]) for (const event of ['clientError', 'error']) r.on(event, () => {});
 
-// Each takes a free lock, or throws. What it returns can be extended and unlocked.
+// Each function takes a free lock, or throws. It returns an object with unlock, and with extend
+// or gone.
 const clients = {
 	'redlock': (name, ttl) => redlock.lock(name, ttl),
 	'redlock-5': async (name, ttl) => {
@@ -59,7 +60,7 @@ async function run(locks, verb, client, name, ttl) {
 	throw new Error('no verb ' + verb);
 }
 
-const threads = new Map(); // by who: its locks, and the end of its last command
+const threads = new Map(); // by WHO: the held locks, and a promise for the end of the last command
 console.log('0 ready');
 readline.createInterface({input: process.stdin}).on('line', (line) => {
 	const [number, who, ...words] = line.split(' ');

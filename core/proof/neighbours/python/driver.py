@@ -1,4 +1,4 @@
-"""Obeys the commands on standard input: driver.go of package neighbours describes the lines."""
+"""Obeys the commands on standard input. driver.go of package neighbours describes the lines."""
 
 import queue
 import sys

@@ -228,8 +228,8 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUsedAgain checks that calls that are sent together leave little
-// garbage, and no commands.
+// TestCommandsAreUsedAgain sends calls together, and checks that a call leaves less
+// garbage than the size of a command. So commands are reused.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })

@@ -22,13 +22,14 @@ const (
 	// maxBeside is the maximum number of pipelines in flight, if none has stalled.
 	maxBeside = 4
 	// maxWorkers is the maximum number of connections that workers occupy. A worker
-	// that hangs for longer than forgetAfter does not count any more. Without time-outs
-	// of the client it may hang forever, and the pool is then the limit.
+	// that hangs for longer than forgetAfter is not counted. If the client has no
+	// time-outs, such a worker can hang forever. Then only the client's pool limits the
+	// number of connections.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// distrustFor is the time for which no caller sends its call itself after one was
-	// delayed for longer than forgetAfter. After such a delay, a hook or a dialer of
-	// the client is assumed to ignore deadlines.
+	// distrustFor is a period after a caller that sent its own call was delayed for
+	// longer than forgetAfter: a hook or a dialer of the client probably ignores
+	// deadlines. During that period all callers use workers.
 	distrustFor = time.Minute
 	// idleFor is the time for which a worker stays idle before it returns.
 	idleFor = 50 * time.Millisecond

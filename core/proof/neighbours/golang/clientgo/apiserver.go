@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// leases is the part of an API server that client-go's LeaseLock uses: Leases of
-// coordination.k8s.io/v1 are read, created and updated, in JSON. An update with another
-// resourceVersion than the stored one is a conflict.
+// leases serves the part of an API server that client-go's LeaseLock uses. It reads, creates and
+// updates Leases of coordination.k8s.io/v1, in JSON. It answers with a conflict if an update has
+// another resourceVersion than the stored Lease.
 type leases struct {
 	mu      sync.Mutex
 	stored  map[string]coordinationv1.Lease // by namespace and name
@@ -48,7 +48,8 @@ func serveLeases() (obey func(verb string) string, err error) {
 	return func(string) string { return listener.Addr().String() }, nil
 }
 
-// answer makes a handler of a call: it writes the call's Lease, or the Status of its error.
+// answer returns a handler that makes call. The handler writes the returned Lease, or the Status
+// of the error.
 func answer(code int, call func(r *http.Request) (coordinationv1.Lease, *apierrors.StatusError)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		lease, refused := call(r)
@@ -62,7 +63,7 @@ func answer(code int, call func(r *http.Request) (coordinationv1.Lease, *apierro
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		if err := json.NewEncoder(w).Encode(body); err != nil {
-			fmt.Fprintln(os.Stderr, err) // the client is gone
+			fmt.Fprintln(os.Stderr, err) // the client has closed its connection
 		}
 	}
 }
@@ -122,7 +123,8 @@ func (s *leases) store(key string, lease coordinationv1.Lease) coordinationv1.Le
 	return lease
 }
 
-// read returns the Lease of a request, and refuses the durations that an API server refuses.
+// read returns the Lease in the body of a request. It refuses the same durations as an API
+// server.
 func read(r *http.Request) (lease coordinationv1.Lease, refused *apierrors.StatusError) {
 	if kind := r.Header.Get("Content-Type"); kind != "application/json" {
 		return lease, apierrors.NewBadRequest("not JSON: " + kind)

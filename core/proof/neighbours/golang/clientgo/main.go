@@ -1,18 +1,18 @@
 //go:build clientgo
 
-// Command clientgo is a replica of a service that moves from client-go's leader election
-// to package leader, or the API server of that election. Package neighbours drives both:
-// its driver.go describes the lines of their standard input and output.
+// Command clientgo runs a replica of a service that moves from client-go's leader election
+// to package leader, or the API server of that election. Package neighbours drives both. Its
+// driver.go describes the lines of their standard input and output.
 //
 //	clientgo apiserver
 //	clientgo overtake
 //	clientgo RELEASE IDENTITY APISERVER REDIS LEDGER
 //
-// An API server has the command "address", and overtake "holder". A replica has the command
-// "leave", which ends its part in the election in order. The releases are "client-go",
-// "both" and "leader". The ledger is a URL to which the leader reports its work.
+// The API server has the command "address", and overtake has the command "holder". A replica has
+// the command "leave", by which it leaves the election gracefully. The releases are "client-go",
+// "both" and "leader". LEDGER is a URL to which the leader reports its work.
 //
-// client-go takes minutes to compile. The tag keeps it out of what is done with every package.
+// client-go takes minutes to compile. The build tag keeps it out of builds of all packages.
 package main
 
 import (
@@ -35,7 +35,8 @@ func main() {
 	}
 }
 
-// start starts what the arguments name, and returns the function that carries out its commands.
+// start starts the API server, the overtaking or the replica that args name. It returns the
+// function that carries out the commands.
 func start(args []string) (obey func(verb string) string, err error) {
 	switch {
 	case len(args) == 1 && args[0] == "apiserver":

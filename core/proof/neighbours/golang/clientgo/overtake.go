@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 )
 
-// overtake has one leader of client-go lose its Lease to another one, and cancels its election
-// before it tries to renew the Lease. It returns the Lease's holder after that.
+// overtake makes a leader of client-go lose its Lease to another holder. It then cancels the
+// leader's election before the leader tries to renew the Lease, and returns the holder that the
+// Lease names afterwards.
 func overtake() (holder string, err error) {
 	obey, err := serveLeases()
 	if err != nil {
@@ -35,7 +36,7 @@ func overtake() (holder string, err error) {
 		elector.Run(ctx)
 	}()
 	<-leads
-	for renewed := false; !renewed; time.Sleep(beat) { // it renews once more at the beginning
+	for renewed := false; !renewed; time.Sleep(beat) { // the leader renews once more at its beginning
 		lease, err := leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return "", err

@@ -25,14 +25,15 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// The election's Lease and key.
+// These are the namespace and the name of the election's Lease. The name is also the kit's key.
 const (
 	namespace = "default"
 	name      = "reports"
 )
 
-// client-go's defaults are 15 s, 10 s and 2 s. The TTL is the shortest time for which a Lease
-// lasts after its leader has been paused: a leader with both has lost the lock by then.
+// The first three have the defaults 15 s, 10 s and 2 s in client-go. After the pause of a leader
+// begins, its Lease lasts for at least ttl. So a paused leader with both has lost the lock before
+// another replica can get the Lease.
 const (
 	leaseDuration = 3 * time.Second
 	renewDeadline = 1500 * time.Millisecond
@@ -43,7 +44,7 @@ const (
 // beat is the pause between two writes of the leader.
 const beat = 10 * time.Millisecond
 
-// errOvertaken is the error of work whose Lease is another replica's.
+// errOvertaken is returned by the work if another replica has the Lease.
 var errOvertaken = errors.New("another replica has the Lease")
 
 // replica takes part in the election until it leaves.
@@ -56,12 +57,12 @@ type replica struct {
 	serving context.Context // until the replica leaves
 	stop    context.CancelFunc
 	working chan struct{}      // has an element while the work of client-go's term runs
-	end     context.CancelFunc // of client-go's election
-	gone    chan struct{}      // closed when the replica takes part no more
+	end     context.CancelFunc // ends client-go's election
+	gone    chan struct{}      // closed when the replica has left the election
 	terms   int
 }
 
-// join starts a replica.
+// join starts a replica, and returns the function that carries out its commands.
 func join(release, identity, apiserver, redisAddr, ledger string) (obey func(verb string) string, err error) {
 	r := &replica{release: release, identity: identity, ledger: ledger, working: make(chan struct{}, 1), gone: make(chan struct{})}
 	if r.leases, err = newClient(apiserver); err != nil {
@@ -94,7 +95,7 @@ func join(release, identity, apiserver, redisAddr, ledger string) (obey func(ver
 // newClient returns a client of the API server at addr.
 func newClient(addr string) (coordinationv1.CoordinationV1Interface, error) {
 	config := &rest.Config{Host: "http://" + addr, Timeout: renewDeadline / 2, QPS: -1}
-	config.ContentType = "application/json" // the API server knows no protobuf
+	config.ContentType = "application/json" // the API server does not support protobuf
 	return coordinationv1.NewForConfig(config)
 }
 
@@ -112,7 +113,8 @@ func election(leases coordinationv1.LeasesGetter, identity string, started func(
 	}
 }
 
-// leave ends the work before client-go's election: its Lease may be released only then.
+// leave ends the work first, and then client-go's election, because the Lease must not be
+// released while the work runs.
 func (r *replica) leave() {
 	r.stop()
 	r.working <- struct{}{}
@@ -137,7 +139,8 @@ func (r *replica) campaign(ctx context.Context) {
 	}
 }
 
-// started is the callback OnStartedLeading. Its goroutine can be late: then leading is done.
+// started is the callback OnStartedLeading. client-go calls it in a goroutine, which can start so
+// late that leading is already done.
 func (r *replica) started(leading context.Context) {
 	r.working <- struct{}{}
 	defer func() { <-r.working }()
@@ -149,8 +152,8 @@ func (r *replica) started(leading context.Context) {
 		return
 	}
 	if err := r.work(ctx); err != nil {
-		// An election that is canceled before client-go has noticed releases the Lease of the
-		// other replica.
+		// If the election were canceled before client-go has noticed the loss, client-go would
+		// release the Lease of the other replica.
 		<-ctx.Done()
 	}
 }
@@ -195,8 +198,8 @@ func (r *replica) work(ctx context.Context) error {
 	return nil
 }
 
-// post sends a report to the ledger. Whether the ledger accepts the write changes nothing: the
-// leader goes on until its context is done.
+// post sends a report to the ledger. It ignores a refusal by the ledger: the leader continues
+// until its context is done.
 func (r *replica) post(report url.Values) {
 	resp, err := http.PostForm(r.ledger, report)
 	if err != nil {
@@ -206,7 +209,8 @@ func (r *replica) post(report url.Values) {
 	_ = resp.Body.Close()
 }
 
-// mono is the monotonic clock in nanoseconds. It is one clock for all processes of a machine.
+// mono returns the time of the monotonic clock in nanoseconds. All processes of a machine share
+// this clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
