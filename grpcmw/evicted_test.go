@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// TestLateAnswer checks runs that continue after Locker.Close. hazard 58
+// TestLateAnswer checks runs that continue after Locker.Close. It covers hazard 58.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

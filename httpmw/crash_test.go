@@ -31,9 +31,7 @@ const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 var briefly = once.Acquire(core.TTL(2 * time.Second))
 
 // TestCrash checks a process that dies after its charge and before its response was
-// stored.
-//
-// hazard 59
+// stored. It covers hazard 59.
 func TestCrash(t *testing.T) {
 	crashes := tally.AllTrials(10)
 	onEach(t, func(t *testing.T, mw framework) { testCrash(t, mw, crashes) })

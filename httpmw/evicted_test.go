@@ -14,7 +14,7 @@ import (
 )
 
 // TestLateAnswer checks runs that continue after Locker.Close, or after the loss of
-// their lease. hazard 58
+// their lease. It covers hazard 58.
 func TestLateAnswer(t *testing.T) { onEachKey(t, testLateAnswer) }
 
 func testLateAnswer(t *testing.T, mw framework) {

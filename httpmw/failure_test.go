@@ -206,7 +206,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 		}
 	})
 
-	// hazard 58
+	// This case covers hazard 58.
 	t.Run("lost lease", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]option{"plain": nil, "detached": {mw.Detached()}} {

@@ -52,18 +52,19 @@ type Kept = guard.Kept
 func Acquire(opts ...core.AcquireOption) Option { return Option(pkg.Acquire(opts)) }
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
-// transfer locks both accounts. Each key is a value under the middleware's name, in the
-// same name space as the first. The order of the keys does not matter, a key may come
-// twice, and two requests with the same keys do not deadlock. Several Alsos add up.
+// transfer locks both accounts. All keys are in one name space, that of the
+// middleware's name. The order of the keys does not matter, and a key may be repeated.
+// Two requests with the same keys do not deadlock. Several Alsos add up.
 func Also(keys ...KeyFunc) Option {
 	return Option(guard.Also(pkg, keys, KeyFunc.inner))
 }
 
 // FailOpen lets a Lock's requests run without the lock if the store is unavailable. By
-// default they get 503. With FailOpen too, requests are refused if the lock is busy or
-// lost, or if the Locker is closed. core.Unlocked(ctx) reports to the handler that it
-// runs without the lock, core.RanUnlocked events count such requests, and a grant whose
-// answer was lost is cleaned up.
+// default they get 503. Even with FailOpen, requests are refused if the lock is busy,
+// if an outer lock was lost, or if the Locker is closed. The handler learns by
+// core.Unlocked(ctx) that it runs without the lock. Each such request notifies the
+// Locker's observer of core.RanUnlocked. If the store has granted the lock and the
+// answer was lost, the grant is released in the background.
 //
 // Use FailOpen if two requests at once only cost time: a cache fill, or a report that
 // is made twice. Do not use it if they cost money: a charge, or a booking.

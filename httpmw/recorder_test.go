@@ -45,6 +45,7 @@ var handlers = map[string]gin.HandlerFunc{
 	"a body by fmt":            func(c *gin.Context) { fmt.Fprintf(c.Writer, "%s-%d", "r", 1) },
 	"a body of announced size": func(c *gin.Context) { c.DataFromReader(200, 3, "text/plain", strings.NewReader("abc"), nil) },
 	"a body longer than announced": func(c *gin.Context) {
+		c.Header("Connection", "close") // net/http closes it, and the client must not send the next request on it
 		c.Header("Content-Length", "3")
 		_, _ = c.Writer.WriteString("abc")
 		if n, err := c.Writer.WriteString("de"); n != 0 || !errors.Is(err, http.ErrContentLength) {

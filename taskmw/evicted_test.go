@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestLateAnswer checks runs that continue after Locker.Close. hazard 58
+// TestLateAnswer checks runs that continue after Locker.Close. It covers hazard 58.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	for policy, opts := range map[string][]once.Option{"": nil, ", with AtMostOnce": {once.AtMostOnce()}} {

@@ -71,7 +71,7 @@ func scenarios(s scale) []scenario {
 		ownKeys("own-1-endless", 1, false), ownKeys("own-64-endless", 64, false), ownKeys("own-512-endless", 512, false),
 		oneKey(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
 		quorum(3, false), quorum(3, true), quorum(5, true), quorumBusy(), stores(), hot(),
-	}, append(postgresScenarios(), zookeeperScenarios()...)...)
+	}, slices.Concat(postgresScenarios(), sqlScenarios(), zookeeperScenarios())...)
 }
 
 // bench runs scenarios on one server.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -10,10 +11,13 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -107,6 +111,40 @@ func runPostgres(ctx context.Context, program, dir string) (*postgresServer, err
 	}
 	s.end()
 	return nil, err
+}
+
+// open returns a pool of conns connections to a database, and counts their writes.
+func (s *postgresServer) open(ctx context.Context, database string, conns int, writes *atomic.Int64) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(s.url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = int32(conns)
+	s.count(config.ConnConfig, database, writes)
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// openSQL returns a pool like open, behind database/sql.
+func (s *postgresServer) openSQL(database string, conns int, writes *atomic.Int64) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(s.url)
+	if err != nil {
+		return nil, err
+	}
+	s.count(config, database, writes)
+	return sized(stdlib.OpenDB(*config), conns), nil
+}
+
+// count makes connections to a database count their writes.
+func (s *postgresServer) count(config *pgx.ConnConfig, database string, writes *atomic.Int64) {
+	config.Database = database
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &countingConn{conn, writes}, nil
+	}
 }
 
 // asPostgres makes the command run as a user that PostgreSQL accepts, which root is not,

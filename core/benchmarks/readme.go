@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 )
 
 // The generated part of README is between these lines.
@@ -40,8 +42,8 @@ func (r *Report) intoReadme(path string) error {
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
 
-// markdown writes README's table: the speed of all contenders, in multiples of the best
-// peer, and the targets that were not met.
+// markdown writes README's tables, and the targets that were not met. The first table has
+// the speed of all contenders, in multiples of the best peer.
 func (r *Report) markdown(out *bytes.Buffer) {
 	fmt.Fprintf(out, "%d cores, Redis %s, %s, %s", r.Machine.CPUs, r.Versions["redis"], r.Machine.Network, r.Versions["go"])
 	if r.Machine.Others > quiet {
@@ -70,6 +72,7 @@ func (r *Report) markdown(out *bytes.Buffer) {
 		}
 		fmt.Fprintln(out)
 	}
+	r.sqlTable(out)
 	var met, missed []string
 	for _, s := range r.Sections {
 		for _, v := range s.Verdicts {
@@ -92,6 +95,20 @@ func (r *Report) markdown(out *bytes.Buffer) {
 		}
 	} else {
 		fmt.Fprintln(out)
+	}
+}
+
+// sqlTable writes README's table of locks in SQL databases, if the run has the scenario.
+func (r *Report) sqlTable(out *bytes.Buffer) {
+	s := r.section("sql")
+	if s == nil {
+		return
+	}
+	fmt.Fprint(out, "\n| cycles/s in SQL databases | 1 goroutine | 16 goroutines | round trips |\n|---|---|---|---|\n")
+	for _, row := range s.Rows {
+		server, who, _ := strings.Cut(row.Contender, ": ")
+		fmt.Fprintf(out, "| %s %s: %s | %s | %s | %.1f |\n", server, r.Versions[server], who,
+			thousands(math.Round(row.Figures["rate1"])), thousands(math.Round(row.Figures["rate16"])), row.Figures["trips"])
 	}
 }
 

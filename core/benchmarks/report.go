@@ -14,7 +14,7 @@ import (
 type Report struct {
 	Scale    string // short, default or full
 	Machine  Machine
-	Versions map[string]string // of modules, Go and Redis
+	Versions map[string]string // of modules, Go and servers
 	Setups   map[string]string // by contender
 	Sections []*Section
 	Failures []string // overlaps and errors
@@ -94,6 +94,7 @@ func newReport(scale string, redis string) *Report {
 var named = map[string]bool{
 	"github.com/bsm/redislock": true, "github.com/go-redsync/redsync/v4": true,
 	"github.com/redis/rueidis": true, "github.com/redis/go-redis/v9": true,
+	"github.com/go-sql-driver/mysql": true, "github.com/jackc/pgx/v5": true,
 }
 
 // section returns the section of a scenario, or nil if the scenario was not run.

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// reportOf returns a report of two scenarios with fixed rounds.
+// reportOf returns a report of three scenarios with fixed rounds.
 func reportOf() *Report {
 	rounds := func(key string, values ...float64) (all []map[string]float64) {
 		for _, v := range values {
@@ -35,6 +35,11 @@ func reportOf() *Report {
 			{Contender: "rueidislock", Kind: Peer, Rounds: rounds("served", 4, 2)},
 		}},
 	}
+	r.Versions["MariaDB"] = "10.11.6"
+	r.Sections = append(r.Sections, &Section{Name: inSQL().name, Title: inSQL().title, Columns: inSQL().columns, Rows: []*Row{
+		{Contender: "MariaDB: lockkit sqlstore", Kind: Kit, Rounds: []map[string]float64{{"rate1": 812.4, "rate16": 2345.6, "trips": 2}}},
+	}})
+	r.Sections[2].finish()
 	for i, targets := range [][]target{own.targets, crowd(defaultScale).targets} {
 		r.Sections[i].finish()
 		r.Sections[i].judge(targets)
@@ -138,6 +143,7 @@ func TestTheTableGoesBetweenTheMarkers(t *testing.T) {
 	}
 	for _, line := range []string{
 		"| 64 goroutines, own keys | 3 | 1.36 | 0.091 | — | 1 (110/s) | 8.18 |\n",
+		"| MariaDB 10.11.6: lockkit sqlstore | 812 | 2,346 | 2.0 |\n",
 		"\n2 of 3 targets are met. Not met:\n",
 		"- 64 goroutines, own keys, lockkit plain keys: cycles/s ≥ 1.70 × the best peer: 1.36 ×\n",
 	} {

@@ -62,17 +62,8 @@ func (b *bench) postgres(s *Section, goroutines int) (err error) {
 		kind Kind
 		open func(pool *pgxpool.Pool) (*locks, error)
 	}{{"lockkit", Kit, openPgstore}, {advisory, Bare, openAdvisory}} {
-		config, err := pgxpool.ParseConfig(fmt.Sprintf("%s&pool_max_conns=%d", server.url, goroutines))
-		if err != nil {
-			return err
-		}
 		writes := new(atomic.Int64)
-		dial := config.ConnConfig.DialFunc
-		config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return &countingConn{conn, writes}, err
-		}
-		pool, err := pgxpool.NewWithConfig(b.ctx, config)
+		pool, err := server.open(b.ctx, "postgres", goroutines, writes)
 		if err != nil {
 			return err
 		}
@@ -82,14 +73,14 @@ func (b *bench) postgres(s *Section, goroutines int) (err error) {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		stations = append(stations, station{contender: contender{name: c.name, kind: c.kind}, close: l.close, round: func(round int) (outcome, error) {
-			return b.postgresRound(writes, l, goroutines)
+			return b.freeRound(writes, l, goroutines)
 		}})
 	}
 	return b.interleave(s, b.rounds, stations)
 }
 
-// postgresRound runs cycles for a window, with one key per goroutine.
-func (b *bench) postgresRound(writes *atomic.Int64, l *locks, goroutines int) (o outcome, err error) {
+// freeRound runs cycles for a window, with one key per goroutine.
+func (b *bench) freeRound(writes *atomic.Int64, l *locks, goroutines int) (o outcome, err error) {
 	cycle := func(g int) error {
 		held, err := l.try(b.ctx, fmt.Sprintf("own:%d", g))
 		if err != nil {

@@ -4,19 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/redisstore"
+	"github.com/lockkit/lockkit/core/sqlstore"
 )
 
 // stores returns a scenario of the kit on each of its stores.
 func stores() scenario {
 	return scenario{
 		name: "stores", title: "one goroutine, own key, on each store",
-		about: "Acquire and release of free keys, in milliseconds a cycle. All servers are on this machine: three for Redlock, one of ZooKeeper " +
-			"and of PostgreSQL, which wait for their disk.",
+		about: "Acquire and release of free keys, in milliseconds a cycle. All servers are on this machine: three for Redlock, one of ZooKeeper, " +
+			"of PostgreSQL and of MariaDB, which wait for their disk.",
 		columns: []Column{
 			{Key: "p50", Title: "p50 ms", Digits: 3, Better: Less},
 			{Key: "p99", Title: "p99 ms", Digits: 3, Better: Less},
@@ -30,7 +32,7 @@ func stores() scenario {
 // place is a store with its servers.
 type place struct {
 	name string
-	open func(b *bench) (*locks, error) // errors: errNoZookeeper, errNoPostgres
+	open func(b *bench) (*locks, error) // errors: errNoZookeeper, errNoPostgres, errNoMariaDB
 }
 
 var places = []place{
@@ -76,6 +78,18 @@ var places = []place{
 		l, err := openPgstore(pool)
 		return l.and(func() error { pool.Close(); return s.stop() }), err
 	}},
+	{"MariaDB", func(b *bench) (*locks, error) {
+		s, err := startMariaDB(b.ctx)
+		if err != nil {
+			return nil, err
+		}
+		pool, err := s.open(mariaFirst, 8, new(atomic.Int64))
+		if err != nil {
+			return nil, err
+		}
+		l, err := openSQLStore(sqlstore.MySQL)(b.ctx, pool)
+		return l.and(pool.Close, s.stop), err
+	}},
 }
 
 // and makes close also call more, afterwards.
@@ -103,7 +117,7 @@ func (b *bench) everywhere(s *Section, round func(l *locks, key string) (outcome
 	var stations []station
 	for _, p := range places {
 		l, err := p.open(b)
-		if errors.Is(err, errNoZookeeper) || errors.Is(err, errNoPostgres) {
+		if errors.Is(err, errNoZookeeper) || errors.Is(err, errNoPostgres) || errors.Is(err, errNoMariaDB) {
 			continue
 		}
 		if err != nil {

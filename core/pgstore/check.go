@@ -17,19 +17,22 @@ import (
 // checkLimit limits how long Check takes.
 const checkLimit = 5 * callLimit
 
-// Check reports whether the server is fit to store locks. It asks the server, and then takes,
-// extends and releases a key of its own, which is free again within seconds. It returns nil, or one
-// error that lists each fault and its remedy:
+// Check reports whether the server is fit to store locks. It sends queries, and then
+// takes, extends and releases a key of its own, which is free again within seconds. It
+// returns nil, or one error with the faults that it has found and the remedy of each:
 //
-//   - the schema is missing or older than this package: Migrate makes it;
+//   - the schema is missing or older than this package: call Migrate;
+//   - the schema is newer than this package: update the program;
 //   - the server is a standby or read-only, or is older than PostgreSQL 14;
+//   - a subscription writes the tables: the server is a logical replica;
 //   - a crash would lose locks: fsync is off, or a table is not logged;
 //   - the server's clock is behind the tokens of its grants;
 //   - the user lacks rights: the error has each missing GRANT;
-//   - row-level security hides a table from the user: the error has the ALTER TABLE for it;
+//   - row-level security hides a table: the error has the ALTER TABLE that shows it;
 //   - wake-ups do not arrive, for a Store that uses them.
 //
-// The error matches store.ErrUnavailable if the server could not be asked.
+// The error matches store.ErrUnavailable if the server could not be reached or refused a
+// query.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
@@ -47,7 +50,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.try(ctx)
 }
 
-// inspect returns the faults of the server.
+// inspect returns the faults of the server. A fault that prevents later queries is
+// returned alone.
 func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	conn, err := s.place.connection(ctx)
 	if err != nil {
@@ -59,7 +63,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 		return []string{err.Error()}, nil
 	}
 	probes := s.place.Dialect.Probes()
-	// A standby refuses all else where transactions are SERIALIZABLE by default.
+	// If transactions are SERIALIZABLE by default, a standby refuses every other query.
 	standby, err := value(ctx, pg, "BEGIN ISOLATION LEVEL READ COMMITTED;SELECT pg_catalog.pg_is_in_recovery()"+commit, 3)
 	if err != nil {
 		return nil, err
@@ -111,8 +115,9 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	return faults, nil
 }
 
-// rights is the query for the GRANT statements of the user's missing rights, as one text. It reads
-// only the catalogs, which every user may read. The sweep needs DELETE, and UPDATE of the version.
+// rights selects the GRANT statements of the user's missing rights, as one text. The
+// query reads only the catalogs, which every user may read. The sweep needs DELETE on
+// the locks and UPDATE on the version.
 const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO ' || pg_catalog.quote_ident(current_user), '; ' ORDER BY place), '')
 	FROM (
 		SELECT 0 AS place, 'USAGE ON SCHEMA lockkit' AS lacks FROM pg_catalog.pg_namespace n
@@ -126,9 +131,9 @@ const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO 
 			WHERE c.relkind = 'r' AND NOT pg_catalog.has_table_privilege(c.oid, v.privilege) GROUP BY c.relname
 	) needed`
 
-// hidden returns the remedy for those of tables all rows of which row-level security hides from
-// the user, or "". Row-level security is on there, the user does not bypass it, and no policy lets
-// the user read. hidden reads only the catalogs.
+// hidden returns the remedy if row-level security hides all rows of some of the tables
+// from the user, and otherwise "". For such a table row-level security is on, the user
+// does not bypass it, and no policy lets the user read. hidden reads only the catalogs.
 func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
 	return value(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
 		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
@@ -140,7 +145,7 @@ func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, e
 				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`, 1)
 }
 
-// try takes, extends, watches and releases a key of its own.
+// try takes, extends, watches and releases a key that nobody else uses.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),

@@ -12,29 +12,33 @@ import (
 )
 
 const (
-	// codeRights is for a missing right.
+	// codeRights is the SQLSTATE of a missing right.
 	codeRights = "42501"
-	// codeNoTransaction is for a SAVEPOINT outside a transaction.
+	// codeNoTransaction is the SQLSTATE of a SAVEPOINT outside a transaction.
 	codeNoTransaction = "25P01"
-	// codeNoStatement is for a prepared statement that does not exist.
+	// codeNoStatement is the SQLSTATE for a prepared statement that does not exist.
 	codeNoStatement = "26000"
-	// codeStatementExists is for a prepared statement that exists.
+	// codeStatementExists is the SQLSTATE for a prepared statement that exists already.
 	codeStatementExists = "42P05"
-	// codeSerialization is for a transaction with one snapshot that conflicts with another one.
+	// codeSerialization is the SQLSTATE of a transaction with a single snapshot that
+	// conflicts with another transaction.
 	codeSerialization = "40001"
 )
 
-// class has the consequences of an error of a server or a pooler. The zero value is for an unknown
-// error: the outcome is unknown, and the connection is closed.
+// class describes the consequences of an error of a server or a pooler. The zero value
+// is for an unknown error: the outcome is unknown, and the connection is closed.
 type class struct {
-	// unchanged: the server has not executed the statement, and has rolled back.
+	// unchanged: the server has not executed the statement, or has rolled it back.
 	unchanged bool
-	// kept: the connection can be used for the next call. Other connections are closed, and the
-	// next call dials. Their session is closed, or belongs to the wrong server.
+	// kept: the connection can be used for the next call. Otherwise its session is
+	// closed or belongs to the wrong server. Then the connection is closed, and the next
+	// call dials.
 	kept bool
-	// away: no lock can be taken at this server. Acquires wait until a probe finds another one.
+	// away: no lock can be taken at this server. Acquires fail until a probe finds a
+	// server that takes locks.
 	away bool
-	// again: another statement was in the way, and it can be sent again.
+	// again: another statement was the reason, and the failed statement can be sent
+	// again.
 	again bool
 	// advice precedes the server's message.
 	advice string
@@ -49,8 +53,8 @@ var (
 	missing   = class{unchanged: true, kept: true, advice: "the schema lockkit is missing or of another version: call pgstore.Migrate"}
 )
 
-// classes has the class of an SQLSTATE, or of its first two characters. The whole SQLSTATE takes
-// precedence.
+// classes maps an SQLSTATE, or its first two characters, to a class. The whole SQLSTATE
+// takes precedence.
 var classes = map[string]class{
 	"08": uncertain, // connection; poolers use it for a server's connection that broke
 	"0A": standby,   // not supported: READ WRITE and SERIALIZABLE while the server is in recovery
@@ -65,14 +69,14 @@ var classes = map[string]class{
 	"42": refusal,   // no such table, no right to it
 	"53": refusal,   // out of memory, disk full
 	"54": refusal,   // too complex
-	"55": refusal,   // a row is locked, for a second by then
+	"55": refusal,   // a row stayed locked for a second
 	"57": uncertain, // shutdown, crash, dropped database: the transaction may be committed
 	"58": uncertain, // system errors; poolers use it too
 	"F0": uncertain, // configuration files
-	"P0": refusal,   // raised in a function, as of a trigger
+	"P0": refusal,   // raised in a function, for example of a trigger
 	"XX": uncertain, // internal errors
 
-	"25006": standby, // read-only: a standby, or the server of a name that has moved
+	"25006": standby, // read-only: a standby, or a host name that now leads to another server
 	"25P03": ended,   // idle in a transaction for too long
 	"25P04": ended,   // in a transaction for too long
 	"3F000": missing,
@@ -86,10 +90,10 @@ var classes = map[string]class{
 	"42883": missing,                       // function
 	"42P01": missing,                       // table
 	"53300": ended,                         // too many connections
-	"55000": ended,                         // the server is not in the state for it
-	"57014": refusal,                       // cancelled, or out of time
+	"55000": ended,                         // the server is not in a state for the request
+	"57014": refusal,                       // canceled, or timed out
 	"57P03": {unchanged: true, away: true}, // the server starts, stops or recovers
-	"57P05": ended,                         // idle for too long
+	"57P05": ended,                         // the session was idle for too long
 }
 
 // classOf returns the class of err, and reports whether a server has sent err.
@@ -109,19 +113,20 @@ func classOf(err error) (class, bool) {
 	return c, true
 }
 
-// ofRows reports whether the server has refused a statement because of row-level security.
-// The code is the one for a missing right, and the text can be in any language. So ofRows compares
-// the names of the server's functions that return such an error.
+// ofRows reports whether the server has refused a statement because of row-level
+// security. The SQLSTATE is that of a missing right, and the text can be in any
+// language. So ofRows compares the names of the server's functions that return such an
+// error.
 func ofRows(err error) bool {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
 	return ok && reply.Code == codeRights && (reply.Routine == "ExecWithCheckOptions" || reply.Routine == "check_enable_rls")
 }
 
-// verdict returns the error of a call that failed with err, an error of the server or of the
-// connection. The result matches store.ErrUnavailable if nothing can have changed. verdict does not
-// use pgconn.SafeToRetry, which also reports true for a connection that breaks while an answer is
-// read.
+// verdict returns the error of a call that failed with err, an error of the server or of
+// the connection. The result matches store.ErrUnavailable if certainly nothing has
+// changed. verdict does not use pgconn.SafeToRetry, which also reports true for a
+// connection that breaks during the read of an answer.
 func verdict(err error) error {
 	c, _ := classOf(err)
 	switch {

@@ -14,18 +14,19 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Tx is a transaction of the caller in which answers are saved: a once.Saver.
+// Tx is a transaction of the caller in which answers are saved. It implements
+// once.Saver.
 type Tx struct{ tx pgx.Tx }
 
-// In returns the transaction tx for once.Commit. Its isolation level must be READ COMMITTED, the
-// default.
+// In returns the transaction tx for once.Commit. The isolation level of tx must be READ
+// COMMITTED, the default.
 //
-// The runs must be in a Store of this package, in the database of tx. Commit proves that tx is open
-// before it writes. For a transaction of database/sql, use sqlstore.In and a sqlstore on the same
-// database.
+// The runs must be in a Store of this package, in the database of tx. Before Commit
+// writes, it proves that tx is open. For a transaction of database/sql, use sqlstore.In
+// and a sqlstore on the same database.
 func In(tx pgx.Tx) Tx { return Tx{tx} }
 
-// saver is a *Store, or a type that embeds one.
+// saver is implemented by *Store, and by types that embed it.
 type saver interface {
 	commit(ctx context.Context, tx pgx.Tx, c store.Claim) error
 }
@@ -59,7 +60,7 @@ func (s *Store) commit(ctx context.Context, tx pgx.Tx, c store.Claim) error {
 	return casstore.Commit(ctx, s.Store, in, c)
 }
 
-// isOpen reports whether tx is open, and its connection is in tx.
+// isOpen reports whether tx is open, and its connection has an open transaction.
 func isOpen(ctx context.Context, tx pgx.Tx) (bool, error) {
 	open, err := table.Prove(ctx, caller{tx}, dialect.PostgreSQL{}.Proof())
 	if errors.Is(err, pgx.ErrTxClosed) {
@@ -68,7 +69,7 @@ func isOpen(ctx context.Context, tx pgx.Tx) (bool, error) {
 	return open, err
 }
 
-// caller is a table.Tx in tx.
+// caller implements table.Tx on a transaction of the caller.
 type caller struct{ tx pgx.Tx }
 
 // Change implements table.Tx.
@@ -86,8 +87,8 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	return err
 }
 
-// arguments returns the arguments of st for pgx, which prepares nothing: a pooler may not keep a
-// prepared statement.
+// arguments returns the arguments of st for pgx, with a mode in which pgx prepares
+// nothing. Behind a pooler a prepared statement may not exist at its next use.
 func arguments(st dialect.Statement) []any {
 	return append([]any{pgx.QueryExecModeExec}, st.Args...)
 }

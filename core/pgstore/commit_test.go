@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// run returns a run that s keeps, and the claim that saves its answer.
+// run begins a run in s. It returns the claim of the run, and the claim that saves its
+// answer.
 func run(t *testing.T, s store.Store) (c, last store.Claim) {
 	t.Helper()
 	c = claimed()
@@ -29,7 +30,7 @@ func run(t *testing.T, s store.Store) (c, last store.Claim) {
 	return c, last
 }
 
-// answered fails the test unless the answer of c is kept, or none.
+// answered fails the test unless the run of c is done, or is not done if want is false.
 func answered(t *testing.T, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	state, err := s.(store.Inspector).Look(t.Context(), c.Key)
@@ -38,7 +39,8 @@ func answered(t *testing.T, s store.Store, c store.Claim, want bool) {
 	}
 }
 
-// What cannot save an answer is refused before anything is written.
+// TestIn checks that a Commit that cannot save an answer is refused before anything is
+// written.
 func TestIn(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -93,7 +95,8 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// A Commit needs no connection beside that of the caller's transaction.
+// TestIn_PoolOfOne checks that a Commit needs no connection except that of the caller's
+// transaction.
 func TestIn_PoolOfOne(t *testing.T) {
 	t.Parallel()
 	pool := testclient.Postgres(t, database(t).URL("pool_max_conns=1"))
@@ -113,7 +116,8 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
-// A logical replica has the ID of its origin, and keeps no answer for it.
+// TestIn_LogicalReplica checks that Commit is refused on a logical replica, which has
+// the ID of its origin but does not save answers there.
 func TestIn_LogicalReplica(t *testing.T) {
 	t.Parallel()
 	settings := []string{"wal_level = logical", "max_worker_processes = 8"}
@@ -145,8 +149,8 @@ func TestIn_LogicalReplica(t *testing.T) {
 	}
 }
 
-// What a transaction has saved is there when it commits, in two round trips more than those of
-// a bare one for each of its steps, and a second run waits for its end.
+// TestIn_RoundTrips counts the round trips of a Commit. It checks that the answer is
+// visible after the COMMIT, and not before.
 func TestIn_RoundTrips(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -167,8 +171,8 @@ func TestIn_RoundTrips(t *testing.T) {
 		if err := pgstore.In(tx).SaveRun(t.Context(), s, last); err != nil {
 			t.Fatal(err)
 		}
-		// Two for the proof that it is open, one to know the database, one that locks the row
-		// and one that writes it.
+		// Two round trips prove that the transaction is open, and one identifies the
+		// database. One locks the row, and one writes it.
 		if got := proxy.Count(testserver.Match{}); got != 5 {
 			t.Errorf("commit %d: %d round trips, want 5: %q", n, got, proxy.Statements())
 		}
@@ -184,7 +188,8 @@ func TestIn_RoundTrips(t *testing.T) {
 	}
 }
 
-// A wake-up does not say which claim waits for which key: every user of the database can listen.
+// TestWakeUps_Secret checks that a wake-up does not show which claim waits for which
+// key. Every user of the database can listen.
 func TestWakeUps_Secret(t *testing.T) {
 	t.Parallel()
 	server := database(t)

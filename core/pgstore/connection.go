@@ -11,16 +11,18 @@ import (
 const (
 	// silenceLimit limits how long an idle connection may take to answer a ping.
 	silenceLimit = callLimit / 2
-	// silenceMin is the least wait of a caller that leaves earlier after which the connection is
-	// taken for silent.
+	// silenceMin is the minimum wait after which a connection counts as silent, if its
+	// caller leaves before silenceLimit.
 	silenceMin = callLimit / 10
 )
 
-// connection takes a connection from the pool, which pings one that was idle for a second. The
-// ping has no time limit of its own. If a load balancer or a firewall has forgotten the connection,
-// the ping is never answered. Then connection takes a new one, see renewed.
+// connection takes a connection from the pool. The pool pings a connection that was idle
+// for a second, and sets no time limit for the ping. If a load balancer or a firewall
+// has forgotten the connection, the ping is never answered. Then connection takes a new
+// one, as renewed documents.
 //
-// A wait for the pool or for a new connection is not limited further: it would lose its place.
+// The wait for the pool or for a new connection has no further limit: a caller that
+// began again would lose its place in the pool's queue.
 func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	if p.silent.CompareAndSwap(true, false) {
 		return p.renewed(ctx)
@@ -42,14 +44,14 @@ func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// renewed takes a connection that was just made or has just answered. First it pings all idle ones
-// at once and closes those that do not answer. If the pool is at its limit, renewed closes the
-// connection that was idle for longest. The pool is the user's: connections that answer or are in
-// use stay open.
+// renewed takes a connection that was just opened or has just answered. First it pings
+// all idle connections at once, and closes those without an answer. If the pool is at
+// its limit, renewed closes the connection that was idle for longest. Connections that
+// answer or are in use stay open, because the pool is the user's.
 func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	all := p.idle()
 	if stat := p.pool.Stat(); len(all) > 0 && stat.TotalConns() >= stat.MaxConns() {
-		// The pool has no room for a new one. The last one was idle for longest.
+		// The pool has no room for a new connection. The last one was idle for longest.
 		last := all[len(all)-1]
 		all = all[:len(all)-1]
 		shut(last.Conn().PgConn())
@@ -58,11 +60,12 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	for _, idle := range all {
 		ask := func() {
 			defer idle.Release()
-			defer func() { _ = recover() }() // in a hook of the configuration
+			defer func() { _ = recover() }() // a hook of the configuration may panic
 			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
 			defer cancel()
 			if idle.Ping(pinging) != nil {
-				// pgx closes it, and may hold its place for 15 s to read the rest.
+				// Otherwise pgx closes the connection, and may count it for 15 s while
+				// it reads the rest.
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
@@ -73,8 +76,8 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 	return p.pool.Acquire(ctx)
 }
 
-// abandon closes the idle connections of the pool, and the one that listens. They may lead to a
-// server that has become a standby. Connections in use stay open.
+// abandon closes the idle connections of the pool, and the connection that listens. They
+// may lead to a server that has become a standby. Connections in use stay open.
 func (p *place) abandon(why error) {
 	for _, idle := range p.idle() {
 		shut(idle.Conn().PgConn())
@@ -83,15 +86,16 @@ func (p *place) abandon(why error) {
 	p.hub.End(why)
 }
 
-// idle takes all idle connections of the pool, without a ping. Its context is done, so a hook of
-// the pool that asks the server fails, and the pool closes that connection.
+// idle takes all idle connections of the pool, without a ping. The context of these
+// acquires is done, so a hook of the pool that sends a query fails, and the pool closes
+// that connection.
 func (p *place) idle() []*pgxpool.Conn {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	return p.pool.AcquireAllIdle(over)
 }
 
-// shut closes a connection, which the pool drops when it is released.
+// shut closes a connection. The pool drops the connection when it is released.
 func shut(conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/pgstore"
 )
 
-// An order is worked on under a lock. It is written in a transaction that refuses
-// a holder that was replaced meanwhile.
+// The function under the lock updates an order in a transaction. If a later holder has
+// replaced this one, the transaction is refused.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db/shop?connect_timeout=3")

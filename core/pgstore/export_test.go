@@ -1,9 +1,10 @@
 package pgstore
 
-// Verdict is verdict, for its table.
+// Verdict exports verdict for the tests of its table.
 var Verdict = verdict
 
-// Classes are the SQLSTATEs of classes, of a class its last one, and what follows from each.
+// Classes returns classes by whole SQLSTATEs. For a class of two characters that is the
+// SQLSTATE that ends in 999.
 func Classes() map[string]class {
 	all := make(map[string]class)
 	for code, c := range classes {
@@ -18,5 +19,5 @@ func (c class) Kept() bool { return c.kept }
 
 func (c class) Again() bool { return c.again }
 
-// Scan is scan, for what a database could answer.
+// Scan exports scan for the tests of a database's possible answers.
 var Scan = scan

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// demote makes a server a standby, which waits for a primary for ever.
+// demote makes a server a standby, which waits for a primary forever.
 func demote(t testing.TB, server *testserver.Postgres) {
 	t.Helper()
 	server.Exec("CHECKPOINT")
@@ -28,7 +28,7 @@ func demote(t testing.TB, server *testserver.Postgres) {
 	}
 }
 
-// fill has a pool make n connections, all of which are idle then.
+// fill makes a pool open n connections, and leaves them idle.
 func fill(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	testserver.Eventually(t, patience, "the pool has its connections", func() bool {
@@ -39,7 +39,7 @@ func fill(t testing.TB, pool *pgxpool.Pool, n int) {
 				return false
 			}
 			defer c.Release()
-			if c.Ping(t.Context()) == nil { // one that broke meanwhile is not pinged by the pool
+			if c.Ping(t.Context()) == nil { // the pool would not ping a broken one here
 				good++
 			}
 		}
@@ -95,7 +95,8 @@ func TestFailover(t *testing.T) {
 				if last == "extend" {
 					continue
 				}
-				// No connection to the standby is left, also not for several at once.
+				// No connection to the standby is left, not even for several calls at
+				// once.
 				var all sync.WaitGroup
 				for range 4 {
 					all.Go(func() {
@@ -110,7 +111,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A waiter is woken by the server that grants: the connection that listens moves too.
+// TestFailover_Listener checks that a waiter is woken by the server that grants, because
+// the connection that listens also moves.
 func TestFailover_Listener(t *testing.T) {
 	t.Parallel()
 	former, primary := start(t), start(t)
@@ -127,7 +129,7 @@ func TestFailover_Listener(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, pool, 4)
-	// Its connections stay open.
+	// The connections of the former primary stay open.
 	former.Exec("ALTER SYSTEM SET default_transaction_read_only = on")
 	former.Exec("SELECT pg_reload_conf()")
 	proxy.Retarget(primary.Addr)

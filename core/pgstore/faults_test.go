@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Requests and replies that are lost or late.
+// TestFaults loses and delays requests and replies.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	server := database(t)

@@ -14,11 +14,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// former is a process of version 6, which kept locks by functions in the database. It sends
-// what that version sent.
+// former is a process of version 6, which stored locks by functions in the database. It
+// sends the statements of that version.
 type former struct{ pool *pgxpool.Pool }
 
-// newFormer returns a process of version 6 on a database, which it migrates if that is new.
+// newFormer returns a process of version 6 on a database. If the database is new,
+// newFormer makes the schema of that version.
 func newFormer(t testing.TB, url string) former {
 	t.Helper()
 	f := former{testclient.Postgres(t, url)}
@@ -40,7 +41,7 @@ func newFormer(t testing.TB, url string) former {
 	return f
 }
 
-// refusal is what a function has answered if it is not 0.
+// refusal is the code of a refusal by a function; 0 is not a refusal.
 type refusal int
 
 func (r refusal) Error() string { return "refused with code " + string('0'+rune(r)) }
@@ -97,7 +98,8 @@ func asRefusal(code int) error {
 	return refusal(code)
 }
 
-// calls are those of version 6 that a process makes for locks and runs, and to be seen.
+// calls makes the calls of version 6 for locks, runs and operators, and returns their
+// errors.
 func (f former) calls(ctx context.Context) map[string]error {
 	c := claimed()
 	record := c
@@ -115,8 +117,8 @@ func (f former) calls(ctx context.Context) map[string]error {
 	}
 }
 
-// isRefusedForGood reports whether a process of version 6 has the word of the server that the schema
-// is not its own any more.
+// isRefusedForGood reports whether the error of a call of version 6 shows that its
+// functions or tables are gone.
 func isRefusedForGood(err error) bool {
 	var reply *pgconn.PgError
 	return errors.As(err, &reply) && (reply.Code == "42883" || reply.Code == "42P01")

@@ -13,8 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A user with the right to create functions in a schema of the search path creates some
-// that match better than those of the system. None of them is called.
+// TestHostileSchema checks that no function of another user is called. A user with the
+// right to create functions in a schema of the search path has created some that match
+// better than the system's.
 func TestHostileSchema(t *testing.T) {
 	server := durable.Get(t).NewDatabase(t)
 	server.Exec(`CREATE FUNCTION public.evil() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
@@ -70,7 +71,7 @@ func TestHostileSchema(t *testing.T) {
 	}
 }
 
-// What stands in a key or a resource is never taken for SQL.
+// TestHostileKeys checks that no text of a key or a resource is executed as SQL.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	server := database(t, "standard_conforming_strings = off", "backslash_quote = on", "escape_string_warning = off")
@@ -109,8 +110,9 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// The least rights with which a user locks, and those with which it checks
-// tokens. Check tells what else is missing, also what is rarely needed.
+// TestRights checks the minimal rights of a user that locks, and of a user that checks
+// tokens. It checks that Check reports each missing right, even one that is rarely
+// needed.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := durable.Get(t).NewDatabase(t)

@@ -12,8 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements store.Inspector in one round trip, or in two for a free key: the second one asks
-// whether row-level security hides the table. Look locks no row, and reads no value of a record.
+// Look implements store.Inspector in one round trip. For a free key a second round trip
+// finds out whether row-level security hides the table. Look locks no row, and does not
+// read the value of a record.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	state, err := s.Store.Look(ctx, key)
 	if err == nil && len(state.Holds) == 0 && len(state.Waiters) == 0 && state.Run == nil {
@@ -22,9 +23,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, needs(looking, err)
 }
 
-// List implements store.Inspector in one round trip per page, and one more for an empty page. The
-// keys are in the order of their bytes. The next page begins after the last key, which next has in
-// hex.
+// List implements store.Inspector in one round trip per page. An empty page takes one
+// more. The keys are in the order of their bytes. The next page begins after the last
+// key, and next is that key in hex.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	page, next, err = s.Store.List(ctx, after, most)
 	if err == nil && len(page) == 0 {
@@ -43,7 +44,8 @@ func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error 
 	return needs(carding, s.Store.Put(ctx, c, ttl))
 }
 
-// Cards implements store.Cards by a round trip for each process, and one more.
+// Cards implements store.Cards in one round trip for each process, and one for each page
+// of processes.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	cards, err := s.Store.Cards(ctx)
 	if err == nil && len(cards) == 0 {
@@ -52,7 +54,8 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	return cards, needs(looking, err)
 }
 
-// visible returns an error if row-level security hides the tables, which then look empty.
+// visible returns an error if row-level security hides the tables, which then seem to be
+// empty.
 func (s *Store) visible(ctx context.Context, op string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 	defer cancel()
@@ -73,8 +76,9 @@ func (s *Store) visible(ctx context.Context, op string) error {
 	return nil
 }
 
-// needs adds the missing GRANT to an error about a right: grant for a table, or USAGE for the
-// schema. The server's message names the object, in any language.
+// needs adds the missing GRANT to an error about a right. The GRANT is grant for a
+// table, and USAGE for the schema. The server's message contains the name of the schema
+// only if the schema is refused, in any language.
 func needs(grant string, err error) error {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
@@ -89,7 +93,7 @@ func needs(grant string, err error) error {
 
 var ofSchema = regexp.MustCompile(`\blockkit\b`)
 
-// The rights of operators, beside USAGE on the schema.
+// The rights of operators, in addition to USAGE on the schema.
 const (
 	looking  = "SELECT ON lockkit.locks, lockkit.version"
 	revoking = "SELECT, UPDATE ON lockkit.locks, GRANT SELECT ON lockkit.version"

@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// countingConn counts what is read from it.
+// countingConn counts the bytes that are read from it.
 type countingConn struct {
 	net.Conn
 	read *atomic.Int64
@@ -116,7 +116,8 @@ func TestRightsOfAnInspector(t *testing.T) {
 	}
 }
 
-// Rows with keys that no Store has are left out, and the walk goes past them.
+// TestAListLeavesOutRowsOfOthers checks that List skips rows with keys that no Store has
+// made.
 func TestAListLeavesOutRowsOfOthers(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -145,8 +146,8 @@ func TestAListLeavesOutRowsOfOthers(t *testing.T) {
 	}
 }
 
-// Whatever the database answers, it is read without a panic, and a column that cannot be read
-// is an error.
+// FuzzScan checks that each answer of a database is read without a panic, and that a
+// column that cannot be read causes an error.
 func FuzzScan(f *testing.F) {
 	for _, text := range []string{`\x6b00`, `k\\\000\377`, `\x6`, `\x`, `\`, `\37`, `\999`, "t", "1", "-1", "9223372036854775808", ""} {
 		f.Add([]byte(text))
@@ -167,7 +168,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A value is read as it was written, in both formats.
+// TestScan_Binary checks that bytes in both formats are read as they were written.
 func TestScan_Binary(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{`\x6b00ff`: "k\x00\xff", `k\\\000\377`: "k\\\x00\xff", `\x`: "", "": "", `\\x6b`: `\x6b`} {
@@ -182,7 +183,8 @@ func TestScan_Binary(t *testing.T) {
 	}
 }
 
-// A card is kept also where transactions are serializable and meet others.
+// TestCardsMeet checks that cards are stored even if transactions are serializable and
+// conflict.
 func TestCardsMeet(t *testing.T) {
 	t.Parallel()
 	server := database(t, "default_transaction_isolation = 'serializable'")
@@ -190,7 +192,7 @@ func TestCardsMeet(t *testing.T) {
 	for range 20 {
 		var wg sync.WaitGroup
 		for range 8 {
-			s := newStore(t, pool) // which does not know yet how transactions begin here
+			s := newStore(t, pool) // s does not know yet that transactions are serializable here
 			wg.Go(func() {
 				if err := s.Put(t.Context(), store.Card{Process: rand.Text()}, time.Millisecond); err != nil {
 					t.Error(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// fails has the database refuse the n-th write of locks with a code.
+// fails makes the database refuse the n-th write of a row of locks with an SQLSTATE.
 func fails(server *testserver.Postgres, n int, code string) {
 	server.Exec(fmt.Sprintf(`CREATE SEQUENCE public.writes;
 		CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -25,8 +25,8 @@ func fails(server *testserver.Postgres, n int, code string) {
 		GRANT USAGE ON SEQUENCE public.writes TO public`, n, code))
 }
 
-// A serialization failure of another cause than the level of the transactions changes no later
-// statement.
+// TestIsolation_FailureAtReadCommitted checks that later statements do not set their
+// level if a serialization failure has another cause than the isolation level.
 func TestIsolation_FailureAtReadCommitted(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {
@@ -51,8 +51,9 @@ func TestIsolation_FailureAtReadCommitted(t *testing.T) {
 	}
 }
 
-// Where transactions have one snapshot by default, a statement that fails leaves no transaction
-// behind, in which the next one would fail.
+// TestIsolation_FailureInSnapshot checks a statement that fails while transactions have
+// one snapshot by default. It must leave no open transaction, in which the next
+// statement would fail.
 func TestIsolation_FailureInSnapshot(t *testing.T) {
 	t.Parallel()
 	server := database(t, "default_transaction_isolation = 'serializable'")
@@ -60,7 +61,7 @@ func TestIsolation_FailureInSnapshot(t *testing.T) {
 	pool := testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1"))
 	s := newStore(t, pool)
 	first, second := claimed(), claimed()
-	first.TTL, second.TTL = 20*time.Second, time.Minute // a statement each
+	first.TTL, second.TTL = 20*time.Second, time.Minute // so one statement each
 	fails(server, 1, "40001")
 	acquire(t, s, first)
 	acquire(t, s, second)
@@ -85,8 +86,8 @@ func TestIsolation_FailureInSnapshot(t *testing.T) {
 	}
 }
 
-// Behind a pooler the session of one transaction says nothing of the next one's. So the level is asked
-// for after each serialization failure.
+// TestIsolation_Pooler checks that the level is read after each serialization failure
+// behind a pooler. There the next transaction may be in another session.
 func TestIsolation_Pooler(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
@@ -106,14 +107,14 @@ func TestIsolation_Pooler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	// It stays in the session of the server, which others get too.
+	// The setting stays in the server's session, which other clients get too.
 	if _, err := conn.Exec(t.Context(), "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"); err != nil {
 		t.Fatal(err)
 	}
 	server.Exec("ALTER SEQUENCE public.writes RESTART")
 	cycle()
 	cycle()
-	// A statement sets the level of its own transaction now.
+	// From now on a statement sets the level of its own transaction.
 	if _, err := conn.Exec(t.Context(), `CREATE FUNCTION public.level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE EXCEPTION 'snapshot'; END IF;
 		RETURN NEW;

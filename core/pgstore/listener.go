@@ -17,22 +17,24 @@ import (
 )
 
 const (
-	// pingEvery and pingLimit limit how long a waiter relies on a connection that fell silent.
+	// pingEvery and pingLimit limit how long waiters rely on a connection that fell
+	// silent.
 	pingEvery = 2 * time.Second
 	pingLimit = 3 * time.Second
-	// deafFor is the pause until a pooler is tried again: its mode may have changed.
+	// deafFor is the pause before the next attempt to listen through a pooler, whose
+	// mode may have changed.
 	deafFor = time.Minute
 )
 
-// listen opens the connection of l and delivers its notifications until ctx is done, the
-// connection breaks, or nobody uses it.
+// listen opens the connection of l and delivers its notifications. It returns when ctx
+// is done, the connection breaks, or the connection has no watches.
 func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// The process closes it at the latest. A server that is gone is not waited for.
+		// Close waits at most a second for a server that is gone.
 		closing, cancel := context.WithTimeout(context.Background(), callLimit/2)
 		defer cancel()
 		_ = conn.Close(closing)
@@ -68,7 +70,7 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	}
 }
 
-// connect makes a connection like those of the pool, or the one of WithListener.
+// connect opens a connection like those of the pool, or the one of WithListener.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -78,7 +80,7 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return connectAs(ctx, s.place.pool.Config())
 }
 
-// connectAs connects like a pool.
+// connectAs opens a connection with the configuration of a pool.
 func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
@@ -90,11 +92,12 @@ func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// hears returns nil if notifications arrive, and errDeaf if they do not. The connection may lead
-// through a pooler that gives the server's connection to another client after each transaction.
-// What it listens to there would go to others, or astray. So hears listens to a channel that nobody
-// else has, and stops listening to it. Through a connection to the server itself it only asks
-// whether it is one.
+// hears returns nil if notifications arrive, and errDeaf if they do not. The connection
+// may lead through a pooler that assigns the server's connection to another client after
+// each transaction. Notifications for that session would reach other clients, or none.
+// So hears listens to a channel that nobody else uses, and stops listening to it
+// afterwards. If the connection leads to the server itself, hears only sends the query
+// that shows this.
 func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	pg := conn.PgConn()
 	if direct, err := isDirect(ctx, pg); direct || err != nil {
@@ -105,7 +108,8 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	// It is sent from elsewhere, while this connection is idle and not assigned to a session.
+	// The notification is sent on another connection. Meanwhile this one is idle, and a
+	// pooler has assigned no session to it.
 	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '')", channel)); err != nil {
 		unlisten(pg, channel, pid)
 		return err
@@ -120,7 +124,7 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 		case waiting.Err() != nil && !conn.IsClosed():
 			unlisten(pg, channel, pid)
 			if ctx.Err() != nil {
-				return err // it had too little time to hear
+				return err // there was too little time for the notification
 			}
 			until := time.Now().Add(deafFor)
 			s.deaf.Store(&until)
@@ -133,16 +137,18 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// listening runs a statement that is about a channel, and returns the process of its session.
+// listening runs a statement about a channel, and returns the process ID of its session.
 func listening(ctx context.Context, conn *pgconn.PgConn, text string) (pid string, err error) {
 	return value(ctx, conn, text+";SELECT pg_catalog.pg_backend_pid()", 2)
 }
 
-// maxUnlistens is how often a pooler is asked for the session that listens.
+// maxUnlistens is the maximum number of attempts to reach the session that listens
+// behind a pooler.
 const maxUnlistens = 16
 
-// unlisten has the session behind a pooler stop listening to a channel, if the pooler assigns
-// that session again. Nobody notifies that channel, so a session that goes on costs little.
+// unlisten makes the session behind a pooler stop listening to a channel, if the pooler
+// assigns that session to conn again. Nobody notifies that channel, so a session that
+// keeps listening costs little.
 func unlisten(conn *pgconn.PgConn, channel, pid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
 	defer cancel()

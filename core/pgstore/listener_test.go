@@ -11,13 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// A Store behind a pooler leaves no channel on a session that others are given.
+// TestWatch_Pooler checks that a Store behind a pooler leaves no session listening,
+// because other clients get that session.
 func TestWatch_Pooler(t *testing.T) {
 	t.Parallel()
 	testserver.RequirePgbouncer(t)
 	for name, c := range map[string]struct {
 		setting  string
-		sessions int // at least as many as there are
+		sessions int // at least the number of the server's sessions
 		want     error
 	}{
 		"transactions of one session":   {"default_pool_size = 1", 1, store.ErrUnsupported},
@@ -35,7 +36,8 @@ func TestWatch_Pooler(t *testing.T) {
 			_, err := s.Watch(ctx, w)
 			wantIs(t, "watch", err, c.want)
 			for range c.sessions {
-				// Each one is in a transaction until the end, so the next one has another session.
+				// Each connection stays in a transaction until the end, so the next one
+				// gets another session.
 				conn, err := pgx.Connect(t.Context(), pooler.URL("default_query_exec_mode=exec"))
 				if err != nil {
 					t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Lockers of several processes on one server.
+// TestLocker runs Lockers of several processes on one server.
 func TestLocker(t *testing.T) {
 	server := database(t)
 	for _, c := range []struct {
@@ -76,7 +76,8 @@ func TestLocker(t *testing.T) {
 		})
 	}
 
-	// A lease is joined from another process, and its key stays taken beyond its release.
+	// Another process joins a lease. With KeepFor the key stays taken after both leases
+	// are released.
 	t.Run("joined and kept", func(t *testing.T) {
 		t.Parallel()
 		a, b := newLocker(t, server.URL()), newLocker(t, server.URL())
@@ -100,8 +101,9 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// Many clients each want several of few keys, in any order, while their leases are
-// extended in batches. No client waits for ever, and no session at the server does.
+// TestNoDeadlock checks that no client and no session of the server waits forever. Many
+// clients each want several of a few keys, in any order, while leases are extended in
+// batches.
 func TestNoDeadlock(t *testing.T) {
 	server := database(t, "deadlock_timeout = '50ms'", "log_lock_waits = on")
 	const clients, keys = 64, 5
@@ -123,7 +125,7 @@ func TestNoDeadlock(t *testing.T) {
 	stop := make(chan struct{})
 	var extenders sync.WaitGroup
 	for i := range stores {
-		// Extensions of many keys at once, in any order.
+		// These extend many keys at once, in any order.
 		extenders.Go(func() {
 			held := make([]store.Claim, keys)
 			for k := range held {
@@ -202,13 +204,13 @@ func TestNoDeadlock(t *testing.T) {
 	})
 }
 
-// Round trips, as a proxy counts them, and connections.
+// TestRoundTrips counts round trips with a proxy.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	server := database(t)
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=1", "pool_min_conns=1")))
-	warm := func() { // the connection is there, and what is prepared
+	warm := func() { // opens the connection and prepares the statements
 		c := claimed()
 		acquire(t, s, c)
 		release(t, s, c)
@@ -218,8 +220,8 @@ func TestRoundTrips(t *testing.T) {
 		t.Helper()
 		proxy.Forget()
 		call()
-		// A connection that was idle for a second is pinged by the pool, and an acquire has dead
-		// rows looked for now and then.
+		// The pool pings a connection that was idle for a second. Now and then an
+		// acquire looks for expired rows.
 		if n := proxy.Count(testserver.Match{}) - len(proxy.Statements("-- ping")) - len(proxy.Statements(sweeping)); n != want {
 			t.Errorf("%s: %d round trips, want %d: %q", what, n, want, proxy.Statements())
 		}
@@ -257,7 +259,8 @@ func TestRoundTrips(t *testing.T) {
 		}
 	})
 
-	// As many where transactions see one snapshot. The first one that conflicts costs three more.
+	// With one snapshot per transaction the numbers are the same. Only the first
+	// conflict takes three more round trips.
 	t.Run("with one snapshot", func(t *testing.T) {
 		server := database(t, "default_transaction_isolation = 'repeatable read'")
 		proxy = testserver.NewPostgresProxy(t, server.Addr)

@@ -18,35 +18,40 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// systemOnly is the search path of Migrate. An operator in another schema could match better than
-// the system's.
+// systemOnly is the search path of Migrate. An operator in another schema could match
+// the types better than the system's operator.
 const systemOnly = "pg_catalog, pg_temp"
 
-// move.sql brings the tables of an older version to this one.
+// files has move.sql, which moves the data of an older version to this one.
 //
 //go:embed move.sql
 var files embed.FS
 
-// Migrate makes the schema lockkit in the database of pool, or brings it to the version of this
-// package. It changes nothing if the schema has that version. Migrate may run in several processes
-// at once, and through a pooler. Package sqlstore uses the same tables.
+// Migrate makes the schema lockkit in the database of pool, or upgrades it to the
+// version of this package. It changes nothing if the schema has that version. Migrate
+// may run in several processes at once, and through a pooler. Package sqlstore uses the
+// same tables.
 //
-// Versions before 7 stored locks by functions in the database. Migrate removes the functions and
-// moves the data in one transaction: holds, released leases, tokens, answers and cards. Users keep
-// their rights. Processes of an older version work until that transaction is committed. Each later
-// call of theirs fails with store.ErrUnavailable, and their holds expire. README.md has the steps.
+// Versions before 7 stored locks by functions in the database. Migrate removes the
+// functions and moves the data in one transaction: holds, released leases, tokens,
+// answers and cards. Users keep their rights. Processes of an older version work until
+// that transaction is committed. After that their calls fail with store.ErrUnavailable,
+// and their holds expire. README.md has the steps.
 //
-// Before it moves data, Migrate waits for the transactions that use the tables, for a second at a
-// time, since calls wait behind it. A transaction that has read the tables, such as pg_dump's,
-// delays it until that transaction or ctx is done.
+// Before Migrate moves data, it waits for the transactions that use the tables. It waits
+// for a second at a time, because calls wait behind it. A transaction that has read the
+// tables, such as pg_dump's, delays Migrate until the transaction or ctx is done.
 //
-// If there is something to do, the user of pool needs the right to create a schema, and owns the
-// tables that are moved. Other users need the rights in the package's documentation.
+// If the schema is missing or older, the user of pool needs the right to create a
+// schema, and must own the tables that are moved. Other users need the rights in the
+// package's documentation.
 //
-// Migrate fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or refuses the
-// schema, or the schema has a later version. It fails with store.ErrUnavailable if the server is
-// down or read-only, the user lacks a right, or row-level security hides a table from the user. On
-// failure nothing has changed.
+// Migrate fails with store.ErrUnsupported if the server is older than PostgreSQL 14 or
+// refuses the schema, or if the schema has a later version. It fails with
+// store.ErrUnavailable if the server is down or read-only, if the user lacks a right, or
+// if row-level security hides a table from the user. In all these cases nothing has
+// changed. If the connection breaks during the COMMIT, the outcome is unknown, and
+// Migrate can be called again.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return fmt.Errorf("pgstore: migrate: pool is nil: %w", store.ErrInvalid)
@@ -59,7 +64,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Second): // for the calls that have waited behind
+		case <-time.After(time.Second): // for the calls that wait for the tables
 		}
 	}
 }
@@ -86,8 +91,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	} else if secured != "" {
 		return wrap("migrate", fmt.Errorf("%w: %s", store.ErrUnavailable, secured))
 	}
-	// A connection that is released in the middle of a transaction is closed, and
-	// the transaction with it.
+	// A connection that is released during a transaction is closed, and its transaction
+	// is rolled back.
 	if _, err := results(ctx, pg, begin+dialect.PostgreSQL{}.Lock().Text, 2); err != nil {
 		return wrap("migrate", err)
 	}
@@ -109,14 +114,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return wrap("migrate", err)
 }
 
-// lockOfFormer takes the lock of a Migrate of version 6 or earlier.
+// lockOfFormer takes the lock that Migrate of version 6 or earlier takes.
 const lockOfFormer = "SELECT pg_catalog.pg_advisory_xact_lock(30521770279397748)"
 
-// oldest is the oldest major version of PostgreSQL that runs the schema.
+// oldest is the oldest major version of PostgreSQL that can run the schema.
 const oldest = 14
 
-// supported returns an error for a server that reports an older version. A server whose version
-// cannot be read is tried.
+// supported returns an error if the server reports a version below oldest. It returns
+// nil if the version cannot be read.
 func supported(pg *pgconn.PgConn) error {
 	text := pg.ParameterStatus("server_version")
 	major, _, _ := strings.Cut(text, ".")
@@ -126,8 +131,8 @@ func supported(pg *pgconn.PgConn) error {
 	return nil
 }
 
-// refusesSchema reports whether the server refused a statement of the schema, because of its
-// syntax (class 42) or a missing feature (0A).
+// refusesSchema reports whether the server refused a statement of the schema because of
+// its syntax (class 42) or a missing feature (class 0A).
 func refusesSchema(err error) bool {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)
@@ -137,8 +142,8 @@ func refusesSchema(err error) bool {
 const creation = "the user may not make or change the schema lockkit: GRANT CREATE ON DATABASE for the first time, " +
 	"or call Migrate as its owner"
 
-// install makes the tables, in a transaction, unless another process has done so. It moves the data
-// of an older version to them.
+// install makes the tables, in a transaction, unless another process has made them. It
+// moves the data of an older version to them.
 func install(ctx context.Context, pg *pgconn.PgConn) error {
 	v, err := installed(ctx, pg)
 	if err != nil || v >= dialect.SchemaVersion {
@@ -151,9 +156,9 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 		if err != nil {
 			return err
 		}
-		// The schema is made between the halves.
+		// The tables of this version are made between the two halves.
 		before, after, _ := strings.Cut(string(move), "-- The tables of version 7 are here.\n")
-		// Row-level security would hide rows, and these would be lost.
+		// With row-level security, hidden rows would be lost.
 		settings := "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = 0; SET LOCAL row_security = off"
 		texts = slices.Concat([]string{settings, before}, d.Schema(), []string{after})
 	}
@@ -165,7 +170,8 @@ func install(ctx context.Context, pg *pgconn.PgConn) error {
 	return nil
 }
 
-// installed returns the version of the schema in the database, 0 if there is none.
+// installed returns the version of the schema in the database, or 0 if there is no
+// schema.
 func installed(ctx context.Context, pg *pgconn.PgConn) (v int64, err error) {
 	tables, err := value(ctx, pg, "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "+
 		"WHERE n.nspname = 'lockkit' AND c.relname = 'version'", 1)

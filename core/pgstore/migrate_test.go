@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// exclusive returns a claim of a new owner for all of a key.
+// exclusive returns an exclusive claim of a new owner.
 func exclusive(key string) store.Claim {
 	return store.Claim{
 		Key: key, Owner: rand.Text(), Lease: rand.Text(),
@@ -121,7 +121,8 @@ func TestMigrate(t *testing.T) {
 		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
 	})
 
-	// The error for a user without rights names them, and a user with them locks.
+	// The error for a user without rights names them, and a user with the rights can
+	// lock.
 	t.Run("missing rights", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)
@@ -152,7 +153,7 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// exec runs statements, of which none may fail.
+// exec runs statements, and fails the test if one of them fails.
 func exec(t testing.TB, pool *pgxpool.Pool, sql string) {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
@@ -192,11 +193,11 @@ func TestCheck(t *testing.T) {
 		server.Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 		unfit(t, server, "read-only")
 	})
-	// The hold of the probe outlives the check, and a second grant is reported.
+	// Check's hold lasts for the whole check, and Check reports a second grant.
 	t.Run("second grant", func(t *testing.T) {
 		t.Parallel()
 		server := migrated(t, durable.Get(t).NewDatabase(t))
-		// A server that forgets what is extended.
+		// A trigger makes the server forget a hold when it is extended.
 		server.Exec(`CREATE TABLE public.lengths (ttl bigint);
 			CREATE FUNCTION public.forgets() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				INSERT INTO public.lengths VALUES (NEW.until - NEW.written);
@@ -205,12 +206,12 @@ func TestCheck(t *testing.T) {
 			END $$;
 			CREATE TRIGGER forgets AFTER UPDATE ON lockkit.locks FOR EACH ROW EXECUTE FUNCTION public.forgets()`)
 		unfit(t, server, "a held key was granted a second time")
-		// However slow the steps of a Check are, they have 10 s.
+		// The hold must last for the 10 s of a Check, however slow its steps are.
 		if ttl := server.Exec("SELECT ttl >= 10000000 FROM public.lengths"); !slices.Equal(ttl, []string{"t"}) {
 			t.Errorf("the key is held for the whole Check: %v, want t", ttl)
 		}
 	})
-	// A pooler is unfit for wake-ups, and fit without them.
+	// A transaction pooler is unfit for wake-ups, and fit without them.
 	t.Run("transaction pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
@@ -223,7 +224,7 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A pooler that assigns connections for a session passes wake-ups on.
+	// A pooler that assigns its connections for a whole session passes wake-ups on.
 	t.Run("session pooler", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)

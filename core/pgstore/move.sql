@@ -1,11 +1,11 @@
--- What Migrate does with the tables of version 1 to 6, in one transaction: it removes the
--- functions of these versions, by which their processes took locks, and moves what is alive.
--- Claims that wait are not moved, as they belong to processes whose next call fails.
+-- Migrate runs this file on tables of version 1 to 6, in one transaction. The file removes the
+-- functions by which processes of these versions took locks, and moves the live entries.
+-- It does not move waiting claims, because they belong to processes whose next call fails.
 
 LOCK TABLE lockkit.keys, lockkit.floor, lockkit.version IN ACCESS EXCLUSIVE MODE;
 DROP VIEW IF EXISTS lockkit.locks;
 
--- What versions before 6 lack.
+-- Versions before 6 lack these.
 DO $$
 BEGIN
   IF to_regtype('lockkit.found') IS NULL THEN
@@ -23,11 +23,11 @@ ALTER TABLE lockkit.version ALTER COLUMN token DROP DEFAULT, ALTER COLUMN id DRO
 
 -- The tables of version 7 are here.
 
--- micros, word and record are for this transaction: they are dropped with the others.
+-- micros and word are dropped in this transaction, together with the former functions.
 CREATE OR REPLACE FUNCTION lockkit.micros(_at timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT (extract(epoch FROM _at) * 1000000)::bigint $$;
 
--- word is a lease or an owner in a text: itself, or base64 after "=".
+-- word returns a lease or an owner as a text: unchanged, or in base64 after "=".
 CREATE FUNCTION lockkit.word(_b bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN encode(_b, 'escape') COLLATE "C" ~ '^[A-Za-z0-9._:-]+$' THEN encode(_b, 'escape')
     ELSE '=' || translate(encode(_b, 'base64'), E'\n', '') END
@@ -39,7 +39,7 @@ SELECT k.key, 1 + floor(random() * 9000000000000000000)::bigint, k.token, 0, 0, 
   convert_to(jsonb_strip_nulls(jsonb_build_object(
     'v', 1, 'written', lockkit.micros(k.written), 'token', k.token,
     'holds', (SELECT jsonb_agg(jsonb_build_object(
-        -- What is kept has no lease there.
+        -- A kept key has no lease in the former table.
         'lease', coalesce(lockkit.word(h.lease), 'kept'), 'owner', lockkit.word(h.owner), 'weight', h.weight,
         'since', CASE WHEN h.weight = 2147483647 THEN least(k.token, lockkit.micros(k.written)) ELSE lockkit.micros(k.written) END,
         'until', lockkit.micros(h.until)) ORDER BY h.n)
@@ -64,11 +64,11 @@ SELECT convert_to('{card}' || c.process, 'UTF8'), 1 + floor(random() * 900000000
   c.card
 FROM lockkit.cards c WHERE c.until > clock_timestamp();
 
--- Of a row that is not moved its token is kept, as that of a row which is deleted.
+-- The highest token of the rows that are not moved is stored, as if a sweep had deleted these rows.
 UPDATE lockkit.version SET version = 7, token = greatest((SELECT max(f.token) FROM lockkit.floor f),
   (SELECT max(k.token) FROM lockkit.keys k WHERE NOT EXISTS (SELECT FROM lockkit.locks l WHERE l.name = k.key)), 0);
 
--- Who owned the tables and had rights to them has them still.
+-- The owner and the users of the former tables get the same rights to the new ones.
 DO $$
 DECLARE
   g record;
@@ -89,7 +89,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The functions, of whatever version, with the types and tables.
+-- This drops the functions of each version, with the types and tables.
 DO $$
 DECLARE
   f regprocedure;

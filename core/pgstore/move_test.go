@@ -22,10 +22,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// pgxExec has no statement prepared, whose plan would outlive a function.
+// pgxExec makes pgx prepare no statement. The plan of a prepared statement could outlive
+// a function.
 const pgxExec = pgx.QueryExecModeExec
 
-// What version 6 has kept is there after Migrate, and its processes are refused.
+// TestMigrate_Version6 checks that the data of version 6 exists after Migrate, and that
+// processes of version 6 are refused.
 func TestMigrate_Version6(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"6", "2"} {
@@ -142,7 +144,7 @@ func TestMigrate_Version6(t *testing.T) {
 			if r := next(begun); !r.Done || string(r.Value) != "late" {
 				t.Errorf("got %+v, want the answer that was saved after the move", r)
 			}
-			// A run that is taken back leaves what it has found.
+			// A run that is undone leaves the earlier record.
 			repeated.Record, repeated.Undo = nil, true
 			do(s.Release(ctx, repeated))
 			if r := next(again); r.Done || r.Attempt != 2 {
@@ -167,7 +169,8 @@ func TestMigrate_Version6(t *testing.T) {
 	}
 }
 
-// The way back that README.md has keeps answers and tokens.
+// TestMigrate_WayBack checks that the way back in README.md preserves answers and
+// tokens.
 func TestMigrate_WayBack(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")
@@ -226,7 +229,7 @@ func TestMigrate_WayBack(t *testing.T) {
 	}
 }
 
-// Who owned the tables and had rights to them has them still.
+// TestMigrate_Rights checks that owners and users of the tables keep their rights.
 func TestMigrate_Rights(t *testing.T) {
 	t.Parallel()
 	server := durable.Get(t).NewDatabase(t)
@@ -260,8 +263,9 @@ func TestMigrate_Rights(t *testing.T) {
 	}
 }
 
-// Beside a transaction that has read the tables, as pg_dump's, Migrate does not hold up the
-// calls of version 6 for longer than these wait.
+// TestMigrate_BesideReader calls Migrate while a transaction is open that has read the
+// tables, like pg_dump's. It checks that Migrate does not delay calls of version 6 for
+// longer than they wait.
 func TestMigrate_BesideReader(t *testing.T) {
 	t.Parallel()
 	server := shared.Get(t).NewDatabase(t)
@@ -299,8 +303,9 @@ func TestMigrate_BesideReader(t *testing.T) {
 	}
 }
 
-// Processes of version 6 and of this one work while Migrate is called. No two are in at once,
-// tokens grow, and no answer that was saved is lost.
+// TestMigrate_UnderLoad calls Migrate while processes of version 6 and of this version
+// work. It checks that no two hold a key at once, that tokens grow, and that no saved
+// answer is lost.
 func TestMigrate_UnderLoad(t *testing.T) {
 	rounds := max(2, tally.Trials(10))
 	for range rounds {
@@ -315,7 +320,7 @@ func underLoad(t *testing.T) {
 	server := shared.Get(t).NewDatabase(t)
 	const keys, ttl = 3, 2 * time.Second
 	var mu sync.Mutex
-	trusted, last := make([]time.Time, keys), make([]uint64, keys) // until when the last holder trusts its hold
+	trusted, last := make([]time.Time, keys), make([]uint64, keys) // by key: the end of the last holder's trust, and its token
 	enter := func(key int, token uint64, asked time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -340,7 +345,7 @@ func underLoad(t *testing.T) {
 	record := func(value string, attempt int) *store.Record {
 		return &store.Record{Value: []byte(value), Attempt: attempt, Done: attempt > 0, Retain: time.Hour}
 	}
-	var answers sync.Map // that were saved, by key
+	var answers sync.Map // the saved answers, by key
 	var before, after, saved atomic.Int64
 	ctx := t.Context()
 	var olds, news sync.WaitGroup

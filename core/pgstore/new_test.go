@@ -34,7 +34,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Impossible claims are refused before anything is sent: no server listens there.
+// TestRefusedClaims checks that impossible claims are refused before anything is sent.
+// No server listens at the address of the pool.
 func TestRefusedClaims(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, testclient.Postgres(t, "postgres://127.0.0.1:1/none"))
@@ -103,7 +104,7 @@ func TestClosedStore(t *testing.T) {
 	wantIs(t, "watch", second(quiet.Watch(t.Context(), c)), store.ErrUnsupported)
 }
 
-// What an error of the server says about the outcome (hazard 17).
+// TestErrorReplies checks the outcome that an error of the server leaves (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	for code, refused := range map[string]bool{
@@ -126,11 +127,11 @@ func TestErrorReplies(t *testing.T) {
 		server := database(t)
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"))
 		s := newStore(t, pool)
-		// The key is the SQLSTATE of what fails if a row is changed.
+		// An update of a row fails with the key of the row as its SQLSTATE.
 		server.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = convert_from(NEW.name, 'UTF8'); END $$;
 			CREATE TRIGGER refuse BEFORE UPDATE ON lockkit.locks FOR EACH ROW WHEN (length(NEW.name) = 5) EXECUTE FUNCTION public.refuse()`)
-		answers := func() { // at the latest after a probe
+		answers := func() { // after a probe at the latest
 			testserver.Eventually(t, patience, "the server is known to answer", func() bool {
 				_, err := s.Acquire(t.Context(), claimed())
 				return err == nil
@@ -190,7 +191,7 @@ func TestErrorReplies(t *testing.T) {
 		t.Parallel()
 		server := database(t)
 		c, owner := claimed(), newStore(t, testclient.Postgres(t, server.URL()))
-		held(t, owner, c, false) // there is a row
+		held(t, owner, c, false) // held makes a row
 		for what, setting := range map[string]string{
 			"a read-only database": "default_transaction_read_only = on",
 			"no time":              "statement_timeout = 1",
@@ -208,7 +209,7 @@ func TestErrorReplies(t *testing.T) {
 		}
 	})
 
-	// The error has the cause of the caller's context.
+	// The error matches the cause of the caller's context.
 	t.Run("cause of the context", func(t *testing.T) {
 		t.Parallel()
 		server := database(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Runs and their answers.
+// TestOnce checks runs and their answers.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -36,7 +36,7 @@ func TestOnce(t *testing.T) {
 		}
 	}
 
-	// A run is four round trips, and a replay one.
+	// A run takes four round trips, and a replay takes one.
 	t.Run("round trips", func(t *testing.T) {
 		o, other := newOnce(t, server.URLAt(proxy.Addr)), newOnce(t, server.URLAt(proxy.Addr))
 		n := 0
@@ -69,12 +69,13 @@ func TestOnce(t *testing.T) {
 		}
 	})
 
-	// A run that was interrupted is attempt 2 for the next one, or never run again.
+	// After an interrupted run the next call runs as attempt 2. With AtMostOnce it does
+	// not run.
 	t.Run("interrupted run", func(t *testing.T) {
 		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 			key := fmt.Sprintf("crash %d", i)
 			cut := testserver.NewPostgresProxy(t, server.Addr)
-			// Its process dies: nothing more is heard of it.
+			// The process of dying is cut off, as if it had died.
 			dying, err := core.New(newStore(t, testclient.Postgres(t, server.URLAt(cut.Addr))))
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +110,7 @@ func TestOnce(t *testing.T) {
 			case opts != nil && (!errors.Is(err, once.ErrIndeterminate) || n != 0):
 				t.Errorf("got %v after %d runs, want %v", err, n, once.ErrIndeterminate)
 			}
-			// The dead one was only slow, and saves nothing now.
+			// The process was only slow. It must not save its answer now.
 			cut.Heal()
 			close(ended)
 			if err := <-out; err == nil {

@@ -11,15 +11,16 @@ type config struct {
 	listenOn *pgx.ConnConfig
 }
 
-// WithoutWakeUps makes the Store open no connection to listen on. Watch fails with
+// WithoutWakeUps makes the Store open no connection that listens. Watch fails with
 // store.ErrUnsupported, and waiters poll.
 func WithoutWakeUps() Option {
 	return func(c *config) { c.quiet = true }
 }
 
-// WithListener makes the Store listen on a connection with the configuration direct, of which it
-// makes a copy. The default is a connection like those of the pool. WithListener is for a pool that
-// leads through a pooler, which passes no notifications on: direct leads to the server itself.
+// WithListener makes the Store listen on a connection with the configuration direct, of
+// which it makes a copy. The default is a connection like those of the pool. Use
+// WithListener if the pool leads through a pooler that does not pass notifications on.
+// Then direct must lead to the server itself.
 func WithListener(direct *pgx.ConnConfig) Option {
 	return func(c *config) { c.separate, c.listenOn = true, direct }
 }

@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// errReadOnly is the error of a probe of a server that takes no writes.
+	// errReadOnly is the error of a probe whose server accepts no writes.
 	errReadOnly = errors.New(standby.advice)
 	errMoved    = errors.New("the connection leads to a server that takes no writes, and another one does")
 )
 
-// Probe implements casstore.Prober, on a connection of its own. All connections of the pool may be
-// in use or lead to another server.
+// Probe implements casstore.Prober, on a connection outside the pool. All connections of
+// the pool may be in use or lead to another server.
 func (p *place) Probe(ctx context.Context) error {
 	conn, err := connectAs(ctx, p.pool.Config())
 	if err == nil {
@@ -45,15 +45,16 @@ func (p *place) writable(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// moved records that a server took no locks. The idle connections may lead there too.
+// moved records that a server accepted no locks. The idle connections may lead to that
+// server too.
 func (p *place) moved(why error) {
 	if p.away.CompareAndSwap(false, true) {
 		p.abandon(why)
 	}
 }
 
-// found records that a server takes locks. Connections that were made meanwhile may lead to the
-// other one.
+// found records that a server accepts locks again. Connections that were opened before
+// may lead to the server that does not.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

@@ -30,8 +30,8 @@ func TestOutage(t *testing.T) {
 		name       string
 		down, back func(s *testserver.Postgres)
 		words      string
-		most       int64         // probes for a hundred callers
-		limit      time.Duration // of the first acquire after it
+		most       int64         // the maximum number of dials for a hundred callers
+		limit      time.Duration // for the first acquire after the outage
 	}{
 		{"refused", (*testserver.Postgres).Kill, (*testserver.Postgres).Restart, "connection refused", 20, patience / 10},
 		{"silent", (*testserver.Postgres).Pause, (*testserver.Postgres).Resume, "no answer", 1, patience / 5},
@@ -57,7 +57,7 @@ func TestOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(4 * time.Second) // calls of before have ended
+			time.Sleep(4 * time.Second) // so that earlier calls have returned
 			before, asked := dials.Load(), time.Now()
 			var all sync.WaitGroup
 			for i := range 100 {
@@ -72,14 +72,14 @@ func TestOutage(t *testing.T) {
 			if n := dials.Load() - before; n > c.most {
 				t.Errorf("%d dials", n)
 			}
-			// What has something to lose is sent all the same.
+			// A release is sent even while the server is known to be down.
 			if err := s.Release(t.Context(), held); err == nil || knownDown(err) {
 				t.Errorf("release: got %v", err)
 			}
 			c.back(server)
 			start := time.Now()
 			for _, err = s.Acquire(t.Context(), claimed()); err != nil && time.Since(start) < c.limit; {
-				_, err = s.Acquire(t.Context(), claimed()) // a server of which much is asked answers late
+				_, err = s.Acquire(t.Context(), claimed()) // a busy server answers late
 			}
 			t.Logf("the first acquire: %v", time.Since(start))
 			if took := time.Since(start); err != nil || took > c.limit {
@@ -87,7 +87,7 @@ func TestOutage(t *testing.T) {
 			}
 		})
 	}
-	// A caller that leaves and a pool that is full do not mean that the server is down.
+	// A caller that leaves, or a full pool, does not mean that the server is down.
 	t.Run("impatient callers and full pools", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)

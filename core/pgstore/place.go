@@ -26,21 +26,23 @@ var (
 
 // place stores locks in the database of a pool.
 //
-// It sends statements as text without arguments, in the simple protocol: the server receives the
-// whole statement or nothing. In the extended protocol a client that vanishes before its last
-// message leaves a transaction open, with the row of a lock locked. The statements of the usual
-// lock are prepared where that is safe, since planning takes most of the server's time for them.
+// place sends statements as text without arguments, in the simple protocol: the server
+// receives the whole statement or nothing. In the extended protocol, a client that
+// vanishes before its last message leaves a transaction open, with the row of a lock
+// locked. The statements of the usual lock are prepared if that is safe, because
+// planning takes most of the server's time for them.
 type place struct {
 	table.Place
-	prepared table.Place // the same, with arguments
+	prepared table.Place // the same tables, by statements with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// isolated: transactions have one snapshot by default, and one has conflicted with another.
-	// Each statement sets its isolation level.
+	// isolated: transactions have one snapshot by default, and a transaction conflicted
+	// with another one. So each statement sets its isolation level.
 	isolated atomic.Bool
-	// away: a server took no locks, and no other one was found since.
+	// away: a server accepted no locks, and since then no server was found that accepts
+	// them.
 	away atomic.Bool
-	// silent: a connection did not answer, and the next call takes a new one.
+	// silent: a connection did not answer, so the next call takes a new one.
 	silent atomic.Bool
 }
 
@@ -53,7 +55,8 @@ var (
 	_ store.Checker    = (*place)(nil)
 )
 
-// maxTogether limits the number of holds that one statement extends. It has the keys twice, in hex.
+// maxTogether limits the number of holds that one statement extends, which has each key
+// twice, in hex.
 const maxTogether = 512
 
 func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
@@ -64,8 +67,8 @@ func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {
 }
 
 const (
-	maxWord = 256 // bytes of a lease or an owner
-	// maxLife limits all times to live, so that no date is out of range.
+	maxWord = 256 // the maximum bytes of a lease or an owner
+	// maxLife limits all durations, so that no date is out of range.
 	maxLife = 100 * 365 * 24 * time.Hour
 )
 
@@ -99,8 +102,8 @@ func (p *place) Connect(ctx context.Context) (context.Context, func(), error) {
 	return context.WithValue(ctx, connected{}, conn), conn.Release, nil
 }
 
-// Load implements casstore.Place. If it finds no version because of row-level security, its error
-// names the remedy.
+// Load implements casstore.Place. If row-level security hides the version of the tables,
+// the error names the remedy.
 func (p *place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	e, err := p.Place.Load(ctx, key, w)
 	if !errors.Is(err, table.ErrHidden) {
@@ -114,7 +117,7 @@ func (p *place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return e, err
 }
 
-// Query implements table.DB. The rows are read after the end of the result.
+// Query implements table.DB. It calls next only after the end of the result.
 func (p *place) Query(ctx context.Context, st dialect.Statement, next func(scan table.Scan) error) error {
 	a, err := p.send(ctx, st)
 	for _, row := range a.rows {
@@ -140,16 +143,17 @@ func (p *place) Change(ctx context.Context, st dialect.Statement) (int64, error)
 	return a.changed, err
 }
 
-// A statement that sets its isolation level is three statements in one message, so in one round
-// trip.
+// A statement that sets its isolation level is sent as three statements in one message,
+// and so in one round trip.
 const (
 	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 	commit = ";COMMIT"
 )
 
-// send sends a statement on the connection of ctx, or on any. If the server has undone it
-// because of the isolation level of its transaction, send repeats it in a transaction that sets
-// the level. It does so for each further statement at once.
+// send sends a statement on the connection of ctx, or on any connection of the pool. If
+// the server rolled the statement back because of the isolation level of its
+// transaction, send repeats it in a transaction that sets the level. Each further
+// statement then sets the level at once.
 func (p *place) send(ctx context.Context, st dialect.Statement) (answer, error) {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok {
@@ -186,10 +190,11 @@ func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statem
 	return committed(ctx, conn, st.Text)
 }
 
-// hasSnapshots reports whether the transactions of conn are above READ COMMITTED by default. The
-// first connection on which they are has every statement of p set its level. A connection is asked
-// once, except behind a pooler, where the next statement may be in another session: other
-// serialization failures, as of a trigger or a standby, do not change its level.
+// hasSnapshots reports whether the transactions of conn are above READ COMMITTED by
+// default. If they are, every further statement of p sets its level. hasSnapshots reads
+// the level once per connection, because serialization failures of a trigger or a
+// standby do not change it. Behind a pooler it reads the level each time, because the
+// next statement may be in another session.
 func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 	s := sessionOf(conn)
 	if s.committed {
@@ -207,9 +212,9 @@ func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 	return false
 }
 
-// committed runs a statement in a transaction that sets its isolation level. If the statement
-// fails, committed also rolls back: the error of the next statement would be that of a
-// transaction that has failed.
+// committed runs a statement in a transaction that sets its isolation level. If the
+// statement fails, committed rolls the transaction back. Otherwise the next statement
+// would fail because of the failed transaction.
 func committed(ctx context.Context, conn *pgconn.PgConn, text string) (answer, error) {
 	a, err := results(ctx, conn, begin+text+commit, 3)
 	if err != nil && !conn.IsClosed() && conn.TxStatus() != 'I' {
@@ -220,14 +225,16 @@ func committed(ctx context.Context, conn *pgconn.PgConn, text string) (answer, e
 	return a, err
 }
 
-// answer has the rows that statements have returned, and the number of rows they have changed.
+// answer has the rows that statements have returned, and the number of rows that they
+// have changed.
 type answer struct {
 	rows    [][][]byte
 	changed int64
 }
 
-// results runs text, which has n statements, and returns its answer. The statements are committed
-// when the last one is complete, even if the connection breaks then.
+// results runs text, which has n statements, and returns their answer. The statements
+// are committed when the last one is completed, even if the connection breaks after
+// that.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a answer, err error) {
 	if conn.IsClosed() || ctx.Err() != nil {
 		return a, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))
@@ -256,7 +263,8 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a an
 	return answer{}, verdict(err)
 }
 
-// value runs text, which has n statements of which one returns a value, and returns that value.
+// value runs text, which has n statements. One of them returns a single value, which
+// value returns.
 func value(ctx context.Context, conn *pgconn.PgConn, text string, n int) (string, error) {
 	a, err := results(ctx, conn, text, n)
 	if err != nil {
@@ -268,7 +276,7 @@ func value(ctx context.Context, conn *pgconn.PgConn, text string, n int) (string
 	return string(a.rows[0][0]), nil
 }
 
-// once runs a statement that changes no data.
+// once runs a statement that changes no data, on a connection of the pool.
 func (p *place) once(ctx context.Context, text string) (answer, error) {
 	conn, err := p.connection(ctx)
 	if err != nil {

@@ -40,7 +40,8 @@ func TestFrozenServer(t *testing.T) {
 			defer thaw()
 			frozen := time.Now()
 
-			// Callers return: when their contexts end, and by themselves.
+			// Callers return when their contexts are done, and otherwise after the time
+			// limit of a call.
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if _, err := s.Acquire(ctx, exclusive("other")); err == nil || errors.Is(err, store.ErrBusy) {
@@ -50,7 +51,7 @@ func TestFrozenServer(t *testing.T) {
 				t.Errorf("returned after %v", took)
 			}
 			var all sync.WaitGroup
-			for range 8 { // more than there are connections
+			for range 8 { // more calls than connections
 				all.Go(func() {
 					if err := s.Release(t.Context(), exclusive("other")); err == nil || errors.Is(err, store.ErrLost) {
 						t.Errorf("release: got %v", err)
@@ -62,8 +63,8 @@ func TestFrozenServer(t *testing.T) {
 				t.Errorf("the calls took %v", took)
 			}
 
-			// The holder is told before the row can expire: no later than a TTL after
-			// the last extension that was confirmed, which came before the freeze.
+			// The holder is notified before the row can expire: at most a TTL after the
+			// last confirmed extension, which was before the freeze.
 			<-lease.Context().Done()
 			told := time.Now()
 			wantIs(t, "cause", context.Cause(lease.Context()), store.ErrLost)
@@ -89,7 +90,8 @@ func TestFrozenServer(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "matrix", Runs: 3, Faults: map[string]int{"server frozen": 3}, Violations: map[string]int{"overlaps": 0}})
 }
 
-// Callers that give up do not cost the pool its connections.
+// TestCancelledCallers checks that callers that leave do not close the pool's
+// connections.
 func TestCancelledCallers(t *testing.T) {
 	server := database(t)
 	pool := testclient.Postgres(t, server.URL("pool_max_conns=4"), func(c *pgxpool.Config) { c.MaxConnIdleTime = time.Hour })
@@ -119,8 +121,9 @@ func TestCancelledCallers(t *testing.T) {
 	}
 }
 
-// A call that got its connection late does not cost the pool that connection
-// when its caller has to leave: a pool that is too small would lose them all.
+// TestLateConnection checks a call that got its connection late and has to return soon
+// after. It must not close that connection: a pool that is too small would lose all of
+// its connections.
 func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -151,7 +154,7 @@ func TestLateConnection(t *testing.T) {
 		if n == 1 {
 			return
 		}
-		// A statement that takes too long for itself costs its connection, as on a
+		// A statement that itself takes too long closes its connection, for example on a
 		// machine that stands still.
 		if took < s.Limit()+time.Second/2 || try == 10 {
 			t.Fatalf("%d connections were made for a pool of 1", n)

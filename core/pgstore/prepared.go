@@ -16,19 +16,19 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// session has what the Store knows of a connection.
+// session has the known properties of a connection and its session.
 type session struct {
 	asked     bool              // direct is known
 	direct    bool              // the connection leads to the server itself, and not to a pooler
-	forgets   bool              // others remove its prepared statements
-	names     map[string]string // of prepared statements, by their texts
+	forgets   bool              // somebody else removes its prepared statements
+	names     map[string]string // of prepared statements, by text
 	committed bool              // its transactions are known to be READ COMMITTED by default
 }
 
 // sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
 
-// sessionOf returns the session of conn, a new one at first.
+// sessionOf returns the session of conn. The first call for conn makes it.
 func sessionOf(conn *pgconn.PgConn) *session {
 	s, ok := conn.CustomData()[sessionKey].(*session)
 	if !ok {
@@ -38,8 +38,8 @@ func sessionOf(conn *pgconn.PgConn) *session {
 	return s
 }
 
-// maxWords limits the bytes of a claim's key, lease and owner in a prepared statement: its message
-// fits into one segment of 1,280 bytes, the smallest packet of IPv6.
+// maxWords limits the bytes of a claim's key, lease and owner in a prepared statement.
+// So the message fits into one segment of 1,280 bytes, the smallest packet of IPv6.
 const maxWords = 640
 
 // Take implements casstore.Usual.
@@ -52,9 +52,12 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return p.by(ctx, c).Give(ctx, c, version)
 }
 
-// by returns the Place with prepared statements, if the connection of ctx keeps these, or else the
-// one with texts. Statements are prepared if pgx would do so, the words of c are short, and the
-// connection leads to the server itself: a pooler may send the next statement to another session.
+// by returns the Place with prepared statements if the connection of ctx allows them,
+// and otherwise the Place with texts. Prepared statements need all of these conditions:
+// pgx would prepare statements by default, the key, the lease and the owner of c are
+// short, statements need not set their isolation level, and the session of the
+// connection keeps its prepared statements. Behind a pooler the next statement may be
+// sent to another session.
 func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||
@@ -69,7 +72,8 @@ func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	return &p.prepared
 }
 
-// isDirect reports whether the connection of s, conn, is known to lead to the server itself.
+// isDirect reports whether conn, the connection of s, is known to lead to the server
+// itself.
 func (s *session) isDirect(ctx context.Context, conn *pgconn.PgConn) bool {
 	if !s.asked {
 		direct, err := isDirect(ctx, conn)
@@ -78,21 +82,22 @@ func (s *session) isDirect(ctx context.Context, conn *pgconn.PgConn) bool {
 	return s.direct
 }
 
-// isDirect reports whether a connection leads to the server itself. A pooler that gives its
-// connections to others in turn has given this one a number of its own.
+// isDirect reports whether a connection leads to the server itself. A pooler that shares
+// its connections among clients reports a process ID of its own to each client.
 func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	pid, err := value(ctx, conn, "SELECT pg_catalog.pg_backend_pid()", 1)
 	return err == nil && pid == strconv.Itoa(int(conn.PID())), err
 }
 
-// execPrepared executes a statement with arguments, and prepares it before its first use in a
-// session. The message that executes it is one write of one segment. So the server receives all of
-// it or nothing, as with a text.
+// execPrepared executes a statement with arguments. Before the first use in a session it
+// prepares the statement. The message that executes the statement is one write of one
+// segment. So the server receives the whole message or nothing, as with a text.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	s := sessionOf(conn)
 	name, ok := s.names[st.Text]
 	if !ok {
-		// A statement that is there already, as after a Describe that has failed, has this text.
+		// The name is a hash of the text. So a statement that exists already, for
+		// example after a Describe that failed, has this text.
 		sum := sha256.Sum256([]byte(st.Text))
 		name = "lockkit_" + hex.EncodeToString(sum[:16])
 		if _, err := conn.Prepare(ctx, name, st.Text, nil); err != nil && !hasCode(err, codeStatementExists) {
@@ -116,7 +121,8 @@ func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialec
 	return answer{r.Rows, r.CommandTag.RowsAffected()}, nil
 }
 
-// failed returns the error of a statement whose preparation or execution failed with err.
+// failed returns the error of a statement whose preparation or execution failed with
+// err.
 func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, preparing bool) error {
 	c, answered := classOf(err)
 	if answered && !c.kept {
@@ -125,7 +131,7 @@ func (p *place) failed(ctx context.Context, conn *pgconn.PgConn, err error, prep
 	switch {
 	case hasCode(err, codeSerialization):
 		p.hasSnapshots(ctx, conn)
-	case hasCode(err, codeNoStatement): // somebody has removed it from the session
+	case hasCode(err, codeNoStatement): // somebody has removed the statement from the session
 		sessionOf(conn).forgets = true
 	}
 	err = verdict(err)

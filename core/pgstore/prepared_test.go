@@ -20,7 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The statements of the usual lock are prepared where the connection of the pool keeps them.
+// TestPrepared checks that the statements of the usual lock are prepared only if the
+// connection allows this.
 func TestPrepared(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -73,7 +74,7 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%d statements are prepared, want none", n)
 		}
 	})
-	// A hook of the pool removes them from the session.
+	// A hook of the pool removes the prepared statements from the session.
 	t.Run("removed by a hook", func(t *testing.T) {
 		t.Parallel()
 		pool := testclient.Postgres(t, server.URL("pool_max_conns=1"), func(c *pgxpool.Config) {
@@ -135,7 +136,8 @@ func TestPrepared(t *testing.T) {
 	})
 }
 
-// withoutDescribe returns the address of a proxy that has the first Describe fail behind its Parse.
+// withoutDescribe returns the address of a proxy that makes the first Describe after a
+// Parse fail.
 func withoutDescribe(t *testing.T, addr string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,8 +178,9 @@ func withoutDescribe(t *testing.T, addr string) string {
 	return listener.Addr().String()
 }
 
-// failDescribe passes on what a server sends, until it closes the connection. The first time that
-// a statement was parsed the client is sent an error instead of its description.
+// failDescribe forwards the messages of a server until the server closes the connection.
+// After the first successful Parse it sends the client an error instead of the
+// description.
 func failDescribe(from io.Reader, to io.Writer, failed *atomic.Bool) {
 	const parseComplete, ready = '1', 'Z'
 	skips := false
@@ -206,7 +209,8 @@ func failDescribe(from io.Reader, to io.Writer, failed *atomic.Bool) {
 	}
 }
 
-// A grant counts with its COMMIT, which can fail after its row has come.
+// TestTake_CommitFails checks that a grant counts only after its COMMIT, which can fail
+// after the row was returned.
 func TestTake_CommitFails(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {

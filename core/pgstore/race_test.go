@@ -13,8 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Many take a key at the same moment, which has no row, a dead one, or one that
-// is just deleted. Half of them have transactions with one snapshot by default.
+// TestRaces makes several Stores acquire a key at the same moment. The key has no row,
+// an expired row, or a row that is being deleted. Half of the Stores have transactions
+// with one snapshot by default.
 func TestRaces(t *testing.T) {
 	server := database(t)
 	const many = 6
@@ -36,7 +37,8 @@ func TestRaces(t *testing.T) {
 			}
 		}
 	})
-	// One of them is granted the key, with a higher token than before.
+	// In each round one Store is granted the key, with a higher token than in the round
+	// before.
 	t.Run("one grant", func(t *testing.T) {
 		var last, swept int64
 		for round := range tally.Trials(1000) {
@@ -75,7 +77,7 @@ func TestRaces(t *testing.T) {
 				t.Fatalf("round %d: got token %d after %d", round, token.Load(), last)
 			}
 			last = token.Load()
-			// The holder has died, and its time is over.
+			// The holder has died, and its hold has expired.
 			exec(t, pool, "UPDATE lockkit.locks SET until = "+micros+" WHERE name = '"+key+"'")
 			var row int64
 			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM lockkit.locks WHERE name = $1", []byte(key)).Scan(&row); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// What becomes of the rows.
+// TestRows checks how rows are swept, updated, locked and counted.
 func TestRows(t *testing.T) {
 	server := database(t)
 	pool := testclient.Postgres(t, server.URL())
@@ -32,7 +32,7 @@ func TestRows(t *testing.T) {
 				acquire(t, s, c)
 			case 1: // a tombstone
 				_ = s.Release(t.Context(), c)
-			case 2: // a place
+			case 2: // the place of a waiter
 				acquire(t, s, c)
 				w := exclusive(c.Key)
 				w.Wait, w.TTL = true, time.Millisecond
@@ -48,8 +48,8 @@ func TestRows(t *testing.T) {
 		if n := one("SELECT count(*) FROM lockkit.locks WHERE due > (" + micros + " + 120000000) / 300000000 + 1"); n != "0" {
 			t.Errorf("%s rows have no end", n)
 		}
-		// Ten minutes later. The first sweep of a process raises the floor of tokens, and one that
-		// is ten seconds later deletes.
+		// Now the rows have been due for minutes. The first sweep of a process raises
+		// the floor of tokens, and a sweep ten seconds later deletes.
 		server.Exec("UPDATE lockkit.locks SET due = due - 3")
 		s := newStore(t, pool)
 		testserver.Eventually(t, 5*patience, "the rows are deleted, but those that are alive", func() bool {
@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 		held(t, s, alive, true)
 	})
 
-	// Taking the same key again and again leaves no index entries.
+	// Taking the same key again and again adds hardly any index entries.
 	t.Run("no index entries", func(t *testing.T) {
 		server.Exec("SELECT pg_stat_reset()")
 		c, pool := claimed(), testclient.Postgres(t, server.URL())
@@ -70,13 +70,14 @@ func TestRows(t *testing.T) {
 			s.Extend(t.Context(), []store.Claim{c})
 			release(t, s, c)
 		}
-		pool.Close() // with it, the server's processes tell what they have counted
+		pool.Close() // then the server's processes report their counts
 		testserver.Eventually(t, patience, "600 updates, of which nearly all leave the indexes alone", func() bool {
 			return one("SELECT n_tup_upd >= 599 AND n_tup_hot_upd > n_tup_upd * 0.9 FROM pg_stat_user_tables WHERE relname = 'locks'") == "t"
 		})
 	})
 
-	// A row that another session has locked delays only its own key, and not for ever.
+	// A row that another session has locked delays only its own key, and only for a
+	// limited time.
 	t.Run("locked row", func(t *testing.T) {
 		stuck, free := claimed(), claimed()
 		acquire(t, s, stuck)
@@ -101,7 +102,8 @@ func TestRows(t *testing.T) {
 		release(t, s, stuck)
 	})
 
-	// A busy error has the number of waiters, so that many poll more seldom.
+	// A busy error has the number of waiters. With many waiters each one polls less
+	// often.
 	t.Run("number of waiters", func(t *testing.T) {
 		c := claimed()
 		acquire(t, s, c)
@@ -117,13 +119,13 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// lockRow locks a row as a backend does that stands still.
+// lockRow locks a row, like a session that stands still.
 func lockRow(t *testing.T, server *testserver.Postgres, key string) pgx.Tx {
 	t.Helper()
 	return inRow(t, server, "SELECT FROM lockkit.locks WHERE name = $1 FOR UPDATE", key)
 }
 
-// changeRow changes a row, and leaves what it says as it is.
+// changeRow changes the version of a row, and keeps its other columns.
 func changeRow(t *testing.T, server *testserver.Postgres, key string) pgx.Tx {
 	t.Helper()
 	return inRow(t, server, "UPDATE lockkit.locks SET version = version + 1 WHERE name = $1", key)

@@ -21,7 +21,7 @@ const secureAll = `DO $$ DECLARE t text; BEGIN
 		EXECUTE format('ALTER TABLE lockkit.%I FORCE ROW LEVEL SECURITY', t);
 	END LOOP; END $$`
 
-// newUser makes a user with these attributes and rights to the whole schema.
+// newUser creates a user with these attributes and with rights to the whole schema.
 func newUser(t testing.TB, server *testserver.Postgres, attributes string) (name string, pool *pgxpool.Pool) {
 	t.Helper()
 	name = "u" + strings.ToLower(rand.Text())

@@ -9,7 +9,7 @@ import (
 
 var errUnread = errors.New("the answer cannot be read")
 
-// scan reads a row of texts into variables.
+// scan reads a row, whose columns are texts, into variables.
 func scan(row [][]byte, to []any) error {
 	if len(row) != len(to) {
 		return fmt.Errorf("%w: %d columns for %d", errUnread, len(row), len(to))
@@ -37,8 +37,8 @@ func scan(row [][]byte, to []any) error {
 	return nil
 }
 
-// binary returns the bytes of the text of a bytea, in hex or with escapes, as bytea_output says. It
-// returns nil for NULL.
+// binary returns the bytes of a bytea from its text, which bytea_output makes hex or
+// escapes. It returns nil for NULL.
 func binary(text []byte) ([]byte, error) {
 	if text == nil {
 		return nil, nil

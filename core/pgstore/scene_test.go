@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// patience is how long a test waits for what should come at once.
+// patience limits how long a test waits for an event.
 const patience = 20 * time.Second
 
-// rig is a Store behind a proxy, and one beside it.
+// rig has a Store behind a proxy, and a Store with a direct connection.
 type rig struct {
 	server *testserver.Postgres
 	proxy  *testserver.Proxy
@@ -30,14 +30,16 @@ func newRig(t testing.TB, server *testserver.Postgres) *rig {
 	proxy := testserver.NewPostgresProxy(t, server.Addr)
 	return &rig{
 		server, proxy,
-		// A statement that is prepared has no text in its request.
+		// With this mode the request has the text of the statement, which is not
+		// prepared.
 		newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, "pool_max_conns=6", "default_query_exec_mode=exec"))),
 		newStore(t, testclient.Postgres(t, server.URL("pool_max_conns=4"))),
 	}
 }
 
-// What stands in the statements that take, release and extend the usual lock, and in those that
-// make and change the row of any other.
+// The texts by which the tests recognize statements. taking, giving and extending are
+// for the usual lock. making and changing are for the rows of all other locks. sweeping
+// and deleting are for the sweep.
 const (
 	taking    = "RETURNING k.token"
 	giving    = "lease=NULL,owner=NULL"
@@ -48,11 +50,11 @@ const (
 	deleting  = "DELETE FROM lockkit.locks"
 )
 
-// micros is the server's time as it stands in a row.
+// micros is an expression for the server's time in the unit of the columns.
 const micros = "(extract(epoch FROM clock_timestamp())*1000000)::bigint"
 
-// sweepAll deletes all rows of which nothing is alive, and keeps the highest token of them, as a
-// sweep does that has time.
+// sweepAll deletes all rows without live entries, and stores their highest token, like a
+// sweep that deletes every such row.
 const sweepAll = "WITH gone AS (DELETE FROM lockkit.locks WHERE state IS NULL AND until <= " + micros + " RETURNING token) " +
 	"UPDATE lockkit.version SET token = greatest(token, (SELECT max(token) FROM gone))"
 
@@ -65,7 +67,7 @@ func nested(c store.Claim) store.Claim {
 	return c
 }
 
-// sql is how a text stands in a statement.
+// sql returns the form of a text in a statement.
 func sql(s string) string { return hex.EncodeToString([]byte(s)) }
 
 func acquire(t testing.TB, s store.Store, c store.Claim) store.Grant {
@@ -84,7 +86,8 @@ func release(t testing.TB, s store.Store, c store.Claim) {
 	}
 }
 
-// held fails the test unless another owner is kept out of c's key, or admitted.
+// held fails the test unless the key of c is busy for another owner, or free if want is
+// false.
 func held(t testing.TB, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	next := exclusive(c.Key)
@@ -104,7 +107,7 @@ func wantIs(t testing.TB, what string, err, want error) {
 	}
 }
 
-// unknown fails the test unless err leaves the outcome open.
+// unknown fails the test unless err leaves the outcome unknown.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
 	for _, other := range []error{store.ErrUnavailable, store.ErrLost, store.ErrBusy, store.ErrInvalid, store.ErrUnsupported} {
@@ -114,8 +117,8 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
-// unlocked makes a call again while it has changed nothing, since the server was waited for, or a
-// row, for too long: so says every wait that a machine stood still in.
+// unlocked repeats call while it fails with ErrUnavailable, until the end of patience.
+// On a stalled machine, waits for the server or for a row's lock time out.
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()
@@ -125,8 +128,9 @@ func unlocked(call func() error) error {
 	}
 }
 
-// leaving makes a call whose caller leaves when the fault has bitten. It leaves because of
-// another call, which says nothing of this one.
+// leaving makes a call whose caller leaves after the fault has occurred. The cause of
+// the context has errors that concern another call, and must not affect the result of
+// this one.
 func leaving(t testing.TB, f *testserver.Fault, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, leave := context.WithCancelCause(t.Context())

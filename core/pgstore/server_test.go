@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// newLocker returns a Locker on a Store of its own, as another process has it.
+// newLocker returns a Locker on a Store of its own, like that of another process.
 func newLocker(t testing.TB, url string, opts ...pgstore.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(newStore(t, testclient.Postgres(t, url), opts...))
@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 				last.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: time.Minute}
 				release(t, s, last)
 				server.Restart()
-				// The pool's connections are those of the old server.
+				// The pool's connections lead to the old server.
 				testserver.Eventually(t, patience, "the store answers", func() bool {
 					_, err := s.Acquire(t.Context(), exclusive("probe:"+lock.Key))
 					return err == nil
@@ -70,7 +70,8 @@ func TestRestart(t *testing.T) {
 		})
 	}
 
-	// A lease survives a short outage, and is lost in time in a long one.
+	// A lease survives a short outage. In a long outage the holder is notified of the
+	// loss in time.
 	t.Run("lease through a restart", func(t *testing.T) {
 		t.Parallel()
 		server := start(t)
@@ -109,14 +110,15 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// holders are the callers inside. A lease that has run out, as on a machine that
-// stood still, keeps no caller out.
+// holders has the leases of the callers inside. An expired lease, for example after the
+// machine stood still, does not count as an overlap.
 type holders struct {
 	mu  sync.Mutex
 	all map[*core.Lease]bool
 }
 
-// enter adds one, and returns beside how many it is while both leases are good.
+// enter adds l, and returns the number of other leases that are valid at the same time
+// as l.
 func (h *holders) enter(l *core.Lease) (beside int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,8 +141,9 @@ func (h *holders) leave(l *core.Lease) {
 	delete(h.all, l)
 }
 
-// Connections that an administrator ends, while locks are taken, extended,
-// waited for and released. No two callers are in at once, and each gets in at last.
+// TestTerminatedConnections makes an administrator end connections while locks are
+// taken, extended, waited for and released. It checks that no two callers hold a key at
+// once.
 func TestTerminatedConnections(t *testing.T) {
 	server := database(t)
 	var inside [2]holders
@@ -160,7 +163,7 @@ func TestTerminatedConnections(t *testing.T) {
 			}
 		}
 	})
-	rounds := max(10, tally.Trials(100)) // fewer meet too few ends
+	rounds := max(10, tally.Trials(100)) // with fewer rounds too few connections are ended
 	for i := range 6 {
 		l := newLocker(t, server.URL("pool_max_conns=4"))
 		workers.Go(func() {
@@ -170,7 +173,7 @@ func TestTerminatedConnections(t *testing.T) {
 				lease, err := l.Acquire(ctx, fmt.Sprintf("terminated:%d", key), core.TTL(2*time.Second))
 				cancel()
 				if errors.Is(err, store.ErrUnavailable) {
-					continue // three attempts met three ends
+					continue // three attempts failed
 				}
 				if err != nil {
 					t.Errorf("acquire: %v", err)
@@ -181,8 +184,8 @@ func TestTerminatedConnections(t *testing.T) {
 				time.Sleep(rand.N(2 * time.Millisecond))
 				_ = lease.Extend(t.Context(), 2*time.Second)
 				inside[key].leave(lease)
-				// Where the server has released it and its word was lost, that is
-				// found out.
+				// If the reply to a release was lost, the repeated release finds that
+				// the hold is gone.
 				if err := lease.Release(t.Context()); err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrLost) {
 					t.Logf("release: %v", err)
 				}
@@ -204,7 +207,8 @@ func TestTerminatedConnections(t *testing.T) {
 	})
 }
 
-// A watch that breaks is told, and one that is opened again works.
+// TestBrokenListener checks that a watch is closed if its connection breaks, and that
+// the next Watch works.
 func TestBrokenListener(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -221,7 +225,7 @@ func TestBrokenListener(t *testing.T) {
 		}
 		const listens = " FROM pg_stat_activity WHERE datname = current_database() AND " +
 			"(query LIKE 'LISTEN%' OR query IN ('-- ping', 'SELECT pg_backend_pid()'))"
-		// One that was ended is listed until it has cleaned up.
+		// A session that was ended is listed until it has cleaned up.
 		testserver.Eventually(t, patience, "one connection listens", func() bool {
 			return len(server.Exec("SELECT pid"+listens)) == 1
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack makes what is stored for c look as it does after the server's clock
-// was set back: every moment in it is as much further ahead.
+// setBack changes the row of c as if the server's clock had been set back: all times in
+// it are in the future by the same duration.
 func setBack(t *testing.T, server *testserver.Postgres, c store.Claim, by time.Duration) {
 	t.Helper()
 	n := by.Microseconds()
@@ -36,10 +36,10 @@ func setBack(t *testing.T, server *testserver.Postgres, c store.Claim, by time.D
 		state = CASE WHEN state IS NOT NULL THEN convert_to('%[3]s', 'UTF8') END WHERE name = '%[1]s'`, c.Key, n, state))
 }
 
-// moments are the fields of a state that are times, and the token.
+// moments matches the fields of a state that are times or tokens.
 var moments = regexp.MustCompile(`"(written|token|since|until)":\d+`)
 
-// granted asks until the claim is granted, as a waiter does.
+// granted repeats the acquire until the claim is granted, as a waiter does.
 func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	t.Helper()
 	var g store.Grant
@@ -53,8 +53,8 @@ func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// busyFor fails the test unless c's key is taken for more than least and no
-// longer than most.
+// busyFor fails the test unless the error for c's key has a RetryAfter from least to
+// most.
 func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Duration) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), exclusive(c.Key))
@@ -65,8 +65,8 @@ func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Durati
 	}
 }
 
-// A clock that is set back leaves deadlines that are further ahead than they
-// were ever meant to be (hazard 20).
+// TestClockSetBack checks that a clock that is set back does not prolong holds, whose
+// deadlines are then too far in the future (hazard 20).
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	server := database(t, "TimeZone = 'America/St_Johns'") // where days differ in length
@@ -96,7 +96,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	// A live holder keeps the key under every kind of claim, alone or in a batch.
+	// A live holder keeps the key, if its hold is extended alone or in a batch.
 	t.Run("live holder", func(t *testing.T) {
 		t.Parallel()
 		for _, batch := range []int{0, 1} {
@@ -117,7 +117,8 @@ func TestClockSetBack(t *testing.T) {
 			release(t, s, c)
 		}
 	})
-	// A hold that is extended or claimed again for longer than before lasts that long.
+	// If a hold is extended or claimed again for a longer time than before, it lasts for
+	// that time.
 	t.Run("longer TTL", func(t *testing.T) {
 		t.Parallel()
 		for _, again := range []func(c store.Claim) error{
@@ -169,8 +170,8 @@ func TestClockSetBack(t *testing.T) {
 		setBack(t, server, c, back)
 		granted(t, s, exclusive(c.Key))
 	})
-	// A dead waiter at the head of the queue does not delay others for long, and a live one keeps
-	// its place.
+	// A dead waiter at the head of the queue does not delay others for long, and a live
+	// waiter keeps its place.
 	t.Run("head of the queue", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()
@@ -187,7 +188,7 @@ func TestClockSetBack(t *testing.T) {
 		release(t, s, live)
 		acquire(t, s, next)
 	})
-	// A straggler is refused after its release.
+	// A late acquire is refused after its release.
 	t.Run("straggler", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// forget has a network forget the connections of a proxy that there are: they stay open,
-// and nothing passes there any more. New ones work.
+// forget drops all further requests on the existing connections of a proxy, which stay
+// open. New connections work.
 func forget(proxy *testserver.Proxy) {
 	last := 0
 	for _, r := range proxy.Requests() {
@@ -104,7 +104,7 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// idlePIDs are the server's processes of the idle connections.
+// idlePIDs returns the process IDs of the sessions of idle connections.
 func idlePIDs(pool *pgxpool.Pool) map[uint32]bool {
 	all := make(map[uint32]bool)
 	for _, c := range pool.AcquireAllIdle(context.Background()) {

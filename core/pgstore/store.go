@@ -13,24 +13,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// callLimit limits how long a call takes, including the wait for a connection. The server limits
-// the wait for a row to half of it.
+// callLimit limits how long a call takes, including the wait for a connection. The
+// server waits for the lock of a row for at most half of it.
 const callLimit = 2 * time.Second
 
-// Store stores locks in PostgreSQL. It implements store.Store for every kind of claim, and
-// store.Watcher, store.Checker, store.Prompt, store.Inspector and store.Cards. It is safe for
-// concurrent use.
+// Store stores locks in PostgreSQL. It implements store.Store for every kind of claim,
+// and store.Watcher, store.Checker, store.Prompt, store.Inspector and store.Cards. It is
+// safe for concurrent use.
 //
-// A statement is sent once, and again only if it has certainly changed nothing. A call returns soon
-// after its ctx is done, or after two seconds. A statement that was sent before continues on its
-// connection, for at most two seconds from then. So the calls of impatient callers do not close the
-// pool's connections. An error says whether anything can have changed, as store.Store demands.
+// A Store sends a statement again only if the first one has certainly changed nothing. A
+// call returns soon after its ctx is done, and at the latest after two seconds. A
+// statement that was sent by then continues on its connection, for at most two more
+// seconds. So callers that leave early do not close the pool's connections. An error
+// shows whether anything can have changed, as store.Store demands.
 type Store struct {
 	*casstore.Store
 	config
 	place *place
-	// deaf is the time until which the Store does not listen, since notifications did not arrive.
-	// It is nil at first.
+	// deaf is the time until which the Store does not listen, because notifications did
+	// not arrive. It is nil at first.
 	deaf atomic.Pointer[time.Time]
 }
 
@@ -44,10 +45,11 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses pool, which the caller closes after the Store. It sends nothing:
-// Migrate prepares the database, and Check reports whether it is fit.
+// New returns a Store that uses pool, which the caller closes after the Store. It sends
+// nothing. Call Migrate to prepare the database, and Check to find out whether it is
+// fit.
 //
-// New fails with store.ErrInvalid for a nil pool and for options that cannot work.
+// New fails with store.ErrInvalid for a nil pool, a nil option, and WithListener(nil).
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("pgstore: pool is nil: %w", store.ErrInvalid)
@@ -70,10 +72,11 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Close stops the background work of the Store, closes its watches and refuses further ones. It does
-// not close the pool. Claims can still be extended and released.
+// Close stops the background work of the Store, closes its watches and refuses further
+// ones. It does not close the pool. Claims can still be extended and released. Close
+// fails if the connection that listens does not end within two seconds.
 func (s *Store) Close() error {
-	_ = s.Store.Close() // it does not fail
+	_ = s.Store.Close() // Close of the embedded Store does not fail
 	if !s.place.hub.Close(callLimit) {
 		return errors.New("pgstore: close: the connection that listens hangs, and will end by its own time-out")
 	}

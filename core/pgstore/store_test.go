@@ -18,9 +18,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// Most tests wait for time to pass or for a server, so many of them fit a few
-// processors. Those that keep processors busy are not parallel: beside them a call
-// may get none of them until its time is over.
+// TestMain sets eight parallel tests by default, because most of them wait for time or a
+// server. Tests that keep processors busy are not parallel. Otherwise a call of another
+// test may get no processor time until its time limit.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// shared is a server for the tests that leave the server alone, and durable one that
-// waits for its disk, as Check demands. Each test has a database of its own.
+// shared is a server for the tests that do not change the server itself. durable is such
+// a server that waits for its disk, as Check demands. Each test has its own database.
 var (
 	shared = testserver.NewShared(func(t testing.TB) *testserver.Postgres {
 		return testserver.StartPostgres(t, "max_connections = 300")
@@ -42,13 +42,13 @@ var (
 	})
 )
 
-// database returns a database of a shared server, with the schema.
+// database returns a database of the shared server, with the schema.
 func database(t testing.TB, settings ...string) *testserver.Postgres {
 	t.Helper()
 	return migrated(t, shared.Get(t).NewDatabase(t, settings...))
 }
 
-// start returns a server of the test's own, with the schema.
+// start starts a server for the test alone, with the schema.
 func start(t testing.TB, settings ...string) *testserver.Postgres {
 	t.Helper()
 	return migrated(t, testserver.StartPostgres(t, settings...))
@@ -77,7 +77,8 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore
 	return s
 }
 
-// transaction is one of the orders, in the database of the locks.
+// transaction implements storetest.Transaction on the orders, in the database of the
+// locks.
 type transaction struct{ pgx.Tx }
 
 func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
@@ -88,7 +89,7 @@ func (x transaction) Commit() error { return x.Tx.Commit(context.Background()) }
 
 func (x transaction) Rollback() error { return x.Tx.Rollback(context.Background()) }
 
-// begin returns what begins a transaction of the orders, in a pool of their own.
+// begin returns a function that begins transactions on the orders, in a separate pool.
 func begin(t testing.TB, url string) func(t testing.TB, s store.Store) storetest.Transaction {
 	orders := testclient.Postgres(t, url)
 	return func(t testing.TB, _ store.Store) storetest.Transaction {
@@ -100,8 +101,8 @@ func begin(t testing.TB, url string) func(t testing.TB, s store.Store) storetest
 	}
 }
 
-// conformance runs the suite on stores of two processes: a pool each for all
-// cases, and a Store for each case.
+// conformance runs the suite on the stores of two processes. Each process has one pool
+// for all cases, and a Store for each case.
 func conformance(t *testing.T, url string, begin func(t testing.TB, s store.Store) storetest.Transaction, connect func(t testing.TB, pool *pgxpool.Pool) store.Store) {
 	t.Helper()
 	pools := []*pgxpool.Pool{testclient.Postgres(t, url), testclient.Postgres(t, url)}
@@ -126,8 +127,9 @@ func TestStore(t *testing.T) {
 	conformance(t, url, begin(t, url), plain)
 }
 
-// The pooler gives a connection of the server to another client after each
-// call. A connection of the Store's own to the server brings the wake-ups.
+// TestStoreThroughPooler runs the suite through a pooler that may assign another session
+// after each call. A separate connection of the Store to the server receives the
+// wake-ups.
 func TestStoreThroughPooler(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -144,10 +146,10 @@ func TestStoreThroughPooler(t *testing.T) {
 	})
 }
 
-// Every request arrives twice: a claim names the state that it wants, and an
-// answer that is saved twice is saved once. And the database has what one may
-// have set for all of its sessions: one snapshot for each transaction, commits
-// that are not waited for, other signs for quoting and another encoding.
+// TestStoreThatIsToldEverythingTwice runs the suite with each request sent twice. A
+// repeated claim asks for the same state, and an answer is saved once. The database also
+// has unusual settings for all of its sessions: one snapshot per transaction,
+// asynchronous commits, other quotation and another encoding.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -155,12 +157,12 @@ func TestStoreThatIsToldEverythingTwice(t *testing.T) {
 		"default_transaction_isolation = 'serializable'", "synchronous_commit = off", "standard_conforming_strings = off",
 		"backslash_quote = off", "bytea_output = 'escape'", "client_encoding = 'SQL_ASCII'", "DateStyle = 'SQL, DMY'",
 		"IntervalStyle = 'sql_standard'", "TimeZone = 'America/St_Johns'")
-	// A Faulty is no Store of this package, so no transaction saves its runs.
+	// A Faulty is not a Store of this package, so no transaction can save its runs.
 	conformance(t, server.URL("pool_max_conns=10"), nil, func(t testing.TB, pool *pgxpool.Pool) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
-			// A claim can be refused and then granted as its repetition. A caller that
-			// waits finds that out by asking again, which the suite does not.
+			// The first copy of a claim can be refused and the second one granted. A
+			// waiter finds this out at its next attempt, which the suite does not make.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)

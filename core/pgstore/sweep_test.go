@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// expired makes n rows of which nothing is alive. Their keys are "old:1" to "old:n".
+// expired makes n rows without live entries, with the keys "old:1" to "old:n".
 func expired(server *testserver.Postgres, n int) {
 	server.Exec("INSERT INTO lockkit.locks (name,version,token,since,until,written,due) " +
 		fmt.Sprintf("SELECT convert_to('old:'||i,'UTF8'),i,i,0,i,i,1 FROM generate_series(1,%d) i", n))
@@ -19,10 +19,10 @@ func expired(server *testserver.Postgres, n int) {
 
 const left = "SELECT convert_from(name,'UTF8') FROM lockkit.locks WHERE name LIKE 'old:%' ORDER BY name"
 
-// swept takes other keys of s, which sweeps meanwhile, until done.
+// swept takes and releases other keys of s until done returns true. Meanwhile s sweeps.
 func swept(t *testing.T, s store.Store, done func() bool) {
 	t.Helper()
-	// The first sweep of a process raises the floor of tokens, and the next one deletes, ten
+	// The first sweep of a process raises the floor of tokens. The next one deletes, ten
 	// seconds later.
 	testserver.Eventually(t, 5*patience, "expired rows are swept", func() bool {
 		c := claimed()
@@ -32,8 +32,8 @@ func swept(t *testing.T, s store.Store, done func() bool) {
 	})
 }
 
-// TestSweep_Statements shows that a thousand expired rows are deleted by few statements: one,
-// which a busy machine repeats.
+// TestSweep_Statements checks that few statements delete a thousand expired rows. One is
+// enough, but a busy machine repeats it.
 func TestSweep_Statements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))
@@ -53,8 +53,8 @@ func TestSweep_Statements(t *testing.T) {
 	}
 }
 
-// TestSweep_WrittenMeanwhile shows that a row that was written since the sweep has read it stays,
-// and that a locked row does not delay the sweep.
+// TestSweep_WrittenMeanwhile checks that a row that was written after the sweep has read
+// it stays, and that a locked row does not delay the sweep.
 func TestSweep_WrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))
@@ -81,7 +81,7 @@ func TestSweep_WrittenMeanwhile(t *testing.T) {
 		}
 		return slices.Equal(rows, []string{"old:1", "old:2", "old:3"})
 	})
-	// Once they are free, a later sweep deletes the others.
+	// A later sweep can delete the other rows when they are unlocked.
 	if err := errors.Join(locked.Commit(t.Context()), changed.Commit(t.Context())); err != nil {
 		t.Error(err)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// CheckToken refuses the transaction of a stale holder. It records the newest token that was used
-// for resource. If token is older, CheckToken fails with store.ErrLost, and the caller rolls back.
-// The same token can be used again. Call CheckToken in the transaction tx that changes the
-// resource, before the changes:
+// CheckToken refuses the transaction of a stale holder. It records the newest token that
+// was used for resource. If token is older, CheckToken fails with store.ErrLost, and the
+// caller must roll back. The same token can be used again. Call CheckToken in the
+// transaction tx that changes the resource, before the changes:
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := pgstore.CheckToken(ctx, tx, "account:42", lease.Token()); err != nil {
@@ -26,18 +26,21 @@ import (
 //		return err
 //	})
 //
-// Until it is committed or rolled back, the transaction blocks other transactions that check a token
-// of the same resource. So each of them sees the newest token, in whatever order holders were
-// paused. Transactions that check several resources must do so in the same order, as with any rows.
-// Under REPEATABLE READ and SERIALIZABLE a blocked transaction can fail with a serialization failure
-// (SQLSTATE 40001), and the caller has to repeat it.
+// Until tx is committed or rolled back, it blocks other transactions that check a token
+// of the same resource. So each of them sees the newest token, in whatever order holders
+// were paused. Transactions that check several resources must do so in the same order,
+// as with any rows. Under REPEATABLE READ and SERIALIZABLE a blocked transaction can
+// fail with a serialization failure (SQLSTATE 40001). The caller must then repeat it.
 //
-// The tokens of a resource must all come from one store, of any kind. The newest token is in
-// lockkit.seen until its row is deleted. Delete the row with the resource, and not before. The
-// database must have the kit's tables (Migrate). The locks can be in another database.
+// All tokens of a resource must come from one store, of any kind. The newest token is
+// stored in lockkit.seen until its row is deleted. Delete the row together with the
+// resource, and not before. The database must have the kit's tables (Migrate). The locks
+// can be in another database.
 //
-// CheckToken fails with store.ErrInvalid, before it sends anything, for a token of 0, which no fenced
-// lease has, and for a resource that is empty, longer than 512 bytes, or not valid UTF-8.
+// For an invalid argument CheckToken fails with store.ErrInvalid before it sends
+// anything: a nil tx, a token of 0, which no fenced lease has, a token above the maximum
+// of int64, or a resource that is empty, longer than 512 bytes, not valid UTF-8, or
+// contains a zero byte.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	switch {
 	case tx == nil:
@@ -49,12 +52,12 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	case token > math.MaxInt64:
 		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, store.ErrInvalid)
 	}
-	// The row is locked even if the condition is false.
+	// The row is locked even if the condition of the WHERE is false.
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)
 		ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token WHERE s.token <= EXCLUDED.token`
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
 	if hasCode(err, codeRights) && !ofRows(err) {
-		// Check does not test these rights, since another user may call CheckToken.
+		// Check does not test these rights, because another user may call CheckToken.
 		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
 			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", store.ErrUnavailable, brief.Error(err))
 		return wrap("check token", err)

@@ -40,7 +40,7 @@ func TestCheckToken(t *testing.T) {
 		}
 	}
 
-	// The same token and newer ones are accepted, and older ones are lost.
+	// The same token and newer ones are accepted, and older ones fail with ErrLost.
 	t.Run("older token", func(t *testing.T) {
 		t.Parallel()
 		for _, token := range []uint64{7, 7, 8, 8, 1 << 40, math.MaxInt64} {
@@ -64,7 +64,8 @@ func TestCheckToken(t *testing.T) {
 		accept(t, "rolled back", 6)
 	})
 
-	// A refused transaction can read and be rolled back, and changes nothing.
+	// A refused transaction can still read and be rolled back. The check has changed
+	// nothing.
 	t.Run("refused transaction", func(t *testing.T) {
 		t.Parallel()
 		accept(t, "refused", 5)
@@ -80,7 +81,7 @@ func TestCheckToken(t *testing.T) {
 		}
 	})
 
-	// Bad input is invalid before anything is sent.
+	// Invalid arguments are refused before anything is sent.
 	t.Run("bad input", func(t *testing.T) {
 		t.Parallel()
 		tx, err := pool.Begin(t.Context())
@@ -100,7 +101,7 @@ func TestCheckToken(t *testing.T) {
 			wantIs(t, "check", err, store.ErrInvalid)
 		}
 		if err := pgstore.CheckToken(t.Context(), tx, "a", 1); err != nil {
-			t.Error(err) // the transaction is as good as before
+			t.Error(err) // the transaction still works
 		}
 	})
 
@@ -115,7 +116,7 @@ func TestCheckToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer first.Rollback(context.Background())
-			// A transaction with one snapshot takes it here.
+			// A transaction with one snapshot takes its snapshot here.
 			stale, err := pool.BeginTx(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +150,7 @@ func TestCheckToken(t *testing.T) {
 		}
 	})
 
-	// Tokens of any store are checked, even through a pooler.
+	// Tokens of any store can be checked, even through a pooler.
 	t.Run("any store", func(t *testing.T) {
 		t.Parallel()
 		testserver.RequirePgbouncer(t)
@@ -173,8 +174,8 @@ func TestCheckToken(t *testing.T) {
 	})
 }
 
-// A holder is paused after it has read, a successor writes, and the holder goes
-// on to write what it has computed.
+// TestPausedHolder pauses a holder between its read and its write. Meanwhile a successor
+// writes, and then the holder tries to write a value that is out of date.
 func TestPausedHolder(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -205,7 +206,7 @@ func TestPausedHolder(t *testing.T) {
 			Outcomes: map[string]int{"lost": refused}, Violations: map[string]int{"stale writes": stale},
 		})
 	})
-	// Without the check its successor's update is lost.
+	// Without the check the successor's update is lost.
 	t.Run("unchecked", func(t *testing.T) {
 		t.Parallel()
 		lost := 0
@@ -224,9 +225,10 @@ func TestPausedHolder(t *testing.T) {
 	})
 }
 
-// pausedWrite returns what became of the paused holder's transaction, which adds
-// 10 to the 100 that it has read, and the balance after its successor has added
-// 5: 105 or, with the successor's lost, 110.
+// pausedWrite returns the error of the paused holder's transaction, and the final
+// balance. The holder adds 10 to the balance of 100 that it has read, while its
+// successor adds 5. The balance is 105 if the holder is refused, and 110 if the
+// successor's update is lost.
 func pausedWrite(t *testing.T, pool *pgxpool.Pool, name string, fenced bool) (balance int, err error) {
 	t.Helper()
 	if _, err := pool.Exec(t.Context(), "INSERT INTO account VALUES ($1, 100)", name); err != nil {

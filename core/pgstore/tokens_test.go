@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The tokens of a key grow whatever becomes of what they are made from.
+// TestTokens checks that the tokens of a key grow, even if rows are deleted, tokens are
+// lost, or the server is killed.
 func TestTokens(t *testing.T) {
 	server := start(t)
 	pool := testclient.Postgres(t, server.URL())
@@ -53,9 +54,9 @@ func TestTokens(t *testing.T) {
 		})
 	})
 	// hazard 34
-	// All that is known of tokens is lost (hazard 34).
+	// All stored tokens are lost (hazard 34).
 	t.Run("lost tables", func(t *testing.T) {
-		// As in a database that was restored from before, or made anew.
+		// The database seems to be new, or restored from an old backup.
 		restore := func() { exec(t, pool, "DELETE FROM lockkit.locks; UPDATE lockkit.version SET token = 0") }
 		restore()
 		grow(t, "restored", 0, restore)
@@ -103,7 +104,8 @@ func TestTokens(t *testing.T) {
 			release(t, s, r)
 		})
 	})
-	// A sweep deletes only rows below a floor that each call has read since.
+	// A sweep deletes only rows whose token is at most a floor that each later call
+	// reads.
 	t.Run("claims during a deletion", func(t *testing.T) {
 		var all sync.WaitGroup
 		stop := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// posing is a connection to a server that says that it has another version.
+// posing is a connection to a server that reports another version.
 type posing struct {
 	net.Conn
 	replies io.Reader
@@ -24,7 +24,7 @@ type posing struct {
 
 func (c posing) Read(b []byte) (int, error) { return c.replies.Read(b) }
 
-// as has the server of a pool pose as a version.
+// as makes the server of a pool report version.
 func as(version string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		dial := config.ConnConfig.DialFunc
@@ -40,7 +40,7 @@ func as(version string) func(*pgxpool.Config) {
 	}
 }
 
-// pose passes the messages of a server on, with another version in one of them.
+// pose forwards the messages of a server, and replaces the version in one of them.
 func pose(server net.Conn, out io.Writer, version string) error {
 	messages := pgproto3.NewFrontend(server, server)
 	for {

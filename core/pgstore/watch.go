@@ -12,16 +12,19 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Watch implements store.Watcher. All watches of a Store share one connection, which is not part of
-// the pool. The first Watch opens it, and it is closed a minute after its last use. If it breaks, or
-// the server does not answer for some seconds, the channels of all watches are closed. The next
-// Watch opens another one.
+// Watch implements store.Watcher. All watches of a Store share one connection, which is
+// not part of the pool. The first Watch opens the connection, and it is closed a minute
+// after its last use. If the connection breaks, or the server does not answer for some
+// seconds, the channels of all watches are closed. The next Watch opens a new
+// connection.
 //
-// Watch blocks until the server has confirmed that the connection listens. It fails with:
-//   - store.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass notifications on
+// Watch blocks until the server has confirmed that the connection listens. It fails
+// with:
+//   - store.ErrUnsupported after WithoutWakeUps, or if a pooler does not pass
+//     notifications on
 //   - store.ErrClosed after Close
-//   - store.ErrUnavailable if the server has not confirmed before ctx is done, or within four
-//     seconds
+//   - store.ErrUnavailable if the server has not confirmed before ctx is done, or
+//     within four seconds
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := claims.Check("pgstore", "watch", &c, false); err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 var errDeaf = fmt.Errorf("notifications do not arrive, the connection leads through a pooler: "+
 	"use WithListener or WithoutWakeUps: %w", store.ErrUnsupported)
 
-// isDeaf reports whether notifications are known not to arrive.
+// isDeaf reports whether notifications are known not to arrive at present.
 func (s *Store) isDeaf() bool {
 	until := s.deaf.Load()
 	return until != nil && time.Now().Before(*until)

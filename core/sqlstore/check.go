@@ -16,18 +16,20 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit bounds the time of a Check.
+// checkLimit limits how long Check takes.
 const checkLimit = 10 * time.Second
 
 var errNoAnswer = errors.New("no answer within the time of a check")
 
-// leastPool is the least size of a pool that can extend locks while others wait.
+// leastPool is the minimum size of a pool in which locks can be extended while other
+// calls wait.
 const leastPool = 4
 
-// Check reports whether the database is fit to keep locks, and tries them on a key of its
-// own. It returns one error that lists what is unfit and what to do about it, such as the
-// GRANT for each right that the user lacks. The error matches store.ErrUnavailable if the
-// database could not be asked.
+// Check reports whether the database is fit to store locks, and tries them on a key of
+// its own. It returns one error with the faults and the remedy of each, such as the
+// GRANT for each right that the user lacks. The error matches store.ErrUnavailable if
+// the database could not be reached or the tables cannot be read. It matches
+// store.ErrUnsupported if the tables are of another version.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()
@@ -59,8 +61,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.try(ctx)
 }
 
-// lacking returns an error that names the rights that the user lacks, or nil. A right to
-// the schema is named alone.
+// lacking returns an error that names the rights that the user lacks, or nil. If the
+// right to the schema is missing, the error names only that right.
 func lacking(ctx context.Context, p *rows.Place) error {
 	var lacks []error
 	for _, right := range p.Dialect.Rights() {
@@ -74,7 +76,7 @@ func lacking(ctx context.Context, p *rows.Place) error {
 	return errors.Join(lacks...)
 }
 
-// faultsOf returns the faults of the database, and of the pool.
+// faultsOf returns the faults of the database and of the pool.
 func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	probes := p.Dialect.Probes()
 	conditions, found := make([]string, len(probes)), make([]sql.NullBool, len(probes))
@@ -104,7 +106,8 @@ func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	return faults, nil
 }
 
-// try takes and releases a key that nobody else uses, and deletes its row, as a sweep does.
+// try takes and releases a key that nobody else uses, and deletes its row, as a sweep
+// does.
 func (s *Store) try(ctx context.Context) error {
 	c := store.Claim{
 		Key: "lockkit check " + rand.Text(), Owner: rand.Text(), Lease: rand.Text(), Weight: store.All, Limit: store.All, TTL: 10 * time.Second,

@@ -14,16 +14,15 @@ import (
 type Tx struct{ q Querier }
 
 // In returns the transaction of the caller in q, for once.Commit. q is a *sql.Tx, or a
-// wrapper of one, such as gorm's tx.Statement.ConnPool, or with PrepareStmt the Tx of
-// that *gorm.PreparedStmtTX.
+// wrapper of one, such as gorm's tx.Statement.ConnPool. With PrepareStmt that is a
+// *gorm.PreparedStmtTX, and q is its field Tx.
 //
-// The runs have to be kept by a Store in the database of the transaction. The
-// transaction is proven to be open before anything is written. On PostgreSQL it must be
-// at the level READ COMMITTED, which is the default. On SQLite it should begin
-// IMMEDIATE.
+// The runs must be in a Store in the database of the transaction. Before Commit writes,
+// it proves that the transaction is open. On PostgreSQL the transaction must be at the
+// level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
 func In(q Querier) Tx { return Tx{q} }
 
-// saver is a *Store, or a type that embeds one.
+// saver is implemented by *Store, and by types that embed it.
 type saver interface {
 	commit(ctx context.Context, q Querier, c store.Claim) error
 }

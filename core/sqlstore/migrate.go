@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Schema returns the statements that make the tables, for migrations by a tool. They
-// change nothing if there are tables, of any version.
+// Schema returns the statements that make the tables, for migrations by a tool. If
+// tables of any version exist, the statements change nothing.
 func Schema(d Dialect) string {
 	return strings.Join(append(d.Schema(), d.SetVersion(dialect.SchemaVersion).Text), ";\n") + ";\n"
 }
@@ -23,11 +23,13 @@ func Schema(d Dialect) string {
 // Migrate makes the tables in the database of db. It does nothing if they exist. It may
 // run in several processes at once.
 //
-// The user of db needs the right to create tables if they do not exist. Other users need
-// SELECT, INSERT, UPDATE and DELETE on the tables. It fails with
-// store.ErrUnsupported if the tables are of another version, or a database of SQLite is in
-// memory, and with store.ErrUnavailable if the database refuses. Tables of an older version on PostgreSQL
-// are moved by Migrate of package pgstore.
+// If the tables do not exist, the user of db needs the right to create them. Other users
+// need SELECT, INSERT, UPDATE and DELETE on the tables.
+//
+// Migrate fails with store.ErrUnsupported if the tables are of another version, or if a
+// database of SQLite is in memory. Migrate of package pgstore moves the tables of an
+// older version on PostgreSQL. If the database cannot be reached or refuses a statement,
+// Migrate fails with store.ErrUnavailable.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {
@@ -38,7 +40,7 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnsupported, rows.ErrInMemory)
 	}
 	if err != nil || v == 0 {
-		// Even if the version could not be read: tables of another process stay.
+		// The version may be unreadable. install changes no tables of another process.
 		if err := install(ctx, db, d); err != nil {
 			return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
 		}
@@ -55,7 +57,7 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-// install makes the tables in one transaction, if the database has tables in
+// install makes the tables, in one transaction if the database can create tables in
 // transactions.
 func install(ctx context.Context, db *sql.DB, d Dialect) error {
 	tx, err := db.BeginTx(ctx, nil)

@@ -10,22 +10,23 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Dialect is a kind of database: MySQL, PostgreSQL or SQLite.
+// Dialect selects a kind of database: MySQL, PostgreSQL or SQLite.
 type Dialect struct{ dialect.Dialect }
 
-// The dialects. MySQL is also the dialect of MariaDB.
+// The dialects of this package. MySQL is also the dialect of MariaDB.
 var (
 	MySQL      = Dialect{dialect.MySQL{}}
 	PostgreSQL = Dialect{dialect.PostgreSQL{}}
 	SQLite     = Dialect{dialect.SQLite{}}
 )
 
-// Store keeps locks in a SQL database. It implements store.Store for every kind of
+// Store stores locks in a SQL database. It implements store.Store for every kind of
 // claim, and store.Checker, store.Prompt, store.Inspector and store.Cards. Its Watch
-// fails with store.ErrUnsupported: waiters of other processes ask again instead.
+// fails with store.ErrUnsupported, so waiters of other processes try again after a
+// pause.
 //
-// A Store is safe for concurrent use. A call returns soon after its ctx is done, or
-// after two seconds.
+// A Store is safe for concurrent use. A call returns soon after its ctx is done, and at
+// the latest after two seconds.
 type Store struct {
 	*casstore.Store
 	place *rows.Place
@@ -34,9 +35,9 @@ type Store struct {
 // New returns a Store in the tables that Migrate makes in the database of db. It sends
 // nothing. The caller closes the Store before db.
 //
-// The pool of db should not be that of the caller's transactions: while these have all
-// of its connections, no lock can be extended. New fails with store.ErrInvalid if db is
-// nil, or d is none of the dialects.
+// The pool of db should not be the pool of the caller's transactions. While these have
+// all connections of a shared pool, no lock can be extended. New fails with
+// store.ErrInvalid if db is nil, or if d is the zero Dialect.
 func New(db *sql.DB, d Dialect) (*Store, error) {
 	p, err := placeOf("new", db, d)
 	if err != nil {

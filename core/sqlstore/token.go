@@ -12,25 +12,25 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Querier is a transaction of the caller: a *sql.Tx, a wrapper of one, or a *sql.Conn
-// with an open transaction.
+// Querier sends statements in a transaction of the caller. It is a *sql.Tx, a wrapper of
+// one, or a *sql.Conn with an open transaction.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// CheckToken refuses a stale holder in the caller's own transaction. It records token as
-// seen for resource, if the transaction commits. Until then no other transaction checks
-// a token for resource. CheckToken fails with store.ErrLost if a higher token was seen
-// for resource.
+// CheckToken refuses a stale holder in the caller's own transaction. If the transaction
+// commits, token is recorded as seen for resource. Until then no other transaction can
+// check a token for resource. CheckToken fails with store.ErrLost if a higher token was
+// seen for resource.
 //
-// Before it writes, CheckToken proves that the transaction is open. It fails with
-// store.ErrInvalid if the transaction is not open: MariaDB and MySQL roll it back by
-// themselves after a deadlock, and commit later statements. It also fails with
-// store.ErrInvalid for a token of 0, which no lease has, and if autocommit is off. Any
-// other error is the database's. After such an error, and after an error of a later
-// statement, roll the transaction back: its later statements would not be fenced. The
-// transaction may be repeated.
+// Before CheckToken writes, it proves that the transaction is open. If no transaction is
+// open, it fails with store.ErrInvalid: after a deadlock, MariaDB and MySQL roll the
+// transaction back by themselves, and then commit each later statement. CheckToken also
+// fails with store.ErrInvalid for a token of 0, which no fenced lease has, for an
+// invalid resource, and if autocommit is off. Any other error is the database's. After
+// such an error, and after an error of a later statement, roll the transaction back: its
+// later statements would not be fenced. You may repeat the transaction.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {

@@ -1,5 +1,6 @@
-// Package shop is a recipe: an order is paid under httpmw.Idempotent, and its row and its answer
-// are committed together through a transaction of gorm. README.md says what that does not do.
+// Package shop is a recipe for the payment of an order under httpmw.Idempotent. A
+// transaction of gorm commits the row of the order and the answer together. README.md
+// has the limits of the recipe.
 package shop
 
 import (
@@ -23,22 +24,23 @@ type Order struct {
 	Receipt string `gorm:"size:100" json:"receipt"`
 }
 
-// Charge takes the money at the provider, and returns a receipt. For a key that the provider has
-// seen it returns the first receipt.
+// Charge takes the money at the provider, and returns a receipt. For a key that the
+// provider has already seen, it returns the first receipt.
 type Charge func(ctx context.Context, key, order string) (receipt string, err error)
 
 // Shop serves orders.
 type Shop struct {
-	DB     *gorm.DB // its pool is not that of the locks
+	DB     *gorm.DB // not the pool of the locks
 	Charge Charge
 }
 
-// Routes mounts the service. The runs are kept by a sqlstore.Store in the database of s.DB.
+// Routes mounts the service on r. The store of runs must be a sqlstore.Store in the
+// database of s.DB.
 func (s *Shop) Routes(r gin.IRoutes, runs *once.Once, customer httpmw.KeyFunc) {
 	r.POST("/orders/:id/pay", httpmw.Idempotent(runs, customer, httpmw.Detached()), s.pay)
 }
 
-// pay charges first, with a key that is the same for each attempt, and then keeps the order.
+// pay first charges, with the same key in each attempt, and then stores the order.
 func (s *Shop) pay(c *gin.Context) {
 	ctx, id := c.Request.Context(), c.Param("id")
 	receipt, err := s.Charge(ctx, providerKey(id), id)
@@ -57,12 +59,13 @@ func (s *Shop) pay(c *gin.Context) {
 	if err != nil && !c.Writer.Written() {
 		c.AbortWithStatus(http.StatusServiceUnavailable)
 	}
-	// Otherwise Idempotent sends the answer if it was committed, and else 503.
+	// Otherwise Idempotent sends the answer if it was committed, and 503 if not.
 }
 
-// In returns the transaction of tx for httpmw.Commit and once.Commit. With PrepareStmt it is the
-// one inside of gorm's: Commit's statements would each be prepared and kept there, and one that
-// cannot be prepared is a panic in Scan.
+// In returns the transaction of tx for httpmw.Commit and once.Commit. With PrepareStmt
+// it returns the transaction inside gorm's wrapper. The wrapper would prepare and keep
+// each statement of Commit, and Scan would panic after a statement that cannot be
+// prepared.
 func In(tx *gorm.DB) sqlstore.Tx {
 	if prepared, ok := tx.Statement.ConnPool.(*gorm.PreparedStmtTX); ok {
 		return sqlstore.In(prepared.Tx)
@@ -70,8 +73,8 @@ func In(tx *gorm.DB) sqlstore.Tx {
 	return sqlstore.In(tx.Statement.ConnPool)
 }
 
-// providerKey is the idempotency key at the provider: an order is charged once, whatever key the
-// client has sent.
+// providerKey returns the idempotency key for the provider. It depends only on the
+// order, so an order is charged once under any key of the client.
 func providerKey(order string) string {
 	sum := sha256.Sum256([]byte("charge\x00" + order))
 	return hex.EncodeToString(sum[:])

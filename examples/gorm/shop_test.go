@@ -27,7 +27,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// database is one of a test.
+// database is a database of a test, and its driver.
 type database struct {
 	dialect sqlstore.Dialect
 	driver  string
@@ -64,7 +64,7 @@ func (d database) open(t *testing.T) *sql.DB {
 	return pool
 }
 
-// failing has the next transaction end as end says, as gorm sees it.
+// failing is a pool whose next transaction ends by the function end.
 type failing struct {
 	*sql.DB
 	mu  sync.Mutex
@@ -83,7 +83,7 @@ func (p *failing) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPo
 	return &failingTx{tx, end}, nil
 }
 
-// GetDBConn is for gorm's session with prepared statements.
+// GetDBConn lets gorm's sessions with prepared statements find the pool.
 func (p *failing) GetDBConn() (*sql.DB, error) { return p.DB, nil }
 
 func (p *failing) fail(end func(*sql.Tx) error) {
@@ -99,7 +99,7 @@ type failingTx struct {
 
 func (x *failingTx) Commit() error { return x.end(x.Tx) }
 
-// bank charges once for a key.
+// bank makes one charge for each key.
 type bank struct {
 	mu      sync.Mutex
 	charged map[string]string
@@ -163,7 +163,7 @@ func newSite(t *testing.T, d database, prepare bool) *site {
 	return s
 }
 
-// pay asks for an order, and again while the service says that nothing was done.
+// pay sends a request for an order, and repeats it while the response is 503.
 func (s *site) pay(order, key string) (r *httptest.ResponseRecorder, tries int) {
 	for tries = 1; ; tries++ {
 		r = httptest.NewRecorder()
@@ -222,7 +222,8 @@ func testPay(t *testing.T, s *site, prepare bool) {
 	}
 }
 
-// Outside of a transaction Commit fails, and nothing is kept.
+// TestIn_NoTransaction checks that Commit outside a transaction fails and stores
+// nothing.
 func TestIn_NoTransaction(t *testing.T) {
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {

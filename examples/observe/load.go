@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// sent is how many requests were sent, by the status of their answers.
+// sent counts requests by the status of their responses.
 type sent struct {
 	mu sync.Mutex
 	by map[int]int
@@ -27,7 +27,7 @@ func (a *sent) of(status ...int) (n int) {
 	return n
 }
 
-// ask has so many clients ask until ctx ends.
+// ask runs this number of clients until ctx is done. It returns the counts of their requests.
 func (s *service) ask(ctx context.Context, clients int) *sent {
 	all := &sent{by: map[int]int{}}
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
@@ -55,11 +55,11 @@ func (s *service) ask(ctx context.Context, clients int) *sent {
 func (s *service) request(ctx context.Context, web *http.Client, client, n int) (status int, err error) {
 	method, path, key, body := http.MethodPost, "", "", ""
 	switch order := n / 10 * 10; n % 10 {
-	case 0, 1, 2: // pay, and ask again
+	case 0, 1, 2: // pay, and repeat the payment twice
 		path, key = fmt.Sprintf("/orders/%d-%d/pay", client, order), fmt.Sprintf("%d-%d", client, order)
 	case 3: // another request under the same key
 		path, key, body = fmt.Sprintf("/orders/%d-%d/pay", client, order), fmt.Sprintf("%d-%d", client, order), "more"
-	case 4: // the same order as others
+	case 4: // pay an order that other clients also pay
 		path, key = fmt.Sprintf("/orders/%d/pay", rand.N(3)), fmt.Sprintf("own-%d-%d", client, n)
 	case 5, 6, 7, 8:
 		path = fmt.Sprintf("/stock/%d", rand.N(2))

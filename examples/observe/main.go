@@ -1,14 +1,16 @@
-// Command observe is a service under load whose network to Redis is cut now and then,
-// with its locks' metrics for Prometheus on /metrics. Beside it are alert rules for
-// these metrics (rules.yaml) and a dashboard for Grafana (dashboard.json).
+// Command observe runs a service under load, and repeatedly cuts its network to Redis.
+// It serves the metrics of the service's locks for Prometheus on /metrics. The
+// directory also has alert rules for these metrics (rules.yaml) and a dashboard for
+// Grafana (dashboard.json).
 //
-//	cd examples/observe                   # a Go module of its own
+//	cd examples/observe                   # a separate Go module
 //	go run .                              # embedded Redis, no server needed
 //	go run . -redis 127.0.0.1:6379
-//	go run . -for 10m -listen :2112       # to look at it with a Prometheus
+//	go run . -for 10m -listen :2112       # to scrape it with a Prometheus
 //
-// It ends after -for, and then says what the metrics tell. It exits 0 if they tell of
-// all that has happened, 1 if not, and 2 if something failed.
+// The load stops after the time of -for. The command then prints the values of the
+// metrics, and serves them for the time of -stay. The exit status is 0 if the metrics
+// show each event that happened, 1 if one is missing, and 2 after a failure.
 package main
 
 import (
@@ -34,7 +36,7 @@ type config struct {
 }
 
 func main() {
-	logging.Disable() // the client tells of each connection that is cut
+	logging.Disable() // the client would log each broken connection
 	c := config{cutEvery: 8 * time.Second, cutBy: 3 * time.Second}
 	flag.StringVar(&c.redis, "redis", "", "address of a Redis server (default: an embedded one)")
 	flag.StringVar(&c.listen, "listen", "127.0.0.1:0", "where /metrics is served")

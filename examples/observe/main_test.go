@@ -104,8 +104,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// scraped runs the program until its load is over, and returns the metrics that it
-// serves then. It has ended well.
+// scraped runs the program until its load is over, and returns the metrics that the
+// program then serves. It fails the test unless the program exits with status 0.
 func scraped(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -157,8 +157,8 @@ var (
 	matcher  = regexp.MustCompile(`(\w+)(=~|!~|!=|=)"([^"]*)"`)
 )
 
-// selectorsOf are the selectors of an expression, and for each label that it groups by
-// that of any series with this label.
+// selectorsOf returns the selectors of an expression. For each label by which the
+// expression groups, it adds a selector of all series with this label.
 func selectorsOf(expr string) []string {
 	all := selector.FindAllString(grouping.ReplaceAllString(expr, ""), -1)
 	for _, by := range grouping.FindAllString(expr, -1) {
@@ -169,7 +169,7 @@ func selectorsOf(expr string) []string {
 	return all
 }
 
-// have tells whether a sample is one of the selector.
+// have reports whether selector matches a sample.
 func (all samples) have(t *testing.T, selector string) bool {
 	t.Helper()
 	name, in, _ := strings.Cut(selector, "{")
@@ -187,7 +187,7 @@ func matched(t *testing.T, m model.Metric, matchers [][]string) bool {
 	for _, match := range matchers {
 		label, op, want := match[1], match[2], match[3]
 		if label == "job" || label == "instance" {
-			continue // of Prometheus
+			continue // Prometheus itself adds these labels
 		}
 		got := string(m[model.LabelName(label)])
 		var ok bool

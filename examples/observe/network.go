@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// network is the way to Redis. While it is cut, requests still arrive and no reply
-// comes back, as when a packet filter has half of a rule; then connections break, and
-// new ones are refused. So the outcome of the last requests is unknown.
+// network makes the connections to Redis, and can cut them. In the first part of a cut,
+// requests still arrive, but no reply comes back, as with a packet filter that blocks
+// one direction. Then all connections break, and new connections are refused. So the
+// outcome of the last requests is unknown.
 type network struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
 	cut    bool
-	silent chan struct{} // closed when the connections break, nil while it is whole
+	silent chan struct{} // closed when the connections break; nil while the network is not cut
 }
 
 var errCut = errors.New("the network is cut")
@@ -37,8 +38,8 @@ func (n *network) dial(ctx context.Context, kind, addr string) (net.Conn, error)
 	return c, nil
 }
 
-// cutFor cuts the network for d, or until ctx ends. For a tenth of that, connections
-// are silent.
+// cutFor cuts the network for d, or until ctx is done. In the first tenth of d,
+// connections only lose replies.
 func (n *network) cutFor(ctx context.Context, d time.Duration) {
 	n.mu.Lock()
 	n.cut, n.silent = true, make(chan struct{})
@@ -62,7 +63,8 @@ type conn struct {
 	of *network
 }
 
-// Read keeps back what comes while the network is cut, until the connection breaks.
+// Read discards data that arrives while the network is cut. It then blocks until the
+// connection breaks, and returns errCut.
 func (c *conn) Read(b []byte) (int, error) {
 	got, err := c.Conn.Read(b)
 	c.of.mu.Lock()
@@ -82,7 +84,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// pause waits for d, or until ctx ends.
+// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// report says what the metrics tell, and returns whether that is all that happened.
+// report prints the values of the metrics, and reports whether they show each event that
+// happened.
 func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bool, err error) {
 	all, err := s.scrape(ctx)
 	if err != nil {
@@ -58,10 +59,10 @@ func (s *service) report(ctx context.Context, sent *sent, cuts int) (complete bo
 	return complete, nil
 }
 
-// samples are the lines of a scrape.
+// samples has the samples of a scrape.
 type samples model.Vector
 
-// scrape reads the metrics as a Prometheus does.
+// scrape reads the metrics from /metrics, like a Prometheus.
 func (s *service) scrape(ctx context.Context) (samples, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
 	if err != nil {
@@ -95,7 +96,8 @@ func parse(r io.Reader) (samples, error) {
 	return all, nil
 }
 
-// sum adds up the samples of that name that have the label, or all if it is empty.
+// sum returns the sum of the samples with this name and this value of the label. If label is
+// "", it returns the sum of all samples with this name.
 func (all samples) sum(name, label, value string) (n float64) {
 	for _, s := range all {
 		if string(s.Metric[model.MetricNameLabel]) == name && (label == "" || string(s.Metric[model.LabelName(label)]) == value) {

@@ -92,7 +92,7 @@ func panels(t *testing.T) []panel {
 	return d.Panels
 }
 
-// panelExprs are the expressions of the dashboard, with values for its variables.
+// panelExprs returns the expressions of the dashboard, with values for its variables.
 func panelExprs(t *testing.T) (all []string) {
 	t.Helper()
 	for _, p := range panels(t) {
@@ -103,8 +103,8 @@ func panelExprs(t *testing.T) (all []string) {
 	return all
 }
 
-// ruleExprs are the expressions of the rules: what is not a comment, between expr and
-// the next field.
+// ruleExprs returns the expressions of the rules: the text between expr and the next
+// field, without comments.
 func ruleExprs(t *testing.T) (all []string) {
 	t.Helper()
 	rules := regexp.MustCompile(`(?m)^\s*#.*$`).ReplaceAllString(read(t, "rules.yaml"), "")

@@ -23,10 +23,10 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// service is a shop, with its locks and their metrics.
+// service is a shop with its locks and the locks' metrics.
 type service struct {
 	url     string
-	prefix  string // of the locks of this run, since a given Redis may have others
+	prefix  string // the prefix of this run's keys, because a given Redis may have other keys
 	network *network
 	client  *redis.Client
 	store   *redisstore.Store
@@ -35,7 +35,7 @@ type service struct {
 	stopJob context.CancelFunc
 	jobs    sync.WaitGroup
 	unwatch func()
-	lost    atomic.Int64 // leases whose work was told that they are lost
+	lost    atomic.Int64 // the number of leases whose work was notified of the loss
 }
 
 func start(ctx context.Context, addr string, listener net.Listener) (*service, error) {
@@ -48,7 +48,7 @@ func start(ctx context.Context, addr string, listener net.Listener) (*service, e
 	if err := s.client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	// What a service needs for metrics: a registry, the exporter, the observer, the gauges.
+	// A service needs for metrics: a registry, the exporter, the observer and the gauges.
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry))
 	if err != nil {
@@ -61,8 +61,8 @@ func start(ctx context.Context, addr string, listener net.Listener) (*service, e
 	if s.store, err = redisstore.New(s.client, redisstore.WithPrefix(s.prefix)); err != nil {
 		return nil, err
 	}
-	// A short TTL, so that a short cut is long enough to lose what is held. A real service
-	// adds core.SlogObserver, which writes each loss with its hold and its context.
+	// The TTL is short, so that leases are lost even in a short cut. A real service
+	// also has core.SlogObserver, which logs each loss with its hold and its context.
 	s.locks, err = core.New(s.store, core.WithObserver(telemetry), core.WithDefaults(core.TTL(1500*time.Millisecond)))
 	if err != nil {
 		return nil, err
@@ -103,11 +103,11 @@ func (s *service) routes(mux *http.ServeMux, runs *once.Once) {
 	mux.Handle("POST /stock/{sku}", sell(answer(8*time.Millisecond)))
 	mux.Handle("GET /stock/{sku}", look(answer(time.Millisecond)))
 
-	// The route has no {id}: a mistake that the metrics tell of.
+	// The route has no {id}. The metrics show this mistake.
 	mux.Handle("POST /refunds/{order}", stdmw.Lock(s.locks, "refund", stdmw.Path("id"))(answer(0)))
 }
 
-// ship is a job of one replica that works for as long as it has its lock.
+// ship is a job that runs on one replica at a time. It works for as long as it has its lock.
 func (s *service) ship(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.locks.Do(ctx, core.Key("shipping", "north"), func(ctx context.Context) error {
@@ -121,7 +121,7 @@ func (s *service) ship(ctx context.Context) {
 	}
 }
 
-// hang is a job that takes longer than it may.
+// hang is a job that takes longer than its MaxHold.
 func (s *service) hang(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = s.locks.Do(ctx, core.Key("report", "daily"), func(ctx context.Context) error {
@@ -132,12 +132,13 @@ func (s *service) hang(ctx context.Context) {
 	}
 }
 
-// cut cuts the network, every so often and for so long, and returns how many times.
+// cut cuts the network for the time by, once in each interval every. It returns the number of
+// cuts.
 func (s *service) cut(ctx context.Context, every, by time.Duration) (cuts int) {
 	for {
 		pause(ctx, every-by)
 		if deadline, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(deadline) < by+time.Second {
-			return cuts // what is cut has to be seen to come back
+			return cuts // leave time to recover before the load stops
 		}
 		cuts++
 		fmt.Printf("the network to Redis is cut for %v\n", by)
@@ -145,7 +146,7 @@ func (s *service) cut(ctx context.Context, every, by time.Duration) (cuts int) {
 	}
 }
 
-// stop ends the service and leaves nothing in Redis.
+// stop stops the service and deletes its keys in Redis.
 func (s *service) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

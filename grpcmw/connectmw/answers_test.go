@@ -42,7 +42,7 @@ const soon = 20 * time.Second
 // uncompressed is the option of a client that accepts no compressed responses.
 var uncompressed = connect.WithAcceptCompression("gzip", nil, nil)
 
-// clients are the options of connect's clients, by protocol, codec and compression.
+// clients has the options of connect's clients, by protocol, codec and compression.
 var clients = forms()
 
 func forms() map[string][]connect.ClientOption {
@@ -59,7 +59,7 @@ func forms() map[string][]connect.ClientOption {
 	return all
 }
 
-// The answers are those of grpc-go, in each form.
+// TestAnswers runs the suite of package answers, which also tests grpc-go, in each form.
 func TestAnswers(t *testing.T) {
 	for name, opts := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func dial(t *testing.T, url string, opts ...grpc.DialOption) orders.OrdersClient
 	return orders.NewOrdersClient(conn)
 }
 
-// client adapts a client of connect to the interface of grpc-go, without streams.
+// client adapts a client of connect to grpc-go's interface of a client, without streams.
 type client struct {
 	orders.OrdersClient
 	pay, refund, show *connect.Client[orders.Order, orders.Receipt]
@@ -170,7 +170,7 @@ func (c *client) Show(ctx context.Context, o *orders.Order, opts ...grpc.CallOpt
 	return call(ctx, c.show, o, opts)
 }
 
-// call makes a call like a client of grpc-go. The metadata of an error is the trailer.
+// call makes a call like a client of grpc-go. It returns the metadata of an error as trailer.
 func call(ctx context.Context, method *connect.Client[orders.Order, orders.Receipt], o *orders.Order, opts []grpc.CallOption) (*orders.Receipt, error) {
 	request := connect.NewRequest(o)
 	md, _ := metadata.FromOutgoingContext(ctx)

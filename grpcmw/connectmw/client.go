@@ -21,8 +21,8 @@ var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
 //
 //	request.Header().Set("Idempotency-Key", key)
 //
-// Mount it as the outermost of the client's interceptors. It does nothing to streams and to calls
-// of handlers. It panics if an option is nil.
+// Mount it as the outermost of the client's interceptors. It passes streams and calls of
+// handlers unchanged. It panics if an option is nil.
 func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 	call := grpcmw.UnaryClientInterceptor(slices.Clone(opts)...)
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
@@ -52,7 +52,7 @@ func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 						addHeaders(req.Header(), metadata.MD{name: values})
 					}
 				}
-				// The metadata is for this call, and not for calls of inner interceptors by grpc-go.
+				// The metadata is for this call only. Inner interceptors may make calls by grpc-go.
 				if response, err = next(metadata.NewOutgoingContext(ctx, outgoing), req); err == nil {
 					return nil
 				}

@@ -22,7 +22,7 @@ import (
 // quick is a retry policy without pauses.
 var quick = grpcmw.Retry(retry.Policy{Initial: time.Millisecond, Max: time.Millisecond, Multiplier: 1, Attempts: 3})
 
-// heard records the values of a header of each try.
+// heard records the values of a header for each try.
 type heard struct {
 	mu     sync.Mutex
 	values [][]string
@@ -42,8 +42,8 @@ func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []c
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// A request that is used twice makes two calls. An inner interceptor gets no metadata of these
-// calls.
+// Two calls with the same request have different keys. An inner interceptor gets no metadata of
+// these calls.
 func TestClientInterceptor_RequestTwice(t *testing.T) {
 	t.Parallel()
 	var keys heard
@@ -169,7 +169,7 @@ func TestClientInterceptor(t *testing.T) {
 	})
 }
 
-// A call joins the hold of its caller, and the handler does not get the owner.
+// A call joins its caller's hold, and the handler does not get the owner.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -199,7 +199,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The client of grpcmw repeats calls of a connect server.
+// A client interceptor of grpcmw repeats calls to a connect server.
 func TestClient_GRPC(t *testing.T) {
 	t.Parallel()
 	var keys heard

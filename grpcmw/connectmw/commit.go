@@ -12,10 +12,10 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Commit saves response as the answer of the call of ctx, in the caller's transaction tx, like
-// grpcmw.Commit. The effect and the answer are committed together, or neither is. Headers and
-// trailers of the response are saved if grpcmw.KeepMetadata names them. A handler without
-// responses passes connect.NewResponse(message).
+// Commit stores response as the answer to the call of ctx, in the caller's transaction tx,
+// like grpcmw.Commit. The effect and the answer are committed together, or neither is.
+// Headers and trailers of the response are stored if grpcmw.KeepMetadata names them. A
+// handler without responses passes connect.NewResponse(message).
 //
 // Commit fails like grpcmw.Commit, and with core.ErrInvalid if response is nil or has no protobuf
 // message.
@@ -28,7 +28,7 @@ func Commit(ctx context.Context, tx once.Saver, response connect.AnyResponse) er
 		return fmt.Errorf("connectmw: commit: got a %T, want a protobuf message: %w", response.Any(), core.ErrInvalid)
 	}
 	for x, _ := ctx.Value(exchangeKey{}).(*exchange); x != nil; x = x.outer {
-		x.response = response // an outer one can have the Idempotent
+		x.response = response // the Idempotent can be in an outer exchange
 	}
 	return grpcmw.Commit(ctx, tx, message)
 }

@@ -92,7 +92,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// The metadata of a committed response reaches the Idempotent of an outer interceptor.
+// The Idempotent of an outer interceptor stores the metadata of a committed response.
 func TestCommit_OuterInterceptor(t *testing.T) {
 	t.Parallel()
 	in := saving.New()

@@ -16,10 +16,11 @@
 //
 // # One call in any form
 //
-// A call is its procedure and its message, in any protocol (Connect, gRPC, gRPC-Web), codec (binary,
-// JSON) and compression. It runs once, and its answer is replayed in the form of the request. A
-// service of grpc-go with the same store, scope and methods has the same answers: calls can be
-// sent to either while a service moves.
+// Procedure and message identify a call, in any protocol (Connect, gRPC, gRPC-Web), codec
+// (binary, JSON) and compression. The call runs once. Its answer is replayed in the form of
+// the request. A service of grpc-go with the same store, scope and methods finds the same
+// answers. So while a service moves from one library to the other, calls can be sent to
+// both.
 //
 // # Metadata
 //
@@ -28,35 +29,36 @@
 // missing if one of its values is not base64. The idempotency key is in the header
 // Idempotency-Key.
 //
-// grpcmw.KeepMetadata stores headers and trailers of the response, of the error's Meta and of the
-// handler's CallInfo. Replays are marked by the header and the trailer Idempotent-Replayed, an
-// error in its Meta.
+// grpcmw.KeepMetadata stores headers and trailers from the response, from the error's Meta
+// and from the handler's CallInfo. A replay has the header and the trailer
+// Idempotent-Replayed. A replayed error has it in its Meta.
 //
 // # Errors
 //
 // A refusal is a *connect.Error with the code and the details that grpcmw's documentation
-// lists. In an outer interceptor it matches its reason, such as core.ErrBusy. The pause before the
-// next try is in a RetryInfo among the details and as Grpc-Retry-Pushback-Ms in the error's Meta.
-// Over the Connect protocol it is in the header Retry-After as well.
+// lists. In an outer interceptor it matches its reason, such as core.ErrBusy. The pause
+// before the next try is in a RetryInfo among the details, and in Grpc-Retry-Pushback-Ms in
+// the error's Meta. Over the Connect protocol it is in the header Retry-After as well.
 //
 // Handlers and KeyFuncs return errors of connect, which are sent with their code, details and
-// Meta. The status of grpc-go is accepted too, and sent with its code and details. Render is not
-// called for either. A KeepIf and a Render get statuses of grpc-go, whose codes are those of
-// connect.
+// Meta. Errors with a status of grpc-go are accepted too, and sent with their code and
+// details. Render is not called for either. A KeepIf and a Render get statuses of grpc-go,
+// whose codes are those of connect.
 //
 // # Limits
 //
-// grpc-go's own retry policy does not try again: it needs a response without headers, and
-// connect sends headers with each. grpcmw.UnaryClientInterceptor and [ClientInterceptor] do.
+// grpc-go's own retry policy does not try again: it needs a response without headers, but
+// connect sends headers with each response. grpcmw.UnaryClientInterceptor and
+// [ClientInterceptor] try again.
 //
-// For outer interceptors a replayed response is not a *connect.Response. Any returns its message,
-// which has the message's own type.
+// For outer interceptors a replayed response is not a *connect.Response. Its method Any
+// returns the message, with the message's own type.
 //
-// Messages of codecs other than Protobuf's have no fields and no fingerprint: Idempotent refuses
-// them with INTERNAL, and a Lock needs a KeyFunc of yours.
+// Messages of codecs other than Protobuf's have no fields and no fingerprint. Idempotent
+// refuses them with INTERNAL, and a Lock needs your own KeyFunc.
 //
 // An HTTP GET calls methods that are marked NO_SIDE_EFFECTS. Idempotent does not apply to such
 // methods, but a Lock does.
 //
-// About 3 MB of grpc-go are linked into the program, though it serves nothing.
+// About 3 MB of grpc-go are linked into the program, although grpc-go serves nothing.
 package connectmw

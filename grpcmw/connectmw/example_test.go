@@ -19,7 +19,7 @@ import (
 func ExampleInterceptor() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locks)
-	// The caller, set by the authentication.
+	// caller returns the caller that the authentication has set.
 	caller := func(context.Context, string, any) (string, error) { return "acme", nil }
 	rules := grpcmw.Rules{orders.Orders_Pay_FullMethodName: {
 		grpcmw.Idempotent(runs, caller), grpcmw.Lock(locks, "order", grpcmw.Field("id")),
@@ -27,7 +27,7 @@ func ExampleInterceptor() {
 	charged := 0
 	charge := func(ctx context.Context, r *connect.Request[orders.Order]) (*connect.Response[orders.Receipt], error) {
 		charged++
-		lease, _ := core.LeaseFromContext(ctx) // ctx is done when the client goes away or the lock is lost
+		lease, _ := core.LeaseFromContext(ctx) // ctx is done when the client disconnects or the lock is lost
 		return connect.NewResponse(&orders.Receipt{Text: fmt.Sprintf("charge %d under %s", charged, lease.Key())}), nil
 	}
 	mux := http.NewServeMux() // of generated code: mux.Handle(ordersconnect.NewOrdersHandler(…))

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// coded is an error with the status that connect sends for it.
+// coded adds to an error the status that connect sends for it.
 type coded struct {
 	error
 	status *status.Status
@@ -32,8 +32,8 @@ func ofConnect(err error) *connect.Error {
 	return own
 }
 
-// withStatus returns err with the status that connect sends for it, for the rules. They know the
-// errors of a context and of grpc-go themselves.
+// withStatus returns err with the status that connect sends for it, for the rules. The
+// rules themselves recognize the errors of a context and of grpc-go.
 func withStatus(err error) error {
 	if s := statusOf(err); s != nil {
 		return &coded{err, s}
@@ -68,12 +68,12 @@ func metaOf(err error) http.Header {
 	if own == nil {
 		return nil
 	}
-	read := *own // Meta writes to an error without metadata, and handlers can share an error
+	read := *own // a copy: Meta can write to the error, which handlers can share
 	return read.Meta()
 }
 
-// said is an error of a rule. Its message is for clients, in UTF-8 as grpc-go sends it. The wrapped
-// error is for other interceptors.
+// said is an error of a rule. Its message is sent to the client, as valid UTF-8 like the
+// messages of grpc-go. The wrapped error is for other interceptors.
 type said struct {
 	message string
 	reason  error
@@ -93,7 +93,7 @@ func withCode(err error) error {
 		return err
 	}
 	if own := ofConnect(err); own != nil && own.Code() == connect.Code(s.Code()) && own.Message() == s.Message() {
-		return own // of a KeyFunc
+		return own // the error of a KeyFunc
 	}
 	e := connect.NewError(connect.Code(s.Code()), &said{string([]rune(s.Message())), err})
 	for _, packed := range s.Proto().GetDetails() {
@@ -109,7 +109,7 @@ func (s *sending) fail(err error) error {
 	sent := withCode(err)
 	own, ok := sent.(*connect.Error)
 	if !ok || errors.Is(err, own) {
-		return sent // of the handler, or of a KeyFunc
+		return sent // an error of the handler or of a KeyFunc
 	}
 	header, trailer := s.set()
 	if pushback := trailer.Get(bridge.PushbackTrailer); len(pushback) > 0 && s.protocol == connect.ProtocolConnect {

@@ -18,9 +18,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// The reply to a call is lost. The next try gets the response of the first, in each form.
-//
-// hazard 72
+// The reply to a call is lost. The next try gets the response of the first try, in each
+// form. The test covers hazard 72.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, opts := range clients {
@@ -57,7 +56,8 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// A method without side effects is called by GET. A Lock applies to it, and Idempotent does not.
+// Clients call a method without side effects by GET. A Lock applies to such a call, but
+// Idempotent does not.
 func TestGET(t *testing.T) {
 	t.Parallel()
 	const show = orders.Orders_Show_FullMethodName
@@ -120,7 +120,8 @@ func TestGET(t *testing.T) {
 	})
 }
 
-// Callers with different scopes share no answer, and one caller has the same in each form.
+// Callers with different scopes do not share answers. One caller gets the same answer in
+// each form.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
@@ -138,7 +139,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// The guards that a .proto names apply to a service of connect.
+// The rules in a .proto apply to a service of connect.
 func TestAnnotated(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -192,7 +193,7 @@ func TestAnnotated(t *testing.T) {
 		{orders.Tills_Pay_FullMethodName, "a", "6", grpcmw.ReasonMismatch},
 		{orders.Tills_Pay_FullMethodName, "", "5", grpcmw.ReasonKeyInvalid},
 		{orders.Tills_Pay_FullMethodName, "b", "busy", grpcmw.ReasonBusy},
-		{orders.Tills_Settle_FullMethodName, "", "5", "1"}, // its key is the field
+		{orders.Tills_Settle_FullMethodName, "", "5", "1"}, // the field id is the key
 		{orders.Tills_Settle_FullMethodName, "", "5", "1"},
 		{orders.Tills_Settle_FullMethodName, "", "6", "2"},
 		{orders.Tills_Ping_FullMethodName, "k", "5", "1"},

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// Interceptor returns an interceptor that applies rules to handlers, each to the procedure of its
-// name, such as ordersconnect.OrdersPayProcedure. It does nothing to procedures without rules and
-// to calls of clients.
+// Interceptor returns an interceptor that applies rules to handlers. A key of rules is the
+// name of a procedure, such as ordersconnect.OrdersPayProcedure. It passes calls of
+// procedures without rules, and calls of clients, unchanged.
 //
 // Mount it as the innermost of the interceptors that can refuse a call, such as authentication
 // and validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
@@ -45,7 +45,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		spec, peer := req.Spec(), req.Peer()
 		info, ok := connect.CallInfoForHandlerContext(ctx)
-		if ok && spec.Procedure == "" { // of a request that an outer interceptor has made
+		if ok && spec.Procedure == "" { // an outer interceptor has made the request
 			spec, peer = info.Spec(), info.Peer()
 		}
 		if !i.covers(spec) {
@@ -66,16 +66,16 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	return next
 }
 
-// exchange is a unary call: a stream of grpc-go for the rules, and a request of connect for the
-// handler.
+// exchange is a unary call. The rules get it as a stream of grpc-go, and the handler as a
+// request of connect.
 type exchange struct {
 	sending
 	request  connect.AnyRequest
 	next     connect.UnaryFunc
 	info     connect.CallInfo    // nil if the handler has none
-	outer    *exchange           // of an outer interceptor of this package, or nil
-	response connect.AnyResponse // of the handler, or committed by it; nil if it has not run
-	failure  error               // of the handler
+	outer    *exchange           // the exchange of an outer Interceptor, or nil
+	response connect.AnyResponse // the handler's response, returned or committed, or nil
+	failure  error               // the handler's error
 }
 
 // exchangeKey is the key of the innermost exchange in a handler's context.
@@ -100,7 +100,7 @@ func (x *exchange) handle(ctx context.Context, _ any) (any, error) {
 func (x *exchange) Returned() (header, trailer metadata.MD) {
 	header, trailer = metadata.MD{}, metadata.MD{}
 	if x.failure != nil {
-		if !connect.IsWireError(x.failure) { // of a call of its own, whose metadata is not sent
+		if !connect.IsWireError(x.failure) { // a wire error comes from a call that the handler made, whose metadata is not sent
 			addMetadata(trailer, metaOf(x.failure))
 		}
 	} else if x.response != nil {
@@ -114,8 +114,8 @@ func (x *exchange) Returned() (header, trailer metadata.MD) {
 	return header, trailer
 }
 
-// respond returns the response with this message and the metadata that the rules have set. It is
-// the handler's own response if that has the message.
+// respond returns a response with the message reply and the metadata that the rules have
+// set. If the handler's own response has this message, respond returns that response.
 func (x *exchange) respond(reply any) connect.AnyResponse {
 	response := x.response
 	if response == nil {
@@ -130,8 +130,8 @@ func (x *exchange) respond(reply any) connect.AnyResponse {
 	return response
 }
 
-// kept is a response with a stored message. Only connect itself can make a response of a type that
-// is known at run time; connect and other interceptors call Any.
+// kept is a response with a stored message. Only connect itself can make a response whose
+// type is known only at run time. connect and other interceptors get the message by Any.
 type kept struct {
 	connect.AnyResponse
 	message any
@@ -165,7 +165,7 @@ func (s *sending) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// set returns the metadata that was set.
+// set returns the metadata that the rules have set.
 func (s *sending) set() (header, trailer metadata.MD) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/bridge"
 )
 
-// metadataOf returns headers as grpc-go has them: names in lower case, and the values of names that
-// end in "-bin" decoded. A name with a value that is not base64 is left out with all its values:
-// another reader could take any of them.
+// metadataOf returns headers in the form of grpc-go: names in lower case, and decoded
+// values for names that end in "-bin". If a value of such a name is not base64, all values
+// of the name are omitted, because another reader could use any of them.
 func metadataOf(h http.Header) metadata.MD {
 	md := make(metadata.MD, len(h))
 	addMetadata(md, h)
@@ -47,7 +47,7 @@ func decode(lines []string) (decoded []string, ok bool) {
 	return decoded, true
 }
 
-// addHeaders is the inverse of addMetadata.
+// addHeaders adds the metadata md to h. It is the inverse of addMetadata.
 func addHeaders(h http.Header, md metadata.MD) {
 	for name, values := range md {
 		for _, value := range values {
@@ -59,8 +59,8 @@ func addHeaders(h http.Header, md metadata.MD) {
 	}
 }
 
-// hideOwner removes the owner of the caller's lease from headers if a rule has removed it from the
-// metadata, see grpcmw.TakeOwner.
+// hideOwner removes the owner of the caller's lease from the headers h, if a rule has
+// removed the owner from the metadata of ctx. See grpcmw.TakeOwner.
 func hideOwner(ctx context.Context, h http.Header) {
 	if len(metadata.ValueFromIncomingContext(ctx, bridge.OwnerMetadata)) == 0 {
 		h.Del(bridge.OwnerMetadata)

@@ -71,7 +71,7 @@ func servePay(t *testing.T, rules grpcmw.Rules, h handler, outer ...connect.Inte
 	return serve(t, connect.NewUnaryHandler(pay, h, connect.WithInterceptors(append(outer, connectmw.Interceptor(rules))...)))
 }
 
-// ask calls Pay with pairs of headers.
+// ask calls Pay. headers has pairs of names and values.
 func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption, pairs ...string) (*response, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -83,7 +83,7 @@ func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption,
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// answer returns the answer to a client, in the same form for all protocols.
+// answer returns a client's answer as text, which has the same form for all protocols.
 func answer(r *response, err error) string {
 	if err == nil {
 		return fmt.Sprintf("%s, location %s, replayed %s, %s", r.Msg.GetText(), r.Header().Get("Location"), r.Header().Get("Idempotent-Replayed"), r.Trailer().Get("Idempotent-Replayed"))
@@ -108,7 +108,7 @@ func answer(r *response, err error) string {
 	return text
 }
 
-// One run is replayed in each client's form.
+// One run's answer is replayed in the form of each client.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	declined := func() *connect.Error {
@@ -177,7 +177,7 @@ func (p *payments) Pay(ctx context.Context, o *orders.Order) (*orders.Receipt, e
 	return p.pay(ctx, o)
 }
 
-// A service that moves from grpc-go to connect, or back, finds its answers.
+// A service that moves from grpc-go to connect, or back, finds its earlier answers.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	rules, runs := idempotent(t), atomic.Int32{}
@@ -217,7 +217,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Additional responses and errors of handlers of connect.
+// These are responses and errors that only handlers of connect return.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) handler {
@@ -281,7 +281,7 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// The HTTP response of a refusal, for clients without a library.
+// Clients without a library get these HTTP responses for refusals.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -336,7 +336,7 @@ func TestKeyFunc(t *testing.T) {
 		"context":         {context.Canceled, failed, rendered},
 	} {
 		key := func(context.Context, string, any) (string, error) { return "", c.failure }
-		runs := newOnce(t, newLocker(t)) // of this case, because cases run beside each other
+		runs := newOnce(t, newLocker(t)) // separate for each case, because cases run in parallel
 		for where, rules := range map[string][]grpcmw.Rule{
 			"Lock":             {grpcmw.Lock(locks, "order", key)},
 			"Lock with Render": {grpcmw.Lock(locks, "order", key, render)},
@@ -380,7 +380,8 @@ func TestKeyFunc(t *testing.T) {
 	}
 }
 
-// Values of binary headers are decoded. A header with a value that is not base64 has none.
+// Values of binary headers are decoded. If one value is not base64, the header counts as
+// missing.
 func TestBinaryHeaders(t *testing.T) {
 	t.Parallel()
 	rules := grpcmw.Rules{pay: {grpcmw.Lock(newLocker(t), "order", grpcmw.Metadata("x-id-bin"))}}
@@ -407,7 +408,7 @@ func TestBinaryHeaders(t *testing.T) {
 	}
 }
 
-// A call that an inner interceptor refuses is not an attempt for an outer one.
+// A call that an inner interceptor refuses does not count as an attempt for an outer one.
 func TestTwoInterceptors(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -435,8 +436,8 @@ func TestTwoInterceptors(t *testing.T) {
 	}
 }
 
-// Rules apply to a new request of an outer interceptor, which names no procedure. The handler does
-// not find the owner in the headers of the first request.
+// Rules also apply if an outer interceptor passes a new request, which names no procedure.
+// The handler does not find the owner in the headers of the original request.
 func TestInterceptor_NewRequest(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -475,7 +476,7 @@ func TestInterceptor_NewRequest(t *testing.T) {
 	}
 }
 
-// Wrong rules are found before anything is served.
+// Wrong rules are reported before any call is served.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	shop := connectmw.Services(orders.Orders_ServiceDesc.ServiceName)
@@ -515,7 +516,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// An outer interceptor gets the reply as its own type.
+// An outer interceptor gets a replayed message with the message's own type.
 func TestOuter(t *testing.T) {
 	t.Parallel()
 	var got atomic.Value

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/connectmw/internal/paymentsconnect"
 )
 
-// mount is the server of README.md.
+// mount has the server's code of README.md.
 func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.PaymentsHandler, authenticate connect.Interceptor, callerOf func(context.Context) (string, error)) error {
 	runs, err := once.New(locks)
 	if err != nil {
@@ -35,7 +35,7 @@ func mount(mux *http.ServeMux, locks *core.Locker, payments paymentsconnect.Paym
 	return nil
 }
 
-// newPayments is the client of README.md.
+// newPayments has the client's code of README.md.
 func newPayments(url string) paymentsconnect.PaymentsClient {
 	client := paymentsconnect.NewPaymentsClient(http.DefaultClient, url, connect.WithInterceptors(connectmw.ClientInterceptor()))
 	return client

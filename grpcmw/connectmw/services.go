@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// Services returns the services of these names, for grpcmw.Check and grpcmw.Audit:
+// Services returns the named services, for grpcmw.Check and grpcmw.Audit:
 //
 //	err := grpcmw.Audit(connectmw.Services(ordersconnect.OrdersName), rules)
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// The statements of stdmw's documentation about handlers of connect.
+// TestStdmw checks the statements of stdmw's documentation about handlers of connect.
 func TestStdmw(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -49,7 +49,7 @@ func TestStdmw(t *testing.T) {
 					t.Errorf("got %v without a key, want %v", err, connect.CodeInternal)
 				}
 			}
-			// In another form it counts as another request.
+			// In another form the call counts as another request.
 			url := serve(t, stdmw.Idempotent(newOnce(t, newLocker(t)), stdmw.AnyCaller())(h))
 			if _, err := ask(t, url, &orders.Order{Id: "5"}, opts, "Idempotency-Key", "k"); err != nil {
 				t.Error(err)

@@ -37,7 +37,7 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// received is a stream of connect as a stream of grpc-go, for the rules.
+// received adapts a stream of connect to a stream of grpc-go, for the rules.
 type received struct {
 	*sending
 	ctx  context.Context
@@ -49,8 +49,9 @@ func (s *received) RecvMsg(m any) error       { return s.conn.Receive(m) }
 func (s *received) SendMsg(m any) error       { return s.conn.Send(m) }
 func (s *received) SetTrailer(md metadata.MD) { _ = s.sending.SetTrailer(md) }
 
-// guarded is the stream for the handler. A receive fails after the lock was lost. The first
-// message is received again if a rule has received it.
+// guarded is the handler's stream. After the loss of the lock, Receive returns an error. If
+// a rule has received the first message, the handler's first Receive returns the same
+// message.
 type guarded struct {
 	connect.StreamingHandlerConn
 	stream grpc.ServerStream

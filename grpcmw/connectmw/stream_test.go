@@ -24,7 +24,7 @@ const (
 	upload = orders.Orders_Upload_FullMethodName
 )
 
-// serveStream serves one handler of streams behind rules.
+// serveStream serves one handler of streams under rules.
 func serveStream(t *testing.T, method string, rules grpcmw.Rules, make func(...connect.HandlerOption) *connect.Handler) (url string) {
 	t.Helper()
 	return start(t, make(connect.WithInterceptors(connectmw.Interceptor(rules)))) + method
@@ -124,7 +124,7 @@ func TestClientStream(t *testing.T) {
 	}
 }
 
-// A stream has no answer to store.
+// Each call of a stream with an Idempotent is refused, because a stream has no answer to store.
 func TestStream_Idempotent(t *testing.T) {
 	t.Parallel()
 	rules := idempotent(t)
@@ -145,7 +145,7 @@ func TestStream_Idempotent(t *testing.T) {
 	_ = stream.Close()
 }
 
-// lost is a store whose holds are lost at once.
+// lost is a store that reports each hold as lost at its first extension.
 type lost struct{ *memstore.Store }
 
 func (s lost) Extend(_ context.Context, claims []store.Claim) []store.Extension {
@@ -156,12 +156,12 @@ func (s lost) Extend(_ context.Context, claims []store.Claim) []store.Extension 
 	return answers
 }
 
-// quiet is an observer that ignores the loss.
+// quiet is an observer that ignores all events.
 type quiet struct{}
 
 func (quiet) Observe(context.Context, core.Event) {}
 
-// A handler that has lost its lock receives no further message.
+// After the loss of its lock, a handler receives no further message.
 func TestStream_Lost(t *testing.T) {
 	t.Parallel()
 	locks, err := core.New(lost{memstore.New()}, core.WithObserver(quiet{}))

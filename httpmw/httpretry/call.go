@@ -18,7 +18,7 @@ type call struct {
 
 	tries int
 	open  bool           // one of the tries may have been carried out
-	last  *http.Response // of the last try; nil if it had none
+	last  *http.Response // the response of the last try, or nil
 }
 
 // run makes the tries and returns their outcome.
@@ -39,9 +39,9 @@ func (c *call) run() (*http.Response, error) {
 	return nil, fmt.Errorf("httpretry: not carried out: %w", err)
 }
 
-// finish returns the last response, unless that response would hide an earlier try that may
-// have been carried out. A 401 does not report on the earlier try. A 5xx is known not to be
-// final.
+// finish returns the last response, unless that response would hide an earlier try that may have
+// been carried out. For example, a 401 does not report on the earlier try. Callers do not take a
+// 5xx for a final result, so finish returns it.
 func (c *call) finish(resp *http.Response) (*http.Response, error) {
 	settled := resp.StatusCode/100 == 2 || resp.Header.Get("Idempotent-Replayed") == "true"
 	if c.open && !settled && resp.StatusCode < http.StatusInternalServerError {
@@ -60,8 +60,8 @@ func (c *call) drop() {
 	}
 }
 
-// try sends the request once. After its error another try follows, unless the error is
-// marked.
+// try sends the request once. If it returns an error, retry.Do makes another try, unless retry.Stop
+// has marked the error.
 func (c *call) try(ctx context.Context) (struct{}, error) {
 	c.drop()
 	var nothing struct{}
@@ -120,7 +120,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	resp, err = c.base.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		if !inTime() {
-			err = fmt.Errorf("no response within %v: %v", c.timeout, err) // not as if the caller had canceled it
+			err = fmt.Errorf("no response within %v: %v", c.timeout, err) // hides context.Canceled
 		}
 		cancel()
 		return nil, false, err
@@ -129,7 +129,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	again, open := judge(resp)
 	c.open = c.open || open
 	if !inTime() && !again {
-		_ = resp.Body.Close() // it cannot be read any more
+		_ = resp.Body.Close() // unreadable, because its context is canceled
 		return nil, false, fmt.Errorf("no response within %v", c.timeout)
 	}
 	return resp, again, nil

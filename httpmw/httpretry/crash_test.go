@@ -25,13 +25,12 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// serviceEnv is the environment variable that makes this program a service. Its value has the
-// Redis, the policy, and whether the service dies.
+// serviceEnv names the environment variable that makes this program a service. The variable has the
+// address of Redis, the policy, and whether the service dies.
 const serviceEnv = "LOCKKIT_HTTPRETRY_SERVICE"
 
-// TestCrash kills a service after its charge, and starts another one in its place.
-//
-// hazard 72
+// TestCrash kills a service after its charge, and starts another service in its place. It covers
+// hazard 72.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -95,7 +94,7 @@ func serveForParent(what string) {
 	fail(err)
 	pay := stdmw.Idempotent(runs, stdmw.AnyCaller())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		order := strings.TrimPrefix(r.URL.Path, "/pay/")
-		// A run that follows one that died asks the bank first.
+		// If an earlier run died, this run asks the bank first.
 		attempt, _ := once.AttemptFromContext(r.Context())
 		if attempt == 1 || client.Exists(r.Context(), "charges:"+order).Val() == 0 {
 			client.Incr(r.Context(), "charges:"+order)
@@ -126,7 +125,7 @@ func startService(t *testing.T, settings ...string) service {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serviceEnv+"="+strings.Join(settings, " "), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe() // it ends when this is closed, at the latest
+	in, err := cmd.StdinPipe() // the service ends when in is closed, at the latest
 	if err != nil {
 		t.Fatal(err)
 	}

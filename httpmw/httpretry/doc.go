@@ -17,21 +17,21 @@
 //
 // A call of http.Client.Do has one of these outcomes:
 //
-//	*UnknownError            it may have been carried out: repeat it later under the same Key
-//	another error            it was not carried out, see below for http.Client.Timeout
-//	2xx                      it was carried out
-//	500, 501, 502, 503, 504  not known: repeat it later under the same key
-//	409, indeterminate       not known, and the server does not run it again
-//	410, unreplayable        it was carried out, and its response is gone
+//	*UnknownError            the request may have been carried out: repeat it later under its Key
+//	another error            the request was not carried out; see below for http.Client.Timeout
+//	2xx                      the request was carried out
+//	500, 501, 502, 503, 504  unknown: repeat the request later under the same key
+//	409, indeterminate       unknown, and the server does not run the request again
+//	410, unreplayable        the request was carried out, and its response is not available
 //	422, mismatch            the key was used with another request
-//	425, 429                 not yet: repeat it later
+//	425, 429                 not carried out yet: repeat the request later
 //	another response         the server's answer
 //
 // A response that does not report on an earlier try is not returned. If the first try was lost
 // and the second one was answered with 401, the outcome is an [UnknownError], because the first
 // try may have been a payment. Only 2xx and responses with Idempotent-Replayed: true settle an
-// earlier try whose outcome is open. A response with 5xx is returned, because nobody takes it
-// for a refusal.
+// earlier try whose outcome is open. A response with 5xx is returned, because it does not claim
+// that the request was refused.
 //
 // The caller reads the body of a response. If the body ends early, Read returns an
 // UnknownError. The same request under the same key then gets the whole response.
@@ -48,7 +48,7 @@
 //     that the outcome stays unknown.
 //   - A request whose body cannot be sent a second time, because it has no GetBody.
 //     http.NewRequest sets GetBody for bytes.Buffer, bytes.Reader and strings.Reader.
-//   - A request with a method other than POST and PATCH, or other than those of [Methods].
+//   - A request with a method other than POST and PATCH, or not in the list of [Methods].
 //   - A request to a host that [Hosts] does not name. It does not get a key either, because
 //     net/http itself repeats a request that has a key.
 //
@@ -59,15 +59,16 @@
 // # Other clients that try again
 //
 // If a client above this transport tries again, each of its tries is a separate RoundTrip with
-// another random key. That would be a second payment. Such clients are
-// github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with SetRetryCount, and the
-// SDKs of many providers. Use one of these settings:
+// another random key. Each try would then be another payment. Such clients are
+// github.com/hashicorp/go-retryablehttp, github.com/go-resty/resty with SetRetryCount, and the SDKs
+// of many providers. Use one of these settings:
 //
 //   - The caller sets the key: by [WithKey] in the context of the request, by [Key], or in the
-//     header. All tries of both then have that key.
-//   - Their tries are turned off: RetryMax = 0, SetRetryCount(0).
-//   - They are below: New(&retryablehttp.RoundTripper{Client: c}, Hosts(…),
-//     Retry(retry.None)). The key is set once, and they try again under it.
+//     header. All tries of the client and of this transport then have that key.
+//   - The tries of the other client are turned off: RetryMax = 0, SetRetryCount(0).
+//   - The other client is below this transport: New(&retryablehttp.RoundTripper{Client: c},
+//     Hosts(…), Retry(retry.None)). The transport sets the key once, and all tries of the other
+//     client have that key.
 //
 // net/http, below this transport, also repeats a request with an Idempotency-Key under the same
 // key, if a kept-alive connection breaks before the response. Neither [Retry] nor
@@ -75,11 +76,10 @@
 //
 // # What it does not promise
 //
-//   - An answer. After an UnknownError only the server knows whether the request was
-//     carried out. Repeat it later under the same key, or ask in another way.
-//   - One execution under two keys, or at a server that ignores keys. That a request is
-//     carried out once is the server's promise, for as long as it stores responses.
+//   - A response. After an UnknownError only the server knows whether the request was
+//     carried out. Repeat the request later under the same key, or ask in another way.
+//   - One execution if two keys are used, or if the server ignores keys. Only the server can
+//     promise one execution, for as long as it stores the response.
 //   - A key that survives a crash of this process, unless the caller stores it.
-//   - That the server is as new as its keys. One that restored an older backup of its
-//     responses carries a request out again.
+//   - One execution after the server has restored an older backup of its responses.
 package httpretry

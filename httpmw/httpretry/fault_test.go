@@ -18,7 +18,7 @@ import (
 // tries.
 var hung = httpretry.TryTimeout(300 * time.Millisecond)
 
-// often is the retry policy for tries that hung can end.
+// often allows enough tries for a test in which the time-out hung can end some of them.
 var often = httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 100})
 
 func TestFaults(t *testing.T) {
@@ -26,7 +26,7 @@ func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  testserver.Action
 		opts   []httpretry.Option
-		replay bool // the response has to be that of an earlier try
+		replay bool // the response has to be a replay of an earlier try
 	}{
 		"lost request":              {fault: testserver.CloseRequest},
 		"lost reply":                {fault: testserver.CloseReply, replay: true},
@@ -172,10 +172,8 @@ func TestTransportRepeats(t *testing.T) {
 }
 
 // TestStorm pays many orders while most messages meet a fault. Each order is charged once, or
-// its outcome is unknown. An unknown order is charged once when the payment is repeated under
-// its key.
-//
-// hazard 72
+// its outcome is unknown. An order with an unknown outcome is charged once when its payment is
+// repeated under its key. The test covers hazard 72.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	const orders, workers = 48, 8

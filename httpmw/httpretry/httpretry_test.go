@@ -38,12 +38,12 @@ const host = "pay.example"
 
 // answer is the response of a peer to one try.
 type answer struct {
-	status int // 0: err
+	status int // 0 means that err is returned
 	header http.Header
 	body   string
 	err    error
-	hang   bool // until the try's context is done
-	cut    bool // the body, in its middle
+	hang   bool // the try hangs until its context is done
+	cut    bool // the body ends in its middle
 }
 
 var (
@@ -52,7 +52,7 @@ var (
 	paid   = answer{status: 201, body: "receipt"}
 )
 
-// problem returns a refusal like those of stdmw.
+// problem returns a refusal in the form of stdmw's refusals.
 func problem(status int, kind string, header ...string) answer {
 	a := answer{status: status, body: fmt.Sprintf(`{"type":"https://pay.example/problems/%s","status":%d}`, kind, status), header: http.Header{}}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -67,7 +67,7 @@ type peer struct {
 	answers []answer
 	keys    [][]string
 	bodies  []string
-	times   []time.Duration // since the first try
+	times   []time.Duration // the time of each try, counted from the first try
 	began   time.Time
 	open    atomic.Int64 // bodies of requests and responses that are not closed
 }
@@ -150,10 +150,10 @@ func TestTries(t *testing.T) {
 		opts     []httpretry.Option
 		deadline time.Duration
 		tries    int
-		status   int  // of the response; 0: an error
-		unknown  bool // that error is an UnknownError
+		status   int  // status of the response; 0 means an error
+		unknown  bool // the error is an UnknownError
 		gap      time.Duration
-		took     time.Duration // the whole, at most
+		took     time.Duration // the maximum time of all tries
 	}{
 		"a response ends it":                     {answers: one(paid), tries: 1, status: 201},
 		"a lost try is made again":               {answers: one(lost, paid), tries: 2, status: 201},

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// Requests that are not covered are sent once and unchanged, even with their own key, because a
-// host that ignores the key treats a second request as a second payment.
+// TestNotCovered checks that requests that are not covered are sent once and unchanged, even if
+// they have a key. A host that ignores the key treats a second request as a second payment.
 func TestNotCovered(t *testing.T) {
 	t.Parallel()
 	orders := httpretry.Key(func(r *http.Request) string { return r.Header.Get("X-Order") })
@@ -81,7 +81,7 @@ func TestKeys(t *testing.T) {
 		context []string
 		header  http.Header
 		opts    []httpretry.Option
-		want    string // "": an error, and nothing is sent
+		want    string // "" means that an error is returned and nothing is sent
 	}{
 		"header first":             {[]string{"context"}, http.Header{"Idempotency-Key": {"header"}}, []httpretry.Option{ours}, "header"},
 		"header in lower case":     {nil, http.Header{"idempotency-key": {`"quoted"`}}, nil, `"quoted"`},

@@ -19,7 +19,7 @@ type config struct {
 	hosts   []string // in lower case, as Hosts has them
 	methods []string
 	policy  retry.Policy
-	timeout time.Duration // of one try; 0: none
+	timeout time.Duration // limit of one try; 0: no limit
 	key     func(*http.Request) string
 }
 
@@ -60,10 +60,9 @@ func Methods(methods ...string) Option {
 	return func(c *config) { c.methods = methods }
 }
 
-// Retry sets how many tries a request has and the pauses between them. The default is 8
-// tries within about ten seconds. A pause is never shorter than the Retry-After of the
-// response. With retry.None each request has its key and one try. Retry panics if p is not
-// valid.
+// Retry sets the number of tries of a request and the pauses between them. The default is 8 tries
+// within about ten seconds. A pause is never shorter than the Retry-After of the response. With
+// retry.None each request has its key and one try. Retry panics if p is not valid.
 func Retry(p retry.Policy) Option {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("httpretry: Retry: %v", err))

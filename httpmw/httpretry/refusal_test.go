@@ -16,10 +16,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// TestRefusals: what stdmw refuses, after a first reply that arrived and after one that was
-// lost. The bank has the last word about the charges.
-//
-// hazard 72
+// TestRefusals checks the results of requests that stdmw refuses, with and without a lost reply to
+// the first try. It counts the charges at the bank. It covers hazard 72.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	paidBefore := func(t *testing.T, s *shop) {
@@ -28,7 +26,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatalf("test setup: got %v, want a charge", got)
 		}
 	}
-	// The response is a stream, which is not stored.
+	// events makes the response a stream, which is not stored.
 	events := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -47,15 +45,15 @@ func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   []once.Option
 		inside func(http.Handler) http.Handler
-		// first runs before the request of the table.
+		// first is called before the request is sent.
 		first   func(t *testing.T, s *shop)
 		key     string
-		body    func() io.Reader // nil: "5 euros"
-		lost    bool             // the reply to the first try
-		unnamed bool             // the host, which ignores keys
-		status  int              // of the response or of the UnknownError
+		body    func() io.Reader // nil means the text "5 euros"
+		lost    bool             // the reply to the first try is lost
+		unnamed bool             // Hosts does not name the shop, which ignores keys
+		status  int              // status of the response or of the UnknownError
 		unknown bool
-		kind    string // of the problem in the response
+		kind    string // kind of the problem in the response
 		tries   int
 		charges int
 	}{
@@ -93,7 +91,7 @@ func TestRefusals(t *testing.T) {
 			if c.unnamed {
 				client.Transport = httpretry.New(s.transport, httpretry.Hosts("pay.example"))
 			}
-			// A kept connection that breaks would have net/http try again by itself.
+			// If a kept-alive connection broke, net/http itself would repeat the request.
 			s.transport.CloseIdleConnections()
 			got := postTo(ctx, client, s.Addr, "5", body())
 			unknown, isUnknown := got.unknown()
@@ -116,7 +114,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 
-	// The lock inside of Idempotent is busy, at least for the first try.
+	// The lock inside Idempotent is busy, at least for the first try.
 	for name, frees := range map[string]bool{"lock-busy, then paid": true, "lock-busy to the end": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

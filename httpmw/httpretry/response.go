@@ -53,8 +53,9 @@ func buffer(resp *http.Response) []byte {
 	return start
 }
 
-// retryAfter returns the pause that a response asks for. The pause is 0 or negative if there is
-// none. A date counts from the date of the response, so the client's clock does not matter.
+// retryAfter returns the pause that a response requests. It returns 0 or a negative pause if the
+// response requests none. A date in Retry-After is compared with the Date of the response, so the
+// client's clock matters only if there is no Date.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(value, 10, 32)
@@ -77,7 +78,7 @@ type body struct {
 	io.ReadCloser
 	call        *call
 	try, status int
-	cancel      func() // frees what the try's context has
+	cancel      func() // frees the context of the try
 }
 
 func (b *body) Read(p []byte) (int, error) {

@@ -25,11 +25,11 @@ import (
 // soon is a generous deadline for the operations of these tests.
 const soon = time.Minute
 
-// bank counts its charges, by order. It is not behind the proxy, so its counts are certain.
+// bank counts its charges, by order. It is not behind the proxy, so its counts are exact.
 type bank struct {
 	mu      sync.Mutex
 	charges map[string]int
-	keys    map[string][]string // different ones with which an order came
+	keys    map[string][]string // the different keys of the requests for an order
 }
 
 func (b *bank) charge(order string) {
@@ -59,7 +59,7 @@ func (b *bank) keysOf(order string) []string {
 	return b.keys[order]
 }
 
-// receipt returns the response for an order, which is longer than the header.
+// receipt returns the response for an order. It is longer than the response's header.
 func receipt(order string) string { return "receipt " + order + strings.Repeat(".", 4000) }
 
 // shop is a service under stdmw.Idempotent, behind the fault proxy.
@@ -70,11 +70,11 @@ type shop struct {
 	locks     *core.Locker
 	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
-	// inside is mounted inside of Idempotent.
+	// inside is mounted inside Idempotent.
 	inside func(http.Handler) http.Handler
 }
 
-// newShop opens a shop. guarded makes the shop honor keys.
+// newShop starts a shop. guarded makes the shop honor keys.
 func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	t.Helper()
 	locks, err := core.New(memstore.New())
@@ -127,7 +127,7 @@ func (s *shop) client(opts ...httpretry.Option) *http.Client {
 
 // outcome is the result of an order for its client.
 type outcome struct {
-	status   int // 0 with err
+	status   int // 0 if err is not nil
 	replayed bool
 	body     string
 	err      error

@@ -23,9 +23,9 @@ type transport struct {
 // requests of POST and PATCH, or of Methods, to the named Hosts. All others pass by
 // unchanged.
 //
-// The key is that of the request's own header, else that of WithKey, else that of Key, else a
-// random one. A request whose header or WithKey has an empty key, or whose header has several
-// keys, fails with an error, and nothing is sent.
+// The key comes from the request's own header, else from WithKey, else from Key. Otherwise it is
+// random. A request whose header or WithKey has an empty key, or whose header has several keys,
+// fails with an error, and nothing is sent.
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and 504,
 // and after 409 if its problem type ends in "idempotency-in-progress" or "lock-busy". It is
@@ -55,7 +55,8 @@ func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	return t
 }
 
-// CloseIdleConnections passes calls of http.Client's method of that name to base.
+// CloseIdleConnections closes the idle connections of base, for
+// http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

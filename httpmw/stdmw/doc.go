@@ -5,11 +5,11 @@
 //	mux.Handle("POST /orders/{id}/pay", pay(handler))
 //
 // Requests to pay order 42 now run one at a time, on whichever replica they arrive. A
-// second click while the first is in progress gets 409 and does not run. The handler
-// finds its lease, and the fencing token, by core.LeaseFromContext(r.Context()). That
-// context is canceled when the lease is lost. With [Idempotent], a client that got no
-// response repeats its request under the same Idempotency-Key, and gets the first
-// response:
+// second click while the first request is in progress gets 409, and the handler does
+// not run for it. The handler finds its lease, which has the fencing token, by
+// core.LeaseFromContext(r.Context()). That context is canceled when the lease is lost.
+// With [Idempotent], a client that got no response repeats its request under the same
+// Idempotency-Key, and gets the first response:
 //
 //	once := stdmw.Idempotent(runs, account)
 //	mux.Handle("POST /orders/{id}/pay", once(pay(handler)))

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// A handler refuses a request before it has done anything, and leaves the key free: the client
-// corrects the request and sends it under the same key.
+// The handler refuses a request before it has done anything, and leaves the key free.
+// The client corrects the request and sends it again under the same key.
 func ExampleError() {
 	locker, _ := core.New(memstore.New()) // in production a store that all replicas share
 	runs, _ := once.New(locker)

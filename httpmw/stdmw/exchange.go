@@ -18,9 +18,9 @@ type exchange struct {
 	limit int64
 	out   outside
 	w     guard.Writer // the handler's writer: out, or a guard.Recorder in front of it
-	in    inside       // that Recorder as the handler's writer
-	holds bool         // w is that Recorder
-	notes *notes       // those of the Idempotents around the handler, or own
+	in    inside       // wraps the Recorder for the handler
+	holds bool         // w is a guard.Recorder
+	notes *notes       // the notes of an outer middleware, or &own
 	own   notes
 }
 

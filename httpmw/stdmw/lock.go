@@ -16,12 +16,11 @@ import (
 // documentation of httpmw, and the handler does not run. See FailOpen for the
 // exception.
 //
-// The handler gets the writer that the middleware was given, and a request with the
-// lease's context, derived from that of the request. The lock is released when the
-// handler has returned or panicked, before a short response is sent, so that a client's
-// next request finds the lock free. If the store is unavailable then, the release can
-// take about 3 seconds. The lock does not cover goroutines that a handler has started
-// and not awaited.
+// The handler gets the unchanged writer, and a request with the lease's context, which is
+// derived from the request's own context. The lock is released when the handler has
+// returned or panicked, before a short response is sent, so that a client's next request
+// finds the lock free. If the store is unavailable then, the release can take about 3
+// seconds. The lock does not cover goroutines that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of its
 // request and the same store, re-enters.
@@ -47,21 +46,21 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
-// type and body; see Fingerprint. The path is that of the request that the middleware
-// gets, so behind an http.StripPrefix the prefix does not count. The whole body is
-// read, up to BodyLimit, and the handler can read it again.
+// type and body; see Fingerprint. The path is taken from the request that the middleware
+// gets, so behind an http.StripPrefix the prefix does not count. The whole body is read,
+// up to BodyLimit, and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. A response that cannot be
-// stored is sent as it is written: events, a response that continues for more than a
+// response is sent anyway, after up to about 3 seconds. A response that cannot be stored
+// is sent while the handler writes it: events, a response that continues for more than a
 // second after its first flush, a response longer than AnswerLimit, a response after a
 // 1xx status, and the data on a hijacked connection.
 //
-// The handler's request has the context of the run, derived from that of the request.
-// It is canceled when the client disconnects (see Detached), or when the run's lease is
-// lost. once.AttemptFromContext reports whether an earlier run was begun and ended
-// without a response. If the handler panics, so does the middleware, and nothing is
-// stored.
+// The handler's request has the context of the run, which is derived from the request's
+// own context. The run's context is canceled when the client disconnects (see Detached),
+// or when the run's lease is lost. once.AttemptFromContext reports whether an earlier run
+// was begun and ended without a response. If the handler panics, so does the middleware,
+// and nothing is stored.
 //
 // The options Acquire and Also are for Lock alone. Pass once.Acquire to once.New
 // instead. With core.Wait, a request waits for the response of a request in progress.
@@ -90,8 +89,8 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 // does nothing. It is safe for concurrent use. These errors have an effect:
 //
 //   - An error that matches once.ErrIndeterminate means that the handler does not know
-//     whether it had its effect. Under once.AtMostOnce, the request then does not run
-//     again if its response is not one that is stored.
+//     whether it had its effect. Under once.AtMostOnce, the request then does not run again, even
+//     if its response is not stored.
 //   - An error that once.Withdraw has marked, beside a response of 400 or more, means
 //     that the handler has done nothing. The key is then free, even for another
 //     request.

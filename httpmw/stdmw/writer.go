@@ -11,7 +11,8 @@ import (
 )
 
 // outside adapts the writer of a middleware to guard.Writer. It holds the status back
-// until the header is written. If no handler chose a status, the writer chooses it.
+// until the header is written. If no handler has chosen a status, the wrapped writer
+// chooses it.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -164,13 +165,13 @@ func (w *inside) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// informs reports whether status is informational, before the status of the response.
+// informs reports whether status is informational. The response's own status follows it.
 func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }
 
-// innermost returns the server's writer, which the others wrap. Only its methods show
-// which features work.
+// innermost returns the server's writer, which the other writers wrap. Only the methods
+// of the server's writer show which features work.
 func innermost(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		outer, wraps := w.(unwrapper)

@@ -8,18 +8,18 @@
 // gocron set it by gocron.WithName, without which Locker refuses the job. In cron use a
 // separate Once for each job.
 //
-// If a replica released its lock as soon as its job is done, a replica whose clock is a
-// little behind would run the job again. So the lock is kept for a time from its
-// acquire, even if the job is done before. That time has to be longer than the
-// difference between the times at which the replicas begin the job, and shorter than
-// the interval minus that difference. Use half of the interval if schedules are aligned
-// ("at each full minute"), like those of cron expressions. If each replica counts an
-// interval from its own start, use nearly the whole interval.
+// If a replica released its lock as soon as its job is done, a replica whose clock is a little
+// behind would run the job again. So the lock is kept for a time from its acquire, even if the
+// job is done before. This time has to be longer than the difference between the times at which
+// the replicas begin the job. It has to be shorter than the interval minus that difference. If
+// schedules are aligned ("at each full minute"), such as the schedules of cron expressions, use
+// half of the interval. If each replica counts the interval from its own start, use nearly the
+// whole interval.
 //
-// A job that takes longer than its interval keeps its lock, and the runs in between are
-// skipped on all replicas. While the store does not answer, no replica runs the job. A
-// job is not notified of the loss of its lock. So work that must not be done twice
-// needs a token, or package once.
+// If a job takes longer than its interval, it keeps its lock, and all replicas skip the runs in
+// between. While the store is unavailable, no replica runs the job. A job is not notified of
+// the loss of its lock. So work that must not be done twice needs a fencing token, or package
+// once.
 //
 // The alternative is one replica that runs all jobs: leader.Elector is gocron's
 // Elector.

@@ -18,16 +18,16 @@ import (
 
 // Locker returns a locker for gocron.WithDistributedLocker and
 // gocron.WithDistributedJobLocker. It locks a job of gocron by its name, so give each
-// job a name (gocron.WithName). The key is core.Key("cron", name). A job without a name
-// has the name of its function. Two jobs of one closure share that name, and would
-// exclude each other. So a run is refused with core.ErrInvalid if the job's name looks
-// like that of a function: "main.report", "example.com/jobs.Report", "jobs.New.func1".
-// The first refusal notifies the observer of l of core.Misused.
+// job a name (gocron.WithName). The key is core.Key("cron", name). gocron gives a job without a
+// name the name of its function. Two jobs of one closure then have the same name, and would
+// exclude each other. So a run is refused with core.ErrInvalid if the job's name looks like the
+// name of a function: "main.report", "example.com/jobs.Report", "jobs.New.func1". The first
+// refusal notifies the observer of l of core.Misused.
 //
-// keep is the time for which the key is kept from its acquire, see the package
-// documentation. opts are the options of each acquire, which makes one attempt. A run
-// that does not get the lock is skipped. gocron's monitors and event listeners get the
-// reason: core.ErrBusy if another replica runs the job, or has run it.
+// keep is the time, counted from the acquire, for which the key is kept; see the package
+// documentation. opts are the options of each acquire, which makes one attempt. A run that does
+// not get the lock is skipped. gocron's monitors and event listeners get the reason:
+// core.ErrBusy if another replica runs the job, or has run it.
 //
 // Locker panics if l is nil, if keep is not positive, or if an option of opts is not
 // allowed or not supported by the store of l.
@@ -37,11 +37,11 @@ func Locker(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) gocr
 
 // Once returns a wrapper for cron.WithChain and cron.NewChain: each scheduled run of a
 // wrapped job happens at most once among all jobs with this name and store. The key is
-// core.Key("cron", name). keep and opts are those of Locker, and Once panics like
-// Locker, and if logger is nil. A run that does not get the lock is skipped. logger
-// logs it: at Info if another replica runs the job, or has run it, and as an error if
-// the store did not answer. logger also gets an error if the lock was lost while the
-// job ran.
+// core.Key("cron", name). keep and opts have the same meaning as in Locker. Once panics like
+// Locker, and also if logger is nil. A run that does not get the lock is skipped, and logger
+// logs the skip. It is an Info if another replica runs the job, or has run it, and an Error if
+// the acquire failed for another reason, such as an unavailable store. logger also gets an
+// error if the lock was lost while the job ran.
 //
 // Each job needs a separate name, and so a separate Once, because the jobs of one Once
 // exclude each other. When a second job is wrapped, for example by a chain of the whole
@@ -76,8 +76,8 @@ func Once(l *core.Locker, name string, keep time.Duration, logger cron.Logger, o
 	}
 }
 
-// The errors about names of jobs. They do not contain the name, because it is a part of
-// the key.
+// These errors report bad names of jobs. They do not contain the name, because the name
+// is a part of the key.
 var (
 	errUnnamed = fmt.Errorf("cronmw: the job has no name of its own, see gocron.WithName: %w", core.ErrInvalid)
 	errShared  = fmt.Errorf("cronmw: a second job has this name, and they exclude each other: %w", core.ErrInvalid)

@@ -60,7 +60,7 @@ func (r *runs) note(replica int) {
 	r.by[fmt.Sprint(replica)]++
 }
 
-// closest returns the shortest time between two runs, and their number.
+// closest returns the shortest time between two runs, and the number of runs.
 func (r *runs) closest() (time.Duration, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *runs) closest() (time.Duration, int) {
 	return least, len(r.all)
 }
 
-// behind is a replica whose clock is behind.
+// behind returns a wrapper that delays each run by d, as on a replica whose clock is behind.
 func behind(d time.Duration) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
@@ -82,7 +82,7 @@ func behind(d time.Duration) cron.JobWrapper {
 	}
 }
 
-// log records the errors that a job's wrapper logs.
+// log is a logger that records errors and counts infos.
 type log struct {
 	mu    sync.Mutex
 	errs  []error
@@ -103,7 +103,7 @@ func (l *log) Error(err error, _ string, _ ...any) {
 
 func TestOnce(t *testing.T) {
 	t.Parallel()
-	// cron runs a job every second for a minute on three replicas, whose clocks differ.
+	// minute runs a job with cron every second for a minute, on three replicas whose clocks differ.
 	minute := func(t *testing.T, keep, takes time.Duration) *runs {
 		store, r := memstore.New(), &runs{}
 		for replica := range 3 {
@@ -202,7 +202,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// down is a store that can be down.
+// down is a store that is unavailable while is has the value true.
 type down struct {
 	*memstore.Store
 	is atomic.Bool
@@ -258,8 +258,8 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// method has a method that is the function of jobs. gocron derives the jobs' names from
-// it.
+// method has a method that the tests schedule as a job. gocron derives the name of the job from
+// the method.
 type method struct{ runs *atomic.Int32 }
 
 func (m *method) run() { m.runs.Add(1) }
@@ -275,7 +275,7 @@ func (m *misuses) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// refusing is a locker that counts the jobs that it refuses as invalid.
+// refusing is a locker that counts runs refused with core.ErrInvalid.
 type refusing struct {
 	gocron.Locker
 	atomic.Int32

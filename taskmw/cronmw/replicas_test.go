@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/taskmw/cronmw"
 )
 
-// replicaEnv is the environment variable that makes the test binary a replica that
-// schedules two jobs. Its value is the address of a Redis.
+// replicaEnv names the environment variable that makes the test binary a replica, which
+// schedules two jobs. The value of the variable is the address of a Redis server.
 const replicaEnv = "LOCKKIT_CRONMW_REPLICA"
 
 func TestMain(m *testing.M) {
@@ -39,13 +39,13 @@ const patience = 60 * time.Second
 // report is a line that a replica prints.
 type report struct {
 	Job   string // "gocron" or "cron"
-	Ran   bool   // the job begins to run; otherwise its turn has come
-	At    int64  // in nanoseconds since 1970
-	Since int64  // if the job runs, the time of its turn
+	Ran   bool   // true: the job begins to run; false: its scheduled time has come
+	At    int64  // the time of the report, in nanoseconds since 1970
+	Since int64  // if Ran is true, the time of the turn of this run
 }
 
-// replica schedules a job by gocron and one by cron, every second. Both jobs take a
-// millisecond. The replica ends with its parent.
+// replica schedules one job by gocron and one by cron, every second. Both jobs take a
+// millisecond. The replica exits when its parent exits.
 func replica(addr string) {
 	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1}))
 	if err != nil {
@@ -97,7 +97,7 @@ func replica(addr string) {
 	select {}
 }
 
-// asked is a locker that reports each turn before it acquires the lock.
+// asked is a locker that calls turn before it acquires the lock.
 type asked struct {
 	gocron.Locker
 	turn func()
@@ -108,8 +108,8 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return a.Locker.Lock(ctx, name)
 }
 
-// TestReplicas runs three processes that schedule the same jobs every second, by the
-// same clock but with random delays.
+// TestReplicas runs three processes that schedule the same jobs every second. They have the
+// same clock, and random delays.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -163,11 +163,11 @@ func TestReplicas(t *testing.T) {
 			late := 0
 			for i, r := range runs {
 				if i > 0 && r.At-runs[i-1].Since < int64(keep) {
-					// The lock was acquired after Since, and acquired again before At.
+					// The previous run acquired the lock after its Since, and this run acquired it before At.
 					t.Errorf("two runs begin within %v", time.Duration(r.At-runs[i-1].Since))
 				}
 				if r.Since%int64(time.Second) > int64(keep) {
-					late++ // on a busy machine turns may come this late
+					late++ // possible on a busy machine
 				}
 			}
 			seconds := int(runs[len(runs)-1].Since/int64(time.Second)-runs[0].Since/int64(time.Second)) + 1

@@ -14,49 +14,51 @@ import (
 )
 
 // Busy is the treatment of a message that cannot run now: its key is busy, or the store is
-// unavailable. A key is busy while another message holds the lock, or is being run under the
-// same idempotency key.
+// unavailable. A key is busy while another message holds its lock, or runs under the same
+// idempotency key.
 type Busy int
 
-// The policies for messages that cannot run now.
+// These are the policies for messages that cannot run now.
 const (
-	// Reschedule waits for a busy key for 5 seconds, or as core.Wait says. Then it pauses for
-	// 0.5 to 1 second and nacks the message, so that the broker delivers it again. A message
-	// that could not wait pauses for the rest of that time too, at most 5 seconds: the store is
-	// unavailable, or too many other messages wait. If the message's context has a deadline, a
-	// message waits for at most half of the time until then. When the context is done, the
-	// message is nacked at once.
+	// Reschedule waits for a busy key for 5 seconds, or for the time of core.Wait. Then it
+	// pauses for 0.5 to 1 second and nacks the message, so that the broker delivers the message
+	// again. If the store is unavailable, or too many other messages wait, the message cannot
+	// wait for its key. It then pauses for the rest of the wait too, at most 5 seconds. If the
+	// message's context has a deadline, the message waits for at most half of the time until
+	// the deadline. When the context is done, the message is nacked at once.
 	//
 	// The 5 seconds are one bound for a Lock and an Idempotent around one handler: the inner
-	// one waits for the time that the outer one has left. A core.Wait of the inner one is not
-	// shortened.
+	// middleware waits for the rest of the outer one's time. If the inner middleware has a
+	// core.Wait, its wait is not shortened.
 	//
 	// The outermost Lock or Idempotent pauses and nacks, after it has released its lock or
-	// settled its run. So the next delivery does not find the key busy with this one.
+	// completed its run. So the next delivery does not find the key busy because of this
+	// delivery.
 	//
 	// Outer middlewares get no error: Retry does not try again, PoisonQueue does not take the
 	// message, and the router logs nothing. The observer of the Locker is notified.
 	//
-	// A message that cannot be nacked is treated as by Fail after the pause. That is a message
-	// that was acked before, as by an outer InstantAck, and one without the context of a
-	// router, such as a message.Copy: the router would not notice the nack.
+	// If a message cannot be nacked, it fails after the pause, as with Fail. This applies to a
+	// message that is already acked, for example by an outer InstantAck. It also applies to a
+	// message without the context of a router, such as a message.Copy, because the router would
+	// not notice its nack.
 	Reschedule Busy = iota
 	// Skip acks a message whose key is busy, without running it. It does not wait, unless
-	// core.Wait says so. While the store is unavailable it is Reschedule.
+	// core.Wait sets a wait. While the store is unavailable, Skip behaves like Reschedule.
 	Skip
-	// Fail waits as Reschedule does, and then fails the message with an error, for the outer
-	// middlewares: Retry tries again, PoisonQueue takes it.
+	// Fail waits like Reschedule, and then fails the message with an error for the outer
+	// middlewares: Retry tries again, and PoisonQueue takes the message.
 	Fail
 )
 
 const (
-	// inlineWait is the default of the time for which a message waits for its keys. It is below
-	// the time after which brokers deliver again: the shortest usual one is 10 seconds.
+	// inlineWait is the default time for which a message waits for its keys. It is shorter than
+	// the time after which brokers deliver again, which is usually at least 10 seconds.
 	inlineWait = 5 * time.Second
-	// maxPause is the maximum pause after that wait. Nack has no delay, and brokers deliver at
-	// once.
+	// maxPause is the maximum pause after the wait. Nack has no delay, and brokers deliver a
+	// nacked message again at once.
 	maxPause = time.Second
-	// unasked is a wait that no caller asks for.
+	// unasked is a value of core.Wait that no caller passes. It means that no wait was set.
 	unasked = math.MaxInt64 - 1
 )
 
@@ -67,7 +69,7 @@ type delivery struct {
 	ctx   context.Context // the message's context when the delivery began
 	outer *run            // nil for the outermost middleware
 	began time.Time
-	wait  time.Duration // for the key
+	wait  time.Duration // maximum wait for the key
 }
 
 // deliveryOf returns a delivery that begins now. asked is the value of core.Wait, or negative if
@@ -87,7 +89,7 @@ func deliveryOf(msg *message.Message, b Busy, asked time.Duration) *delivery {
 	return d
 }
 
-// waited returns how long the outer middlewares have waited for their keys.
+// waited returns the time for which the outer middlewares have waited for their keys.
 func (d *delivery) waited() time.Duration {
 	if d.outer == nil {
 		return 0
@@ -106,7 +108,7 @@ func (d *delivery) postpone(name string, err error) ([]*message.Message, error) 
 	}
 	var busy *core.BusyError
 	if errors.As(err, &busy) && !unavailable {
-		// Without the key: a middleware that takes errors apart may store what is in them.
+		// The error has no key, because a middleware may unwrap and store it.
 		err = &failure{"watermillmw " + name + ": the key is busy", []error{busy.WithoutKey()}}
 	} else {
 		err = notRun(err)
@@ -118,8 +120,8 @@ func (d *delivery) postpone(name string, err error) ([]*message.Message, error) 
 	return d.end(&postponement{err, time.Now().Add(rest + maxPause/2 + rand.N(maxPause/2))})
 }
 
-// end ends a delivery that was postponed. An outer middleware learns that from its record, and
-// nacks its own message.
+// end ends a postponed delivery. If there is an outer middleware of this package, end only
+// records the postponement, and the outer middleware nacks its own message.
 func (d *delivery) end(p *postponement) ([]*message.Message, error) {
 	if d.outer != nil {
 		d.outer.tries.postponed = p
@@ -137,13 +139,14 @@ func (d *delivery) end(p *postponement) ([]*message.Message, error) {
 	return nil, p.err
 }
 
-// isRouted reports whether ctx is the context of a message of a router. A handler's name may be
-// empty, the name of its subscriber's type is not.
+// isRouted reports whether ctx is the context of a message of a router. The name of a handler
+// can be empty, but the name of its subscriber's type cannot.
 func isRouted(ctx context.Context) bool {
 	return message.HandlerNameFromCtx(ctx) != "" || message.SubscriberNameFromCtx(ctx) != ""
 }
 
-// isFinal reports whether err, for which a message did not run, stays with every delivery.
+// isFinal reports whether err, the reason why a message did not run, would be the same in every
+// delivery.
 func isFinal(err error) bool {
 	for _, final := range []error{
 		core.ErrInvalid, core.ErrUnsupported, once.ErrMismatch, once.ErrIndeterminate, once.ErrUnreplayable,

@@ -41,11 +41,11 @@ func both(t *testing.T, l *core.Locker, wait []core.AcquireOption, opts []waterm
 func TestBusy(t *testing.T) {
 	t.Parallel()
 
-	// hazard 76
+	// This case covers hazard 76.
 	sim(t, "waits and is nacked", func(t *testing.T) {
 		for _, c := range []struct {
 			wait []core.AcquireOption
-			left time.Duration // until the context's deadline, 0 for none
+			left time.Duration // the time until the context's deadline, 0 for none
 			want time.Duration
 		}{
 			{nil, 0, watermillmw.InlineWait},
@@ -167,7 +167,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// A Lock and an Idempotent share one bound of their waits, in either order. hazard 76
+// TestBusy_SharedBound covers hazard 76. A Lock and an Idempotent share one bound of their
+// waits, in either order.
 func TestBusy_SharedBound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -206,7 +207,7 @@ func TestBusy_SharedBound(t *testing.T) {
 	}
 }
 
-// inProgress begins a run of the order until end is called. The run fails.
+// inProgress begins a run of the order 1. The run continues until end is called, and fails.
 func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func()) {
 	t.Helper()
 	inside, stop := make(chan struct{}), make(chan struct{})
@@ -220,8 +221,9 @@ func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func
 	return inside, sync.OnceFunc(func() { close(stop) })
 }
 
-// A message is nacked after the outer middleware has released its key. With Skip the next
-// delivery would be acked otherwise, and lost. hazard 76
+// TestBusy_NackAfterRelease covers hazard 76. A message is nacked after the outer middleware
+// has released its key. Otherwise Skip could ack the next delivery, and the message would be
+// lost.
 func TestBusy_NackAfterRelease(t *testing.T) {
 	t.Parallel()
 	skip := watermillmw.OnBusy(watermillmw.Skip)
@@ -264,7 +266,8 @@ func TestBusy_NackAfterRelease(t *testing.T) {
 	}
 }
 
-// While the store is unavailable nothing runs, nothing is acked and nothing fails.
+// While the store is unavailable, messages do not run and are not acked. They fail only under
+// the policy Fail.
 func TestBusy_StoreUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -17,11 +17,11 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// saving stores the answers of a caller's transactions, in memory.
+// saving is a store in memory that commits answers with transactions of a caller.
 type saving struct {
 	*memstore.Store
 	saved sync.Map    // the leases that have committed
-	down  atomic.Bool // it does not answer
+	down  atomic.Bool // releases fail with ErrUnavailable
 }
 
 func (s *saving) Release(ctx context.Context, c store.Claim) error {
@@ -56,7 +56,7 @@ func (x *transaction) commit() error {
 	return x.in.Store.Release(context.Background(), x.c)
 }
 
-// hazard 74
+// TestCommit covers hazard 74.
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	s := &saving{Store: memstore.New()}
@@ -76,7 +76,7 @@ func TestCommit(t *testing.T) {
 	for _, c := range []struct {
 		name, id string
 		end      func(x *transaction) error
-		want     string // the message that is published, or the error
+		want     string // the published message, or the error
 		runs     int
 	}{
 		{"committed", "1", (*transaction).commit, "1-1", 1},
@@ -113,7 +113,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// If the outcome of the transaction is unknown, the next delivery finds it.
+// If the outcome of the transaction is unknown, the next delivery finds out the outcome.
 func TestCommit_NotKnown(t *testing.T) {
 	t.Parallel()
 	sim(t, "nacked", func(t *testing.T) {

@@ -92,7 +92,7 @@ func ExampleIdempotent() {
 
 // The rows, the success of the message and its produced messages are committed together.
 func ExampleCommit() {
-	var db *sql.DB // whose database keeps the runs too, see sqlstore
+	var db *sql.DB // its database also stores the runs, see sqlstore
 	_ = func(msg *message.Message) ([]*message.Message, error) {
 		tx, err := db.BeginTx(msg.Context(), nil)
 		if err != nil {
@@ -110,7 +110,7 @@ func ExampleCommit() {
 	}
 }
 
-// TestREADME_Compiles finds the page's code in the examples of this file.
+// TestREADME_Compiles checks that the code of README.md is in the examples of this file.
 func TestREADME_Compiles(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")

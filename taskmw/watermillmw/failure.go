@@ -17,7 +17,7 @@ type failure struct {
 func (f *failure) Error() string   { return f.text }
 func (f *failure) Unwrap() []error { return f.causes }
 
-// notRun returns err as a failure of the middleware, in contrast to one of the handler.
+// notRun returns err as a failure, which distinguishes it from an error of the handler.
 func notRun(err error) error { return &failure{err.Error(), []error{err}} }
 
 // keyFailure returns the failure of a message whose key could not be found.

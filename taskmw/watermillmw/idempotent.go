@@ -16,42 +16,43 @@ import (
 
 // Idempotent returns a middleware that runs a message once. After a success, a duplicate under
 // the same key is acked without a run, and the messages that the run has produced are published
-// again, with the same UUIDs, payloads and metadata. With UUID as the key it protects from a
-// broker that delivers twice. With a key of the metadata or the payload it also protects from a
-// producer that publishes twice. once.Retain limits how long a success is remembered, and
-// once.AtMostOnce decides about a run that died midway.
+// again, with the same UUIDs, payloads and metadata. With UUID as the key, Idempotent protects
+// from a broker that delivers twice. With a key from the metadata or the payload, it also
+// protects from a producer that publishes twice. once.Retain limits how long a success is
+// remembered, and once.AtMostOnce decides about a run that died midway.
 //
-// The name of the router's handler is a part of the call, so that each of several handlers of
-// one topic runs a message once. A renamed handler runs old messages again when they are
-// delivered again, unless HandlerName sets the name. Services that share a store need names of
-// their own. A message that has no handler's name fails with core.ErrInvalid: it is a
-// message.Copy without the context of the original.
+// The name of the router's handler is a part of the call's identity, so that each of several
+// handlers of one topic runs a message once. If a handler was renamed and old messages are
+// delivered again, it runs them again, unless HandlerName sets the name. Services that share a
+// store need different handler names. A message without a handler's name in its context, such
+// as a message.Copy without the context of the original, fails with core.ErrInvalid.
 //
 // A failed run is repeated when the message is delivered again; once.AttemptFromContext returns
-// the number of the attempt. All tries of an inner Retry are one attempt. For once.AtMostOnce, a
-// run died midway if the handler's context is done, or if its error matches context.Canceled or
-// context.DeadlineExceeded: how far the handler came is then unknown. After other errors, and
-// after a nack by the handler, the message runs again. After once.NotFinal and nil this message
-// is acked, and a later one under its key runs again. While the message is being run elsewhere
-// the key is busy, see Busy. A message whose payload differs from that of the first message under
-// its key fails with once.ErrMismatch.
+// the number of the attempt. All tries of an inner Retry are one attempt. For once.AtMostOnce,
+// a run has died midway if the handler fails while its context is done, or with an error that
+// matches context.Canceled or context.DeadlineExceeded. The progress of the handler is then
+// unknown. After other errors, and after a nack by the handler, the message runs again. If the
+// handler calls once.NotFinal and returns nil, this message is acked, and a later message under
+// its key runs again. While the message runs elsewhere, its key is busy; see Busy. A
+// message whose payload differs from the payload of the first message under its key fails
+// with once.ErrMismatch.
 //
 // The handler runs under the context of a lease, which is derived from the message's context and
 // is canceled when the lease is lost. The handler's result counts even if its success could not
-// be stored: the message is acked, and a later one may run again. The run is held until the
-// handler returns, as Lock holds its lock.
+// be stored: the message is acked, and a later message under its key may run again. Idempotent
+// holds the run until the handler returns, as Lock holds its lock.
 //
 // At most 256 KiB of produced messages are stored. A run that has produced more is acked if all
 // of its messages were published. A duplicate of it fails with once.ErrUnreplayable, because it
-// is unknown whether they were.
+// is unknown whether all of them were published.
 //
 // After Commit the database decides. The message is acked if the transaction was committed,
 // whatever the handler returns. It is delivered again if the transaction was rolled back or its
 // outcome is unknown.
 //
-// A message that an inner Lock has postponed is not an attempt, unless an earlier try of an
-// inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates are rare.
-// An outer Idempotent costs two more calls to the store when the lock is busy.
+// A message that an inner Lock has postponed does not count as an attempt, unless an earlier
+// try of an inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates
+// are rare. An outer Idempotent costs two more calls to the store when the lock is busy.
 //
 // It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
 // bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.
@@ -95,7 +96,7 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		produced, failed = under(ctx, msg, d.run(t), next)
 		committed = adapter.Committed(ctx)
 		if !adapter.IsFinal(ctx) {
-			once.NotFinal(d.ctx) // an outer Idempotent has the same answer
+			once.NotFinal(d.ctx) // the run of an outer Idempotent is not final either
 		}
 		if err := t.outcome(ctx, msg, failed); err != nil {
 			return once.Answer{}, err
@@ -114,11 +115,11 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 	case committed && errors.Is(err, core.ErrUnavailable):
 		return d.postpone(m.name, err) // the next delivery finds the outcome
 	case committed && failed == nil:
-		return nil, err // it was rolled back
+		return nil, err // the transaction was rolled back
 	case t.postponed != nil && failed == nil:
 		return d.end(t.postponed)
 	case ran:
-		return produced, failed // even if it could not be stored
+		return produced, failed // even if the success could not be stored
 	case isFinal(err):
 		return nil, notRun(err)
 	}
@@ -127,7 +128,7 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 
 var errNotRouted = sourceOf("message").Bad("has no handler's name in its context: pass on the message itself, or set HandlerName")
 
-// call returns the call of msg.
+// call returns the once.Call of msg.
 func (m *idempotent) call(msg *message.Message) (once.Call, error) {
 	value, err := m.key(msg)
 	if err != nil {

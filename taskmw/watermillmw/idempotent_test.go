@@ -14,14 +14,14 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// producing is a handler that counts its runs and produces a message in each.
+// producing is a handler. It counts its runs, and produces a message in each run.
 func (c *counter) producing(msg *message.Message) ([]*message.Message, error) {
 	out := message.NewMessage(fmt.Sprint("out-", c.runs.Add(1)), append([]byte("done "), msg.Payload...))
 	out.Metadata.Set("to", "ledger")
 	return []*message.Message{out}, nil
 }
 
-// hazard 75
+// TestIdempotent covers hazard 75.
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
 
@@ -64,7 +64,7 @@ func TestIdempotent(t *testing.T) {
 		}
 	})
 
-	// The handler nacks the message itself, to have it delivered again.
+	// The handler itself nacks the message, so that the broker delivers the message again.
 	t.Run("runs again after a nack", func(t *testing.T) {
 		t.Parallel()
 		l, c := memLocker(t), &counter{}
@@ -200,7 +200,7 @@ func TestIdempotent(t *testing.T) {
 	})
 }
 
-// A message that an inner Lock has postponed has not run. It counts as neither an attempt nor a
+// A message that an inner Lock has postponed has not run. It does not count as an attempt or a
 // success.
 func TestIdempotent_PostponedInside(t *testing.T) {
 	t.Parallel()

@@ -6,20 +6,20 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// KeyFunc returns the key of a message. The message is at fault if the error matches
-// core.ErrInvalid. The text of an error is not stored with the message; a middleware that unwraps
-// the error finds it.
+// KeyFunc returns the key of a message. It returns an error that matches core.ErrInvalid if the
+// message is wrong. The text of an error is not stored with the message; a middleware that
+// unwraps the error finds it.
 //
 // The result is one part of the key, without control characters, or several parts with U+001F
 // between them, as Join returns them: parts "a" and "b" under the name "order" lock
 // core.Key("order", "a", "b").
 type KeyFunc func(msg *message.Message) (string, error)
 
-// sourceOf returns a place in messages.
+// sourceOf returns the source for a kind of value in messages.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "watermillmw", Kind: kind} }
 
-// Metadata returns a KeyFunc that takes the key from the message's metadata, by its exact name.
-// It panics if name is empty.
+// Metadata returns a KeyFunc that takes the key from the message's metadata with exactly this
+// name. It panics if name is empty.
 func Metadata(name string) KeyFunc {
 	s := keys.NewSource("watermillmw", "metadata", name)
 	return func(msg *message.Message) (string, error) {
@@ -45,19 +45,20 @@ func UUID() KeyFunc {
 // The field has to be a string or an integer; the integer 123 and the string "123" are the same
 // key. Integers of any size are distinct. Numbers written as 1e2 or 1.0, null, true, false, arrays
 // and objects are refused. The payload has to be one valid JSON text. Names have to match
-// exactly, and a name may not occur twice, even in another case: decoders differ in the one that
-// they take.
+// exactly. A name must not occur twice, even in another case, because decoders differ in the
+// field that they take.
 //
-// It panics if path is not names with dots between them. "$.id" and "items[0].id" are of other
-// languages, and every message would be refused.
+// It panics if path is not a list of names with dots between them. "$.id" and "items[0].id"
+// belong to other languages; with such a path every message would be refused.
 func Payload(path string) KeyFunc {
 	field := keys.NewSource("watermillmw", "payload field", path).JSON("payload")
 	return func(msg *message.Message) (string, error) { return field(msg.Payload) }
 }
 
 // Join returns a KeyFunc that makes one key of several, with distinct parts:
-// Join(Payload("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). Its error is
-// that of the first part that fails. It panics if there are no parts, or one is nil.
+// Join(Payload("a"), Metadata("b")) under the name "x" locks core.Key("x", a, b). The returned
+// KeyFunc fails with the error of the first part that fails. Join panics if there are no parts,
+// or if one is nil.
 func Join(parts ...KeyFunc) KeyFunc {
 	if len(parts) == 0 {
 		panic("watermillmw: Join without parts")

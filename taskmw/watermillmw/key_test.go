@@ -18,8 +18,8 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		key   watermillmw.KeyFunc
-		want  string // the key that is locked, or
-		fault string // what the error says
+		want  string // the locked key; "" means an error
+		fault string // a part of the error's text
 	}{
 		{"metadata", watermillmw.Metadata("tenant"), "order:a%3Ab", ""},
 		{"metadata of another case", watermillmw.Metadata("Tenant"), "", `the metadata "Tenant" is missing`},

@@ -15,12 +15,12 @@ import (
 // the parts of key if Join made it, and the further keys of the option Also. Busy describes the
 // treatment of a message whose key is busy.
 //
-// The handler runs under the lease's context, which msg.Context() returns. That is derived from
-// the message's own context, and is canceled when the lease is lost. The handler's result
-// stands even if the lease was lost. The lock is released when the handler has returned or
-// panicked, and not before: if a broker delivers the message again while its handler still
-// runs, the second delivery waits. A handler that hangs keeps its key, unless
-// Acquire(core.MaxHold(d)) limits that.
+// The handler runs under the lease's context, which msg.Context() returns. That context is
+// derived from the message's own context, and is canceled when the lease is lost. The handler's
+// result counts even if the lease was lost. The lock is released only when the handler has
+// returned or panicked. So if a broker delivers the message again while its handler still runs,
+// the second delivery waits. A handler that hangs keeps its key, unless
+// Acquire(core.MaxHold(d)) sets a limit.
 //
 // It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
 // bytes, an option is nil or for Idempotent only, or an acquire option is not allowed. The
@@ -70,7 +70,8 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 		}
 		return d.postpone(m.name, err)
 	}
-	// An error of Release changes nothing for the message; the observer is notified.
+	// The outcome of the message does not depend on an error of Release. The observer is
+	// notified of it.
 	release := func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }
 	if d.ctx.Err() != nil { // the broker has given up the message meanwhile
 		release()
@@ -79,8 +80,8 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 	return m.run(d, lease.Context(), release, next)
 }
 
-// run calls next under ctx, and then release. A message that an inner middleware has postponed
-// is nacked after that.
+// run calls next under ctx, and then release. If an inner middleware has postponed the message,
+// the message is nacked after the release.
 func (m *lock) run(d *delivery, ctx context.Context, release func(), next message.HandlerFunc) ([]*message.Message, error) {
 	t := newTries(d.msg)
 	if d.outer != nil {
@@ -111,8 +112,8 @@ func (m *lock) find(msg *message.Message) ([]string, error) {
 	return found, nil
 }
 
-// waitOf returns the value of core.Wait in opts, which begin with core.Wait(unasked), or a
-// negative one if there is no other. It panics if opts are not allowed.
+// waitOf returns the value of core.Wait in opts. opts begin with core.Wait(unasked); if they
+// contain no other core.Wait, the result is negative. It panics if opts are not allowed.
 func waitOf(what string, l *core.Locker, opts []core.AcquireOption) time.Duration {
 	wait, err := adapter.Check(l, opts...)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestLock(t *testing.T) {
 		}
 	})
 
-	// hazard 50
+	// This case covers hazard 50.
 	t.Run("released after a panic", func(t *testing.T) {
 		t.Parallel()
 		l, msg := memLocker(t), order()
@@ -122,7 +122,7 @@ func TestLock(t *testing.T) {
 
 type ctxKey struct{}
 
-// Publishers use the contexts of messages, and are called after the release.
+// Publishers use the contexts of messages. The router calls publishers after the release.
 func TestProduced_Contexts(t *testing.T) {
 	t.Parallel()
 	l := memLocker(t)

@@ -20,13 +20,14 @@ type config struct {
 	busy        Busy
 	open        bool // run without the lock while the store is unavailable
 	fingerprint KeyFunc
-	handler     string // the scope of calls; empty: the router's name of the handler
+	handler     string // the scope of calls; "" means the name of the router's handler
 }
 
 // Acquire sets options of the acquire: TTL, KeepFor, MaxHold, and so on. Several Acquire add up,
-// and a later value replaces an earlier one. core.Wait limits how long a message waits for a busy
-// key, see Busy; 0 means a single attempt. The wait, 1 second and the time of the handler together
-// have to be shorter than the time after which the broker delivers again.
+// and a later value replaces an earlier one. core.Wait limits the time for which a
+// message waits for a busy key; see Busy. 0 means a single attempt. The wait, 1 second
+// and the time of the handler together have to be shorter than the time after which the
+// broker delivers again.
 //
 // It is for Lock, which panics if a value is not allowed. once.Acquire sets the options with which
 // Idempotent claims its runs.
@@ -40,18 +41,18 @@ func Acquire(opts ...core.AcquireOption) Option {
 	return func(g *config) { g.acquire = append(g.acquire, opts...) }
 }
 
-// Also locks more keys under the same lease, all or nothing: a transfer locks both accounts.
-// Each key is a value under the middleware's name, in the same name space as the first. Their
-// order does not matter, a key may be named twice, and two messages that name the same keys do
-// not deadlock. Several Also add up. It is for Lock, and panics if a key is nil.
+// Also locks more keys under the same lease, all or nothing. For example, a transfer locks both
+// accounts. All keys are in one name space, that of the middleware's name. The order of the
+// keys does not matter, and a key may be repeated. Two messages with the same keys do not
+// deadlock. Several Also add up. It is for Lock, and panics if a key is nil.
 func Also(keys ...KeyFunc) Option {
 	keys = clone("Also", keys)
 	return func(g *config) { g.also = append(g.also, keys...) }
 }
 
 // Fingerprint sets the value that has to be the same in all messages with one key. The default
-// is the payload. It is for payloads with irrelevant differences, such as a trace ID. Messages for
-// which of returns "" or an error fail. It is for Idempotent, and panics if of is nil.
+// is the payload. It is for payloads with irrelevant differences, such as a trace ID. If of
+// returns "" or an error, the message fails. It is for Idempotent, and panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("watermillmw: Fingerprint: the function is nil")
@@ -60,10 +61,10 @@ func Fingerprint(of KeyFunc) Option {
 }
 
 // HandlerName sets the handler's name in the calls of an Idempotent. The default is the name that
-// the router has put into the message's context. With it a handler of the router can be
-// renamed, and messages can come without the context of a router. Handlers of one service that
-// share a name run a message once among them. It is for Idempotent, and panics if name is empty,
-// has more than 512 bytes, is not valid UTF-8 or contains control characters.
+// the router has put into the message's context. With HandlerName a handler of the router can
+// be renamed, and messages can lack the context of a router. If several handlers have the same
+// HandlerName, only one of them runs each message. It is for Idempotent, and panics if name is
+// empty, has more than 512 bytes, is not valid UTF-8 or contains control characters.
 func HandlerName(name string) Option {
 	if _, err := sourceOf("name").Part(name); err != nil {
 		panic(strings.Replace(err.Error(), ":", ": HandlerName:", 1))
@@ -72,7 +73,7 @@ func HandlerName(name string) Option {
 }
 
 // OnBusy sets the treatment of a message that cannot run now. The default is Reschedule. It
-// panics if there is no such policy.
+// panics if b is not one of the policies.
 func OnBusy(b Busy) Option {
 	if b < Reschedule || b > Fail {
 		panic(fmt.Sprintf("watermillmw: OnBusy: there is no policy %d", b))
@@ -80,10 +81,12 @@ func OnBusy(b Busy) Option {
 	return func(g *config) { g.busy = b }
 }
 
-// FailOpen lets a Lock's messages run without the lock while the store is unavailable. The
-// default is not to run them. A key that is busy or lost, and a closed Locker, are treated as
-// without FailOpen. core.Unlocked(ctx) reports that to the handler, and core.RanUnlocked events
-// count it. A grant whose reply was lost is cleaned up.
+// FailOpen lets a Lock's messages run without the lock while the store is unavailable. By
+// default they do not run. FailOpen does not apply if the key is busy, if an outer lock was
+// lost, or if the Locker is closed. The handler learns by core.Unlocked(ctx) that it runs
+// without the lock. Each such message notifies the Locker's observer of core.RanUnlocked. If
+// the store has granted the lock and the reply was lost, the grant is released in the
+// background.
 //
 // Use FailOpen if two runs at once only cost time: a cache fill, or a report that is made
 // twice. Do not use it if they cost money: a charge, or a booking.

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// maxProduced bounds the stored messages of a run, in bytes: UUIDs, metadata, payloads and their
-// lengths.
+// maxProduced limits the stored form of a run's messages, in bytes. The form has UUIDs,
+// metadata, payloads and their lengths.
 const maxProduced = 256 << 10
 
 // producedVersion is the first byte of stored messages. A run without messages stores nothing.
@@ -22,16 +22,16 @@ const producedVersion = 1
 
 var errProduced = fmt.Errorf("watermillmw: the stored messages have a form that this program cannot read: %w", core.ErrUnsupported)
 
-// Commit saves the success of a message and its produced messages in the caller's transaction
-// tx, as once.Commit does: the effect and the success are committed together, or neither is. ctx is
-// msg.Context(). The handler calls Commit as the last statement of the transaction, commits
-// that, and returns.
+// Commit stores the success of a message and its produced messages in the caller's transaction
+// tx, as once.Commit does. The effect and the success are committed together, or neither is.
+// ctx is msg.Context(). The handler calls Commit as the last statement of the transaction,
+// commits the transaction, and returns.
 //
 // The router then publishes the committed messages, whatever the handler returns.
 //
-// Commit fails as once.Commit does, so with core.ErrInvalid if there is no Idempotent around the
-// handler. It also fails with core.ErrInvalid if produced has more than 256 KiB, before anything
-// is written.
+// Commit fails like once.Commit. For example, it fails with core.ErrInvalid if there is no
+// Idempotent around the handler. It also fails with core.ErrInvalid, before anything is
+// written, if produced has more than 256 KiB.
 func Commit(ctx context.Context, tx once.Saver, produced ...*message.Message) error {
 	a := answerOf(produced)
 	if a.Unreplayable {
@@ -86,7 +86,7 @@ func producedOf(value []byte) (produced []*message.Message, err error) {
 	return produced, nil
 }
 
-// reader reads fields from the front of rest. It is bad after a field that is not there.
+// reader reads fields from the front of rest. bad is true after a field was missing.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -24,15 +24,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	routed = routerContext()
 	m.Run()
 }
 
-// routed has the values of the context of a router's message.
+// routed is a context with the values of the context of a router's message.
 var routed context.Context
 
-// routerContext returns the context of a message of a router, which is never done.
+// routerContext returns the context of a message of a router. The context is never done.
 func routerContext() context.Context {
 	pubsub := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
@@ -56,7 +56,7 @@ func routerContext() context.Context {
 	return <-found
 }
 
-// inRouter is a context with the values of routed too.
+// inRouter is a context with the values of routed in addition to its own.
 type inRouter struct{ context.Context }
 
 func (c inRouter) Value(key any) any {
@@ -153,12 +153,12 @@ func isFree(t *testing.T, l *core.Locker, key string) bool {
 	return true
 }
 
-// delivered returns a message as a router delivers it.
+// delivered returns a message in the form in which a router delivers messages.
 func delivered(uuid, payload string) *message.Message {
 	return under(context.Background(), message.NewMessage(uuid, []byte(payload)))
 }
 
-// order returns a message of the order 1.
+// order returns a message for the order 1, with pairs of names and values as metadata.
 func order(metadata ...string) *message.Message {
 	msg := delivered("uuid-1", `{"id":1}`)
 	for i := 0; i+1 < len(metadata); i += 2 {
@@ -167,13 +167,13 @@ func order(metadata ...string) *message.Message {
 	return msg
 }
 
-// under returns msg with this context, and the values of a router.
+// under returns msg with ctx as its context, to which it adds the values of a router.
 func under(ctx context.Context, msg *message.Message) *message.Message {
 	msg.SetContext(inRouter{ctx})
 	return msg
 }
 
-// locked is a Lock of orders, and paid an Idempotent.
+// locked returns a Lock of orders. paid returns an Idempotent.
 func locked(l *core.Locker, opts ...watermillmw.Option) message.HandlerMiddleware {
 	return watermillmw.Lock(l, "order", watermillmw.Payload("id"), opts...)
 }
@@ -200,7 +200,7 @@ func (c *counter) handle(*message.Message) ([]*message.Message, error) {
 	return nil, nil
 }
 
-// mustNotRun is a handler that fails the test if it runs.
+// mustNotRun returns a handler that fails the test if it runs.
 func mustNotRun(t *testing.T) message.HandlerFunc {
 	return func(*message.Message) ([]*message.Message, error) {
 		t.Error("the handler ran")
@@ -216,7 +216,7 @@ func postponed(t *testing.T, what string, msg *message.Message, produced []*mess
 	}
 }
 
-// gauge counts the concurrent callers.
+// gauge counts callers: those inside now, their maximum, and their total number.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) enter() {

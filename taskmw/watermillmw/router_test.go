@@ -19,10 +19,11 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// quick is a wait after which a busy message is postponed soon.
+// quick sets a short wait, after which a busy message is postponed.
 var quick = watermillmw.Acquire(core.Wait(10 * time.Millisecond))
 
-// rig is a router with messages in memory: handlers read from orders, and publish to done.
+// rig is a router with a broker in memory. Its handlers read from the topic orders and publish
+// to the topic done.
 type rig struct {
 	t      *testing.T
 	pubsub *gochannel.GoChannel
@@ -62,7 +63,7 @@ func retry() message.HandlerMiddleware {
 	return middleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware
 }
 
-// counted counts the deliveries.
+// counted returns a handler that counts the deliveries and calls h.
 func (r *rig) counted(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		r.deliveries.Add(1)
@@ -116,8 +117,8 @@ func TestRouter_BusyCopy(t *testing.T) {
 	eventually(t, "it runs", func() bool { return runs.runs.Load() == 1 })
 }
 
-// Busy messages are delivered again until they run. Neither Retry nor PoisonQueue gets them,
-// wherever those are mounted. hazard 76
+// TestRouter_BusyMessages covers hazard 76. Busy messages are delivered again until they run.
+// Neither Retry nor PoisonQueue gets a busy message, wherever the two are mounted.
 func TestRouter_BusyMessages(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"outer", "inner"} {
@@ -151,14 +152,14 @@ func TestRouter_BusyMessages(t *testing.T) {
 	}
 }
 
-// Messages that fail are treated by Retry and PoisonQueue.
+// Retry and PoisonQueue handle failed messages.
 func TestRouter_Failures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		outer  bool   // Retry and PoisonQueue are outer middlewares
-		msg    string // its payload
+		msg    string // the payload of the message
 		runs   int32
-		reason string // in the poison queue
+		reason string // the reason in the poison queue
 	}{
 		"outer, handler fails": {true, `{"id":1}`, 4, "no connection"},
 		"inner, handler fails": {false, `{"id":1}`, 4, "no connection"},
@@ -191,7 +192,7 @@ func TestRouter_Failures(t *testing.T) {
 	}
 }
 
-// Each try of an outer Retry is an attempt; all tries of an inner one are one.
+// Each try of an outer Retry is an attempt. All tries of an inner Retry are one attempt.
 func TestRouter_RetryAttempts(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"outer": "[1 2 3]", "inner": "[1 1 1]"} {
@@ -219,7 +220,8 @@ func TestRouter_RetryAttempts(t *testing.T) {
 	}
 }
 
-// The messages of a run are published even if the first try to publish fails. hazard 75
+// TestRouter_PublishFails covers hazard 75. The messages of a run are published even if the
+// first tries to publish fail.
 func TestRouter_PublishFails(t *testing.T) {
 	t.Parallel()
 	r, l, runs := newRig(t), memLocker(t), counter{}
@@ -237,7 +239,7 @@ func TestRouter_PublishFails(t *testing.T) {
 	}
 }
 
-// failing fails to publish twice.
+// failing is a publisher whose first two calls fail.
 type failing struct {
 	message.Publisher
 	calls *atomic.Int32
@@ -246,7 +248,7 @@ type failing struct {
 func (f failing) Publish(topic string, msgs ...*message.Message) error {
 	for _, msg := range msgs {
 		if err := msg.Context().Err(); err != nil {
-			return err // as publishers that use it do
+			return err // like publishers that use the message's context
 		}
 	}
 	if f.calls.Add(1) <= 2 {
@@ -270,8 +272,8 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	}
 }
 
-// A middleware that passes on a copy without the context loses no message: it fails, and is
-// delivered again. hazard 76
+// TestRouter_CopyWithoutContext covers hazard 76. If a middleware passes on a copy without the
+// context, the message is not lost: it fails and is delivered again.
 func TestRouter_CopyWithoutContext(t *testing.T) {
 	t.Parallel()
 	copies := func(next message.HandlerFunc) message.HandlerFunc {
@@ -322,7 +324,8 @@ func TestRouter_CopyWithoutContext(t *testing.T) {
 	})
 }
 
-// A renamed handler runs nothing again if HandlerName stays. hazard 75
+// TestRouter_RenamedHandler covers hazard 75. A renamed handler does not run messages again if
+// its HandlerName stays the same.
 func TestRouter_RenamedHandler(t *testing.T) {
 	t.Parallel()
 	l, runs := memLocker(t), counter{}
@@ -338,7 +341,8 @@ func TestRouter_RenamedHandler(t *testing.T) {
 	}
 }
 
-// Messages of one key run one at a time in several routers, and all of them run. hazard 61
+// TestRouter_OneAtATime covers hazard 61. Messages of one key run one at a time in several
+// routers, and all of them run.
 func TestRouter_OneAtATime(t *testing.T) {
 	t.Parallel()
 	const messages = 40

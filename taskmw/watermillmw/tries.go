@@ -13,17 +13,17 @@ import (
 )
 
 // tries records the outcome of a message in the inner middlewares and the handler. An
-// Idempotent has a record for each run. A Lock shares the record of the middleware around it.
-// An inner Retry makes several tries.
+// Idempotent has a separate record for each run. A Lock shares the record of the outer
+// middleware. A record can have several tries, because of an inner Retry.
 type tries struct {
 	uuid, handler string
 
 	ran       bool          // a try reached the handler
-	unclear   bool          // how far the last of these tries came is unknown
-	postponed *postponement // of the last try; nil if it was not postponed
+	unclear   bool          // the progress of the last of these tries is unknown
+	postponed *postponement // the postponement of the last try, or nil
 }
 
-// postponement is a try that did not run, and is to be nacked.
+// postponement describes a try that did not run and whose message has to be nacked.
 type postponement struct {
 	err   error     // the failure of a message that cannot be nacked
 	until time.Time // the earliest time of the nack
@@ -33,9 +33,9 @@ func newTries(msg *message.Message) *tries {
 	return &tries{uuid: msg.UUID, handler: message.HandlerNameFromCtx(msg.Context())}
 }
 
-// runOf returns the innermost run around msg, or nil. A message that a handler publishes
-// itself, under the context of its own message, is another message: a broker in memory can
-// deliver it with that context.
+// runOf returns the innermost run around msg, or nil. It compares UUIDs and handler names,
+// because a handler can publish another message under the context of its own message. A broker
+// in memory can deliver the published message with that context.
 func runOf(msg *message.Message) *run {
 	ctx := msg.Context()
 	r, ok := ctx.Value(runKey{}).(*run)
@@ -45,7 +45,7 @@ func runOf(msg *message.Message) *run {
 	return r
 }
 
-// record records a try under ctx that failed with err, or panicked if it has not returned.
+// record records a try under ctx. err is its error. The try panicked if returned is false.
 func (t *tries) record(ctx context.Context, err error, returned bool) {
 	if t.postponed == nil && !isNotRun(err) {
 		t.ran, t.unclear = true, returned && isUnclear(ctx, err)
@@ -61,10 +61,11 @@ func (t *tries) add(inner *tries) {
 
 var errPostponed = errors.New("the message was postponed")
 
-// outcome returns the error of a run for once, whose last try returned err. If no try reached
-// the handler there was no run, unless a middleware in between has asked for its attempt and
-// may have acted on that. Otherwise the last try that reached the handler decides. After an
-// error that does not mean that nothing was done, the outcome is open.
+// outcome returns the error of a run for package once. The last try of the run returned err. If
+// no try reached the handler, the run is withdrawn. The exception is a middleware in between
+// that has called once.AttemptFromContext, because it may have acted on the number. Otherwise
+// the last try that reached the handler decides. If its progress is unknown, the outcome is
+// unknown too.
 func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) error {
 	skipped := t.postponed != nil || isNotRun(err)
 	switch {
@@ -82,8 +83,8 @@ func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) er
 	return err
 }
 
-// isUnclear reports whether err, the error of a handler under ctx, leaves open how far the
-// handler came.
+// isUnclear reports whether the progress of a handler is unknown. err is the error that the
+// handler returned under ctx.
 func isUnclear(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }

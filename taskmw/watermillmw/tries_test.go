@@ -13,15 +13,16 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// A run whose first try reached the handler counts as an attempt, though the later tries of an
-// inner Retry found the lock busy. hazard 75
+// TestIdempotent_BusyAfterATry covers hazard 75. If the first try of a run has reached the
+// handler, the run counts as an attempt, even if the later tries of an inner Retry found the
+// lock busy.
 func TestIdempotent_BusyAfterATry(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no connection")
 	for name, c := range map[string]struct {
 		policy watermillmw.Busy
-		first  error // of the handler
-		again  error // of the next delivery
+		first  error // the handler's error in the first try
+		again  error // the error of the next delivery
 	}{
 		"Reschedule":         {watermillmw.Reschedule, own, nil},
 		"Fail":               {watermillmw.Fail, own, nil},
@@ -74,8 +75,8 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 	}
 }
 
-// A message that a handler publishes itself, under the context of its own one, is another
-// message: a Lock of its consumer nacks it.
+// A handler can publish a message under the context of the message that it handles. The
+// published message is another message, so a Lock of its consumer nacks it.
 func TestTries_PublishedInside(t *testing.T) {
 	t.Parallel()
 	sim(t, "nacked", func(t *testing.T) {

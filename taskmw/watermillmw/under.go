@@ -9,16 +9,17 @@ import (
 
 // run is one call of an inner handler by a middleware.
 type run struct {
-	tries  *tries        // where the call is recorded
-	waited time.Duration // for keys, by this middleware and the outer ones
+	tries  *tries        // the record of the call
+	waited time.Duration // the total wait for keys of this middleware and the outer ones
 }
 
 type runKey struct{}
 
 // under calls next with ctx as the context of msg, and records the call in r.tries. ctx is
-// derived from the present context, which msg has again when under returns: an outer Retry
-// calls the middleware with the same message, and ctx is canceled by then. Messages that were
-// produced under ctx are detached from it, because publishers use their contexts.
+// derived from the current context of msg. under restores that context before it returns,
+// because an outer Retry calls the middleware with the same message after ctx was canceled.
+// Messages that were produced under ctx are detached from it, because publishers use their
+// contexts.
 func under(ctx context.Context, msg *message.Message, r *run, next message.HandlerFunc) (produced []*message.Message, err error) {
 	outer := msg.Context()
 	msg.SetContext(context.WithValue(ctx, runKey{}, r))
@@ -36,7 +37,7 @@ func under(ctx context.Context, msg *message.Message, r *run, next message.Handl
 	return produced, err
 }
 
-// detached is done when its Context is, and has the values of another one.
+// detached is done when its Context is done, and has the values of another context.
 type detached struct {
 	context.Context
 	values context.Context

@@ -1,10 +1,10 @@
-// Package dialect has the SQL of the tables that keep locks: one row for each key, changed
-// by compare-and-set. It sends nothing. Stores of one database that use it exclude each
-// other.
+// Package dialect has the SQL of the tables that store locks: one row for each key,
+// changed by compare-and-set. It sends nothing. Stores that use it in one database
+// exclude each other.
 //
-// Each statement is for a transaction of its own that commits by itself. Its time is the
-// server's, read in the statement, in microseconds since 1970, UTC. No statement depends on the
-// isolation level, the time zone or the SQL mode of its session.
+// Each statement is its own transaction, which commits without a COMMIT. A statement
+// reads the time from the server, in microseconds since 1970, UTC. No statement depends
+// on the isolation level, the time zone or the SQL mode of its session.
 package dialect
 
 import (
@@ -17,101 +17,112 @@ import (
 // SchemaVersion is the version of the tables that Schema makes.
 const SchemaVersion = 7
 
-// Dialect writes the statements for one kind of database. Load, List, Dead, Save, Take, Give,
-// Extend, Raise and Delete are those of casstore's Place and its optional interfaces.
+// Dialect writes the statements for one kind of database. Load, List, Dead, Save, Take,
+// Give, Extend, Raise and Delete implement the methods of casstore.Place and its
+// optional interfaces.
 type Dialect interface {
-	// Name returns the name of the database in errors.
+	// Name returns the name of the database for errors.
 	Name() string
-	// Schema returns the statements that make the tables. Running them again changes nothing.
+	// Schema returns the statements that make the tables. Running them again changes
+	// nothing.
 	Schema() []string
-	// Lock keeps others from making the tables until the transaction ends. It may be empty.
+	// Lock keeps others from making the tables until the end of the transaction. It may
+	// be empty.
 	Lock() Statement
-	// Version reads the version of the tables, after Schema. SetVersion writes it if they
-	// are new.
+	// Version reads the version of the tables, after Schema. SetVersion writes the
+	// version of new tables.
 	Version() Statement
 	SetVersion(v int) Statement
 	// Probes returns the faults that a database with the tables can have.
 	Probes() []Probe
-	// File reads the list of the databases of a connection: their numbers, names and files. The
-	// first one is that of the tables, and its file is empty if it is in memory. File is empty where
-	// a server has the database.
+	// File reads the list of the databases of a connection: their numbers, names and
+	// files. The first database has the tables. Its file is empty if the database is in
+	// memory. File returns an empty Statement if the database is on a server.
 	File() Statement
-	// Rights returns the rights that a user needs, a right to the schema first.
+	// Rights returns the rights that a user needs. A right to the schema is the first
+	// one.
 	Rights() []Right
 
-	// Take's answer is the token: a row, or an insert ID if Numbered returns true. There is
-	// no row, or the ID is 0, if it does not grant.
+	// Take's answer is the token: a row, or an insert ID if Numbered returns true. If
+	// Take does not grant, there is no row, or the ID is 0.
 	Take(c store.Claim, version int64) Statement
 	Numbered() bool
 	// Give changes one row, or none.
 	Give(c store.Claim, version int64) Statement
-	// Extend extends the usual holds of claims by one TTL. It changes as many rows as were
-	// held, and never makes a hold shorter.
+	// Extend extends the usual holds of claims by one TTL. It changes one row for each
+	// claim that is held, and never makes a hold shorter.
 	Extend(claims []store.Claim, ttl time.Duration, version int64) Statement
-	// Extended reads the names of those of claims whose row has the version.
+	// Extended reads the keys of the claims whose row has the version.
 	Extended(claims []store.Claim, version int64) Statement
-	// Load reads one row in the order of Row.Fields, also if key has none. Only Load reads the ID
-	// of the tables, as ID does, and how many bytes a statement may have.
+	// Load reads one row in the order of Row.Fields, even if key has no row. Unlike List
+	// and Dead, it also reads the ID of the tables and the maximum length of a
+	// statement.
 	Load(key string, w casstore.Want) Statement
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
 	Dead(most int) Statement
-	// Save changes one row, or none: none too if the server's time is not within a second
-	// after that of old, as if a replica has answered whose clock differs. For a value of 32 MiB
-	// it is another second. If old was no row
-	// and there is one now, it may fail as for any other key that is there already.
+	// Save changes one row, or none. It changes none unless the server's time is within
+	// a second after old.Now. Otherwise a server with another clock may have read old.
+	// For each 32 MiB of the value, Save allows one more second. If old had no row and a
+	// row exists now, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete changes those rows that have the versions of items. It waits for no locked row.
+	// Delete deletes the rows that have the versions of items. It waits for no locked
+	// row, except on SQLite, where a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
-	// ID reads the ID of the tables: a random one, of which a copy of the database has the same.
+	// ID reads the ID of the tables. The ID is random, and a copy of the database has
+	// the same ID.
 	ID() Statement
-	// Inside reads, in the transaction of the caller, whether its isolation level is fit for a
-	// Commit, and whether its tables are no logical replica, the ID and the version of these,
-	// and how many bytes a statement may have.
+	// Inside reads these values in the transaction of the caller: whether its isolation
+	// level is fit for a Commit, whether its tables are the original and not a logical
+	// replica, the ID and the version of the tables, and the maximum length of a
+	// statement.
 	Inside() Statement
-	// LoadLocked is Load in the transaction of the caller. It reads the newest row, without its
-	// value, and keeps others from changing it. If key has no row it reads none. SaveLocked
-	// changes that row.
+	// LoadLocked is Load in the transaction of the caller. It reads the newest row,
+	// without its value, and keeps others from changing it. It reads no row if key has
+	// none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
-	// Proof is how a transaction of the caller shows that it is open.
+	// Proof proves that a transaction of the caller is open.
 	Proof() Proof
-	// Idle is how a session shows that none is. It is empty where each statement looks for itself.
+	// Idle proves that no transaction is open in a session. It is empty if each
+	// statement checks that.
 	Idle() Proof
-	// Note keeps token as seen for resource if none higher is, in the transaction of the
-	// caller. Seen reads the highest one then, and keeps others from noting meanwhile.
+	// Note records token as seen for resource, in the transaction of the caller, unless
+	// a higher token is recorded. Seen then reads the highest token, and keeps others
+	// from calling Note meanwhile.
 	Note(resource string, token uint64) Statement
 	Seen(resource string) Statement
 }
 
-// Probe is a fault that a database can have.
+// Probe describes a possible fault of a database.
 type Probe struct {
-	If     string // an expression that is true if it has the fault
-	Advice string // what is wrong, and what to do about it
+	If     string // an expression that is true if the database has the fault
+	Advice string // a description of the fault and its remedy
 }
 
-// Proof is how a session shows whether a transaction is open in it. It changes nothing, whatever
-// the answer is.
+// Proof shows whether a session has an open transaction. Whatever its result, it changes
+// nothing.
 type Proof struct {
-	Succeed []string // statements that have to succeed
-	Fail    string   // one that has to fail, or ""
-	True    string   // a query whose answer has to be true, or ""
-	Unless  string   // a query whose answer is true if no proof is needed of this server, or ""
+	Succeed []string // statements that must succeed
+	Fail    string   // a statement that must fail, or ""
+	True    string   // a query whose answer must be true, or ""
+	Unless  string   // a query whose answer is true if this server needs no proof, or ""
 }
 
-// savepoint proves a transaction where a savepoint does not begin one. MariaDB and MySQL fail
-// at the second statement outside a transaction, PostgreSQL at the first.
+// savepoint proves a transaction on databases where a savepoint does not begin one.
+// Outside a transaction, MariaDB and MySQL fail at the second statement, and PostgreSQL
+// at the first.
 var savepoint = []string{"SAVEPOINT lockkit", "RELEASE SAVEPOINT lockkit"}
 
-// Statement is the text of a statement, and its arguments if it has any.
+// Statement is the text of a statement, with its arguments if it has any.
 type Statement struct {
 	Text string
 	Args []any
 }
 
-// Size returns about how many bytes the statement has with its arguments.
+// Size returns the approximate length of the statement in bytes, with its arguments.
 func (st Statement) Size() int64 {
 	size := len(st.Text)
 	for _, arg := range st.Args {
@@ -122,7 +133,8 @@ func (st Statement) Size() int64 {
 	return int64(size)
 }
 
-// SizeWith returns at least how many bytes a statement has that saves a value of n bytes.
+// SizeWith returns a lower bound of the bytes of a statement that saves a value of n
+// bytes.
 func SizeWith(n int) int64 {
 	if n <= maxLiteral {
 		n *= 2
@@ -130,19 +142,19 @@ func SizeWith(n int) int64 {
 	return int64(n)
 }
 
-// Row is a row as it is read.
+// Row holds a row of the table of locks.
 type Row struct {
-	Alone  bool // false: the session would not commit by itself
-	Writes bool // false: the server does not write, as a replica does not
+	Alone  bool // false: the session does not commit each statement
+	Writes bool // false: the server accepts no writes, for example as a replica
 	Schema int  // the version of the tables
 	ID     string
-	Most   int64 // the bytes that a statement may have, 0 if that is not known
+	Most   int64 // the maximum bytes of a statement; 0 if unknown
 
 	name, lease, owner, state, value                       []byte
 	now, floor, version, token, since, until, written, due int64
 }
 
-// Fields returns where to scan what Load, List and Dead read.
+// Fields returns the variables for the columns that Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
 		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.Most, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
@@ -150,7 +162,7 @@ func (r *Row) Fields() []any {
 	}
 }
 
-// Item returns what has been scanned.
+// Item returns the row that was scanned.
 func (r *Row) Item() casstore.Item {
 	e := casstore.Entry{Now: time.UnixMicro(r.now), Version: r.version}
 	if r.version == 0 {
@@ -164,7 +176,7 @@ func (r *Row) Item() casstore.Item {
 	return casstore.Item{Key: string(r.name), Entry: e}
 }
 
-// at is the time of a column. 0 is the zero time.
+// at returns the time of a column. 0 is the zero time.
 func at(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
@@ -172,7 +184,7 @@ func at(us int64) time.Time {
 	return time.UnixMicro(us)
 }
 
-// micros is the column of a time.
+// micros returns the column for a time.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -181,13 +193,13 @@ func micros(t time.Time) int64 {
 }
 
 const (
-	// settled is how long after a Load a Save changes something, in microseconds, apart from the
-	// time for its value.
+	// settled limits the time between a Load and a Save that changes something, in
+	// microseconds. For a long value a Save has more time.
 	settled = 1_000_000
-	// pace is how many bytes of a value arrive in a microsecond, on a slow network.
+	// pace is the speed of a value on a slow network, in bytes per microsecond.
 	pace = 32
 )
 
-// bucket is the unit of the column due, in microseconds: a row is swept some minutes after
-// nothing of it is alive, so that few writes change the index.
+// bucket is the unit of the column due, in microseconds. A row is swept some minutes
+// after its last entry has expired. With so coarse a unit few writes change the index.
 const bucket = 300_000_000

@@ -8,32 +8,35 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// MySQL is the dialect of MariaDB 10.6 and MySQL 8.0, and of later ones.
+// MySQL is the dialect of MariaDB 10.6 and later, and of MySQL 8.0 and later.
 //
-// An update there assigns to columns from left to right, and reads what it has assigned. So
-// the columns that decide are assigned last. The token of a grant comes back as
-// LAST_INSERT_ID: how many rows are counted depends on the flag clientFoundRows.
+// An update on these servers assigns to columns from left to right, and later
+// expressions read the assigned values. So the columns in the conditions are assigned
+// last. The token of a grant is returned as LAST_INSERT_ID, because the number of
+// changed rows depends on the flag clientFoundRows.
 type MySQL struct{}
 
 const (
 	mysqlNow = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))"
-	// mysqlWait bounds the wait for the lock of a row, which is 50 s by default. MySQL takes
-	// it for a comment.
+	// mysqlWait limits the wait for the lock of a row to a second; the default is 50 s.
+	// MySQL reads it as a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
-	// mysqlNoWait fails at once where a row is locked. So a statement that reads the table of the
-	// version as well, and locks its row by that, holds up nobody who wants to raise the floor.
+	// mysqlNoWait makes a statement fail at once if a row is locked. Such a statement
+	// also reads, and so locks, the row of the version. Because it does not wait, it
+	// does not delay a statement that raises the floor.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
-	// mysqlNewest has a locking read return the newest row in a transaction whose snapshot is older,
-	// as it does on MySQL. From 11.6 on MariaDB would end that transaction with error 1020, since the
-	// watchdog has written to the row meanwhile.
+	// mysqlNewest makes a locking read return the newest row, even in a transaction with
+	// an older snapshot, as on MySQL. Without it MariaDB 11.6.2 and later would end that
+	// transaction with error 1020, because the watchdog has written to the row
+	// meanwhile.
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
-	// mysqlAlone is true if the statement commits by itself, and reads what was committed: an
-	// answer that a Commit has saved can still be rolled back. MariaDB alone can say that no
-	// transaction is open.
+	// mysqlAlone is true if the session commits each statement and reads only committed
+	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can
+	// also check that no transaction is open.
 	mysqlAlone = "@@autocommit=1/*M! AND @@in_transaction=0 AND @@tx_isolation<>'READ-UNCOMMITTED'*/" +
 		"/*!80000 AND @@transaction_isolation<>'READ-UNCOMMITTED'*/"
 	mysqlHeld = "state IS NULL AND written<=" + mysqlNow + " AND until>" + mysqlNow
-	// mysqlFree is true as long as neither written nor until has been assigned.
+	// mysqlFree is correct only before the columns written and until are assigned.
 	mysqlFree = "lockkit_locks.state IS NULL AND lockkit_locks.written<=" + mysqlNow + " AND lockkit_locks.until<=" + mysqlNow
 )
 
@@ -86,8 +89,9 @@ func (MySQL) Probes() []Probe {
 		{"@@autocommit=0", "autocommit is off, no lock would be committed: set autocommit=1 in the DSN"},
 		{"@@global.read_only<>0", "the server is read-only, perhaps a replica: connect to the primary"},
 		{"@@global.innodb_flush_log_at_trx_commit<>1", "a crash can forget locks: set innodb_flush_log_at_trx_commit=1"},
-		// With a binary log the server does not flush the end of a commit: after a crash of the machine
-		// it asks the log what was committed.
+		// With a binary log, InnoDB does not flush the last phase of a commit. After a
+		// crash of the machine the server reads from the log which transactions were
+		// committed.
 		{"@@global.log_bin=1 AND @@global.sync_binlog<>1", "a crash of the machine can forget locks: set sync_binlog=1"},
 		{
 			"EXISTS (SELECT * FROM information_schema.tables WHERE table_schema=DATABASE() AND table_name LIKE 'lockkit%' AND engine<>'InnoDB')",
@@ -131,8 +135,8 @@ func (MySQL) File() Statement { return Statement{} }
 // Rights implements Dialect.
 func (MySQL) Rights() []Right { return rightsOn("lockkit_locks", "lockkit_version") }
 
-// BinlogAdvice is the advice for a server that replicates statements as text. At READ COMMITTED it
-// refuses them.
+// BinlogAdvice is the advice for a server that replicates statements as text. At READ
+// COMMITTED such a server refuses the statements.
 const BinlogAdvice = "statements are replicated as text, and a replica that takes over can have other locks: set binlog_format=ROW"
 
 // Take implements Dialect.
@@ -142,7 +146,7 @@ func (d MySQL) Take(c store.Claim, version int64) Statement {
 	t.name(c.Key).add(",").num(version).add(",LAST_INSERT_ID(GREATEST(", mysqlNow, ",f.token+64,").num(least).add(")),")
 	t.name(c.Lease).add(",").name(c.Owner).add(",", mysqlNow, ",", mysqlNow, "+").num(ttl).add(",", mysqlNow, ",").mysqlDue(ttl)
 	t.add(" FROM lockkit_version f WHERE ", ofThisVersion, " AND ", mysqlAlone, " ON DUPLICATE KEY UPDATE ")
-	// Also where it refuses it sets LAST_INSERT_ID, which has the token of the insert.
+	// A refusal sets LAST_INSERT_ID to 0, because the insert has set it to its token.
 	t.add("token=IF(", mysqlFree, ",LAST_INSERT_ID(GREATEST(", mysqlNow, ",lockkit_locks.token+64,").num(least)
 	t.add(")),lockkit_locks.token+LAST_INSERT_ID(0))")
 	for _, cell := range []cell{
@@ -157,12 +161,12 @@ func (d MySQL) Take(c store.Claim, version int64) Statement {
 		cell.add(t)
 		t.add(",lockkit_locks.", cell.column, ")")
 	}
-	// It has granted if the row has this lease now, until that time.
+	// The statement has granted if the row now has this lease, with this deadline.
 	t.add(",written=IF(lockkit_locks.lease=").name(c.Lease).add(" AND lockkit_locks.until=", mysqlNow, "+").num(ttl)
 	return t.add(",", mysqlNow, ",lockkit_locks.written)").end()
 }
 
-// mysqlDue adds when to look for a row that lives for ttl from now.
+// mysqlDue adds the value of due for a row that lives for ttl from now.
 func (t *text) mysqlDue(ttl int64) *text {
 	return t.add("(", mysqlNow, "+").num(ttl).add(") DIV ").num(bucket).add("+1")
 }
@@ -174,12 +178,13 @@ func (d MySQL) Give(c store.Claim, version int64) Statement {
 	return t.add(" AND ", mysqlHeld, " AND ", mysqlAlone).end()
 }
 
-// mysqlRows makes MySQL read rows by their names. Of a small table it would rather read,
-// and lock, every row.
+// mysqlRows makes MySQL find rows by their names. For a small table MySQL would prefer
+// to read, and lock, every row.
 const mysqlRows = " FORCE INDEX (PRIMARY)"
 
-// Extend implements Dialect. A row that another transaction has locked does not hold up the
-// others: the limit has the inner query run by itself, first, and lock what is free.
+// Extend implements Dialect. A row that another transaction has locked does not delay
+// the others. Because of the LIMIT the inner query runs first, as a separate step, and
+// locks the rows that are free.
 func (d MySQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add(mysqlNoWait, "UPDATE (SELECT name FROM lockkit_locks", mysqlRows, " WHERE ").these(claims, "").add(" AND ", mysqlHeld, " AND ", mysqlAlone)
@@ -198,8 +203,8 @@ func (d MySQL) rows(id string, value bool) *text {
 	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
-// Load implements Dialect. The newest row is read as for a write, also by what sends mere
-// reads to replicas.
+// Load implements Dialect. With Current it reads the newest row with a lock, as for a
+// write. Then a proxy that sends reads to replicas sends Load to the primary.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
 	t := d.rows(mysqlID+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
 	if w.Current {
@@ -237,8 +242,8 @@ func (d MySQL) Raise(token uint64) Statement {
 	return t.add(") WHERE ", mysqlAlone).end()
 }
 
-// Delete implements Dialect. Rows are found by their names alone, so that no gap between rows of
-// the index due is locked.
+// Delete implements Dialect. It finds rows by their names alone, so that no gap between
+// rows of the index due is locked.
 func (d MySQL) Delete(items []casstore.Item) Statement {
 	t := d.text().add(mysqlNoWait, "DELETE k FROM (SELECT name FROM lockkit_locks", mysqlRows, " WHERE (")
 	for i, item := range items {
@@ -251,8 +256,8 @@ func (d MySQL) Delete(items []casstore.Item) Statement {
 	return t.add(" ON k.name=l.name").end()
 }
 
-// mysqlID differs on a replica, which has the same rows: two servers of one replication
-// cannot have the same server_id.
+// mysqlID is different on a replica, although a replica has the same rows. Two servers
+// of one replication cannot have the same server_id.
 const mysqlID = "CONCAT(id,' ',@@global.server_id)"
 
 // ID implements Dialect.
@@ -263,8 +268,9 @@ func (MySQL) Inside() Statement {
 	return Statement{Text: "SELECT 1=1,1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
-// LoadLocked implements Dialect. A locking read returns the newest row at every isolation
-// level. The table of the version is not read, as all its readers would lock each other out.
+// LoadLocked implements Dialect. A locking read returns the newest row at every
+// isolation level. It does not read the table of the version: such reads would lock each
+// other out.
 func (d MySQL) LoadLocked(key string) Statement {
 	t := d.text().add(mysqlNewest, thisVersion, mysqlNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key)
 	return t.add(" FOR UPDATE").end()
@@ -275,12 +281,13 @@ func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 	return d.text().add(mysqlNewest).update("lockkit_locks", key, &old, &e).end()
 }
 
-// Proof implements Dialect. With autocommit off a transaction that a deadlock has rolled back
-// would look like an open one: the next statement begins another.
+// Proof implements Dialect. With autocommit off, a transaction that a deadlock has
+// rolled back would look like an open one, because the next statement begins another
+// one.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
-// Idle implements Dialect. MySQL cannot say within a statement whether a transaction was open
-// before it, but refuses to change what the next one may do.
+// Idle implements Dialect. On MySQL no statement can read whether a transaction was open
+// before it. But MySQL refuses SET TRANSACTION while a transaction is open.
 func (MySQL) Idle() Proof {
 	return Proof{Unless: "SELECT /*M! 1=1 OR */ 1=0", Succeed: []string{"SET TRANSACTION READ WRITE"}}
 }

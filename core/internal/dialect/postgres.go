@@ -11,16 +11,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// PostgreSQL is the dialect of PostgreSQL 14 and later. Operators get the types that the system's
-// have: one that somebody has put into the search path may fit other types better.
+// PostgreSQL is the dialect of PostgreSQL 14 and later. Its statements give operands
+// exactly the types of the system's operators. For other types an operator in the search
+// path might match better.
 type PostgreSQL struct {
-	// Literal has statements without arguments, for the simple protocol.
+	// Literal makes statements without arguments, for the simple protocol.
 	Literal bool
 }
 
-// durable and fast are a table of one row with the server's time. What they set lasts as long
-// as the transaction: the wait for the lock of a row, and whether the commit waits for the
-// disk, as it has to if it grants or saves something.
+// durable and fast are tables of one row with the server's time. Their settings last as
+// long as the transaction. They limit the wait for the lock of a row, and decide whether
+// the commit waits for the disk. A commit that grants or saves something must wait.
 const (
 	durable = "(SELECT pg_catalog.set_config('lock_timeout','1000',true)," + onDisk + "," + postgresNow + " AS now)"
 	fast    = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit','off',true)," +
@@ -109,7 +110,8 @@ func (PostgreSQL) Probes() []Probe {
 // File implements Dialect.
 func (PostgreSQL) File() Statement { return Statement{} }
 
-// Rights implements Dialect. A name in a schema is refused to users without the right to the schema.
+// Rights implements Dialect. The server refuses to look up a name in a schema without
+// the right to the schema.
 func (PostgreSQL) Rights() []Right {
 	usage := Right{"SELECT 'lockkit.version'::regclass", "GRANT USAGE ON SCHEMA lockkit"}
 	return append([]Right{usage}, rightsOn("lockkit.locks", "lockkit.version")...)
@@ -132,7 +134,8 @@ func (d PostgreSQL) Give(c store.Claim, version int64) Statement {
 	return t.add(" WHERE k.name=").name(c.Key).add(" AND k.lease=").name(c.Lease).add(" AND ", postgresHeld).end()
 }
 
-// Extend implements Dialect. A row that another transaction has locked does not hold up the others.
+// Extend implements Dialect. A row that another transaction has locked does not delay
+// the others.
 func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add("WITH c AS MATERIALIZED ", durable, ",l AS MATERIALIZED (SELECT name FROM lockkit.locks WHERE ").these(claims, "")
@@ -177,19 +180,20 @@ func (d PostgreSQL) Save(key string, old, e casstore.Entry) Statement {
 	return t.update("lockkit.locks", key, &old, &e).soon("(SELECT now FROM c)", &old, &e).wake(key, e.Wake).end()
 }
 
-// Channel is the one on which PostgreSQL notifies the claims that wait, in the transaction that
-// wakes them. A store that listens there is notified of all.
+// Channel is the channel on which PostgreSQL notifies waiting claims, in the transaction
+// that wakes them. A store that listens there receives the notifications for all claims.
 const Channel = "lockkit"
 
-// WakeUp is the notification for the claim of a lease that waits for key. It cannot be read
-// from it which ones these are, as every user of the database can listen.
+// WakeUp returns the notification for the claim of lease that waits for key. It reveals
+// neither key nor lease, because every user of the database can listen.
 func WakeUp(key, lease string) string {
 	sum := sha256.Sum256([]byte(key + "\x00" + lease))
 	return hex.EncodeToString(sum[:16])
 }
 
-// wake has a statement that has changed a row notify the claims of leases. A listener that is stuck
-// does not make it fail: what fills the queue of notifications is left out.
+// wake makes a statement that has changed a row notify the claims of leases. If a stuck
+// listener has filled half of the queue of notifications, wake sends none, so that the
+// statement does not fail.
 func (t *text) wake(key string, leases []string) *text {
 	if len(leases) == 0 {
 		return t
@@ -211,8 +215,8 @@ func (d PostgreSQL) Raise(token uint64) Statement {
 	return t.add(") FROM ", durable, " c").end()
 }
 
-// Delete implements Dialect. The names and versions are two arrays, so that each page of rows has
-// the same statement.
+// Delete implements Dialect. The names and the versions are two arrays, so that the text
+// of the prepared statement does not depend on the number of rows.
 func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 	names, versions := []byte("{"), []byte("{")
 	for i, item := range items {
@@ -230,9 +234,10 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
-// Inside implements Dialect. Above READ COMMITTED the row may be read as it was before the last
-// extension, and cannot be written then. A table that a subscription writes is a logical replica,
-// which has the ID of its origin. Every user may read which ones are.
+// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
+// it was before the last extension, and could then not write it. A table that a
+// subscription writes is a logical replica, which has the ID of its origin. Every user
+// may read the list of these tables.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
 		"NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid),f.id,f.version,0 FROM lockkit.version f"}
@@ -244,7 +249,7 @@ func (d PostgreSQL) LoadLocked(key string) Statement {
 	return t.add(" FOR UPDATE").end()
 }
 
-// SaveLocked implements Dialect. The commit of the caller waits for the disk then.
+// SaveLocked implements Dialect. It makes the commit of the caller wait for the disk.
 func (d PostgreSQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 	t := d.text().add("WITH c AS MATERIALIZED (SELECT ", onDisk, " AS commit) ")
 	return t.update("lockkit.locks", key, &old, &e).add(" AND (SELECT c.commit FROM c)<>''").wake(key, e.Wake).end()
@@ -253,8 +258,8 @@ func (d PostgreSQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 // Proof implements Dialect.
 func (PostgreSQL) Proof() Proof { return Proof{Succeed: savepoint} }
 
-// Idle implements Dialect. What is set for a transaction is gone with the next statement,
-// unless both are in one.
+// Idle implements Dialect. A setting for a transaction is gone with the next statement,
+// unless both statements are in one transaction.
 func (PostgreSQL) Idle() Proof {
 	return Proof{
 		Succeed: []string{"SELECT pg_catalog.set_config('lockkit.open','yes',true)"},

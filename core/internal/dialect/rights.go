@@ -1,13 +1,13 @@
 package dialect
 
-// Right is a right that a user of a store needs.
+// Right describes a right that a user of a store needs.
 type Right struct {
-	Try   string // a statement that changes nothing, and is refused to a user without the right
+	Try   string // a statement that changes nothing; it is refused to a user without the right
 	Grant string // "GRANT … ON …", without the user
 }
 
-// rightsOn returns the rights to the tables of the locks and of the version. The sweep needs DELETE,
-// and UPDATE of the version.
+// rightsOn returns the rights to the tables of the locks and of the version. The sweep
+// needs DELETE on the locks and UPDATE on the version.
 func rightsOn(locks, version string) []Right {
 	const columns = "name,version,token,since,until,written,due"
 	return []Right{

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// SQLite is the dialect of SQLite 3.35 and later. Its clock counts milliseconds.
+// SQLite is the dialect of SQLite 3.35 and later, whose clock counts milliseconds.
 type SQLite struct{}
 
 const (
@@ -162,8 +162,9 @@ func (SQLite) Inside() Statement {
 	return Statement{Text: "SELECT true,true,id,version,0 FROM lockkit_version"}
 }
 
-// LoadLocked implements Dialect. If another connection has written since the transaction began
-// to read, and before it wrote, SaveLocked fails.
+// LoadLocked implements Dialect. It keeps others from writing only in a transaction that
+// began IMMEDIATE. Otherwise SaveLocked fails if another connection has written between
+// the transaction's first read and its first write.
 func (d SQLite) LoadLocked(key string) Statement {
 	return d.text().add(thisVersion, sqliteNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key).end()
 }
@@ -173,8 +174,8 @@ func (d SQLite) SaveLocked(key string, old, e casstore.Entry) Statement {
 	return d.text().update("lockkit_locks", key, &old, &e).end()
 }
 
-// sqliteBegin fails in a transaction. A script ends at its first error, so it rolls back only
-// what it has begun.
+// sqliteBegin fails in a transaction. A script stops at its first error. So the ROLLBACK
+// only ends a transaction that this script has begun.
 const sqliteBegin = "BEGIN;ROLLBACK"
 
 // Proof implements Dialect. A savepoint would begin a transaction.

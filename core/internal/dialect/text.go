@@ -8,15 +8,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// text is a statement that is being written.
+// text builds a statement.
 type text struct {
 	b     []byte
 	args  []any
-	mark  func(n int) string // of the n-th argument; nil: values are literals
-	quote [2]string          // what is around bytes in hex
-	bin   string             // what follows bytes, to say their type
-	int   string             // what follows numbers
-	most  int                // how long a literal may be
+	mark  func(n int) string // the placeholder of argument n; nil: values are literals
+	quote [2]string          // before and after bytes in hex
+	bin   string             // the type after bytes
+	int   string             // the type after numbers
+	most  int                // the maximum bytes of a literal
 }
 
 func (t *text) add(parts ...string) *text {
@@ -26,11 +26,12 @@ func (t *text) add(parts ...string) *text {
 	return t
 }
 
-// maxLiteral is how long bytes are as a literal, which doubles them, where longer ones can be an
-// argument beside literals.
+// maxLiteral is the maximum number of bytes of a value that MySQL's statements contain
+// as a literal. A literal is in hex, and so twice as long. Longer values are arguments.
 const maxLiteral = 64 << 10
 
-// bytes adds a value. In hex it needs no escapes, and does not depend on an encoding.
+// bytes adds a value. In hex a value needs no escapes, and does not depend on an
+// encoding.
 func (t *text) bytes(v []byte) *text {
 	switch {
 	case v == nil:
@@ -44,7 +45,7 @@ func (t *text) bytes(v []byte) *text {
 
 func (t *text) name(s string) *text { return t.bytes([]byte(s)) }
 
-// word adds a text of letters and digits.
+// word adds a text that needs no escapes.
 func (t *text) word(s string) *text {
 	if t.mark == nil {
 		return t.add("'", s, "'::text")
@@ -70,13 +71,13 @@ func (t *text) arg(v any, cast string) *text {
 
 func (t *text) end() Statement { return Statement{string(t.b), t.args} }
 
-// cell is a column of a row and how to add its value.
+// cell is a column and the function that adds its value.
 type cell struct {
 	column string
 	add    func(t *text)
 }
 
-// cells returns what Save writes, apart from the name.
+// cells returns the columns that Save writes, without the name.
 func cells(e *casstore.Entry) []cell {
 	num := func(n int64) func(*text) { return func(t *text) { t.num(n) } }
 	bin := func(v []byte) func(*text) { return func(t *text) { t.bytes(v) } }
@@ -98,8 +99,8 @@ func cells(e *casstore.Entry) []cell {
 	return all
 }
 
-// insert adds the statement for a row that is new. The floor is compared: a row that came
-// and went since old was loaded has raised it.
+// insert adds the statement for a new row. It compares the floor, because a row that was
+// made and deleted since the Load of old has raised the floor.
 func (t *text) insert(locks, version, key string, old, e *casstore.Entry) *text {
 	t.add("INSERT INTO ", locks, " (name")
 	for _, c := range cells(e) {
@@ -112,7 +113,7 @@ func (t *text) insert(locks, version, key string, old, e *casstore.Entry) *text 
 	return t.add(" FROM ", version, " f WHERE f.token=").num(int64(old.Floor))
 }
 
-// update adds the statement for a row that is there.
+// update adds the statement for a row that exists.
 func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 	t.add("UPDATE ", locks, " SET ")
 	for i, c := range cells(e) {
@@ -124,14 +125,16 @@ func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version)
 }
 
-// soon adds the condition that the time is that of old, or up to a second later. So a Save counts
-// no time by the clock of another server. A long value is on its way for longer.
+// soon adds the condition that the server's time is at most a second after that of old,
+// and not before it. So a Save does not use a time that another server's clock has read.
+// For a long value the limit is later, because the value takes longer to arrive.
 func (t *text) soon(now string, old, e *casstore.Entry) *text {
 	at := old.Now.UnixMicro()
 	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled + int64(len(e.Value)/pace))
 }
 
-// written adds the statement that finds those rows of claims that have the version.
+// written adds the statement that reads the names of the rows of claims that have the
+// version.
 func (t *text) written(locks string, claims []store.Claim, version int64) *text {
 	t.add("SELECT name FROM ", locks, " WHERE version=").num(version).add(" AND name IN (")
 	for i, c := range claims {
@@ -143,7 +146,8 @@ func (t *text) written(locks string, claims []store.Claim, version int64) *text 
 	return t.add(")")
 }
 
-// these adds the condition on the leases of claims, of a table that is named before each column.
+// these adds the condition on the names and leases of claims, with table before each
+// column.
 func (t *text) these(claims []store.Claim, table string) *text {
 	t.add("(")
 	for i, c := range claims {
@@ -155,7 +159,7 @@ func (t *text) these(claims []store.Claim, table string) *text {
 	return t.add(")")
 }
 
-// rowColumns are what is read of the row k, after the time and the floor.
+// rowColumns are the columns of the row k, which follow the time and the floor.
 const rowColumns = ",k.name,COALESCE(k.version,0),COALESCE(k.token,0),k.lease,k.owner," +
 	"COALESCE(k.since,0),COALESCE(k.until,0),COALESCE(k.written,0),COALESCE(k.due,0),k.state"
 
@@ -166,13 +170,14 @@ func valueColumn(wanted bool) string {
 	return ",NULL"
 }
 
-// thisVersion stands for what is read before the time, where the version was read before.
+// thisVersion replaces the columns before the time in statements that do not check the
+// version.
 var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',0,"
 
-// noID stands for the ID of the tables, and the bytes of a statement, where they are not read.
+// noID replaces the ID of the tables and the maximum bytes of a statement.
 const noID = "'',0"
 
-// ofThisVersion is true if the tables are those of this package.
+// ofThisVersion is true if the tables are of SchemaVersion.
 var ofThisVersion = "f.version=" + strconv.Itoa(SchemaVersion)
 
 const clockAdvice = "the database's clock is more than a minute behind tokens that it has given: set it"

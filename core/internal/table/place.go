@@ -39,8 +39,8 @@ type Place struct {
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id   atomic.Pointer[string] // the ID of the tables that was read last
-	most atomic.Int64           // the bytes that a statement may have, as they were read last, or 0
+	id   atomic.Pointer[string] // the ID of the tables, as the last Load read it
+	most atomic.Int64           // the maximum bytes of a statement, of the last Load, or 0
 }
 
 var (
@@ -91,7 +91,7 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 			return errNew
 		}
 		if known := p.id.Load(); r.ID != "" && (known == nil || *known != r.ID) {
-			id := r.ID // a copy, because the row holds a large value
+			id := r.ID // a copy, so that p.id does not retain the row
 			p.id.Store(&id)
 		}
 		if r.ID != "" {
@@ -121,8 +121,9 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// fits fails if a statement of size bytes is more than a server takes: that closes the
-// connection, so that the outcome is unknown. Where most is 0 it is not known.
+// fits returns an error if a statement of size bytes is longer than the server allows.
+// The server would close the connection, so that the outcome would be unknown. 0 for
+// most means that the maximum is unknown.
 func fits(size, most int64) error {
 	if most > 0 && size >= most {
 		return fmt.Errorf("a statement of %d bytes is needed, the server takes %d: set max_allowed_packet", size, most)
@@ -130,11 +131,12 @@ func fits(size, most int64) error {
 	return nil
 }
 
-// Fits fails if the server, as it was read last, takes no value of n bytes.
+// Fits returns an error if a value of n bytes is too long for the server, by the maximum
+// that the last Load has read.
 func (p *Place) Fits(n int) error { return fits(dialect.SizeWith(n), p.most.Load()) }
 
-// Save implements casstore.Place. It fails, and sends nothing, if the statement is longer
-// than the server takes, as a Load has read.
+// Save implements casstore.Place. It fails without sending anything if the statement is
+// longer than the maximum that the last Load has read.
 func (p *Place) Save(ctx context.Context, key string, old, e casstore.Entry) (bool, error) {
 	st := p.Dialect.Save(key, old, e)
 	if err := fits(st.Size(), p.most.Load()); err != nil {
@@ -160,8 +162,8 @@ func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return n == 1, err
 }
 
-// maxDoomed is the maximum number of bytes of the keys that one statement deletes.
-// Servers limit the length of a statement, some to 1 MiB, and keys are in hex.
+// maxDoomed is the maximum number of bytes of the keys that one statement deletes. The
+// statement has the keys in hex, and some servers limit a statement to 1 MiB.
 const maxDoomed = 128 << 10
 
 // Delete implements casstore.Sweeper. It uses one statement, unless the keys are very
@@ -239,7 +241,7 @@ func (p *Place) extend(ctx context.Context, claims []store.Claim, version int64,
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // without a class
+		return fmt.Errorf("%d of %d were extended: %s", n, len(claims), err.Error()) // only the text: the outcome is unknown
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (th *Thread) Unlock(kind, name string) error {
 	return err
 }
 
-// ForceUnlock deletes the lock, whoever holds it, and reports whether the lock existed.
+// ForceUnlock deletes the lock of any holder, and reports whether the lock existed.
 func (th *Thread) ForceUnlock(kind, name string) (bool, error) {
 	th.redisson.t.Helper()
 	return th.ask("forceunlock", kind, name)

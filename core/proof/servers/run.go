@@ -55,6 +55,7 @@ type program struct {
 // suite is a package of tests, without the tests that -test.skip omits.
 type suite struct {
 	pkg, skip string
+	run       string // -test.run of a whole run; "": all tests
 	short     string // -test.run of a short run; none: no test
 }
 
@@ -158,6 +159,8 @@ func (r *runner) test(u suite, binary, bin string) (passed, failed, skipped int,
 	}
 	if r.short {
 		args = append(args, "-test.short", "-test.run="+u.short)
+	} else if u.run != "" {
+		args = append(args, "-test.run="+u.run)
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = u.pkg

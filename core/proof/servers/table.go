@@ -34,12 +34,14 @@ var (
 	onRedis = []suite{
 		{pkg: "core/redisstore", short: "^Test(Store|Check|CheckCluster|Refusals|ErrorReplies|DocumentedRights|Layout|Undo|Push|ShortcutsAgree|TokensWhileTheClockStandsStill)$"}, {pkg: "core/redisstore/internal/pipeline", short: none}, {pkg: "core/once", short: none},
 		{pkg: "core/redlock", short: none}, {pkg: "core/inspect", short: none}, {pkg: "httpmw", short: none}, {pkg: "taskmw", short: none},
+		checks("(Redis|Sentinel|Cluster)"),
 	}
 
 	postgres = &kind{title: "PostgreSQL", public: true, programs: []program{{name: "postgres", path: "bin/postgres"}, {name: "initdb", path: "bin/initdb"}},
 		suites: []suite{
 			{pkg: "core/pgstore", short: "^Test(Store|Check|Migrate|Rights)$"},
 			{pkg: "core/sqlstore/sqltest", skip: "MariaDB|SQLite|./^(mariadb|sqlite)$", short: none},
+			checks("PostgreSQL"),
 		}}
 
 	mariadb = &kind{title: "MariaDB", suites: onMySQL, programs: []program{
@@ -52,10 +54,15 @@ var (
 	}}
 	mysql = &kind{title: "MySQL", suites: onMySQL, programs: []program{{name: "mysqld", path: "usr/sbin/mysqld", args: mysqlArgs}}}
 
-	onMySQL = []suite{{pkg: "core/sqlstore/sqltest", skip: "PostgreSQL|SQLite|./^(postgres|sqlite)$", short: "^Test(Contract|Check|MariaDB_Check|MariaDB_Sessions|OpenTransaction|Usual|Commit|Commit_MariaDBSnapshot|LockedRow)$"}}
+	onMySQL = []suite{checks("MariaDB"), {pkg: "core/sqlstore/sqltest", skip: "PostgreSQL|SQLite|./^(postgres|sqlite)$", short: "^Test(Contract|Check|MariaDB_Check|MariaDB_Sessions|OpenTransaction|Usual|Commit|Commit_MariaDBSnapshot|LockedRow)$"}}
 
-	zookeeper = &kind{title: "ZooKeeper", jars: true, suites: []suite{{pkg: "core/zkstore", short: "^Test(Store|Locker|Tokens|RootAndRights)$"}}}
+	zookeeper = &kind{title: "ZooKeeper", jars: true, suites: []suite{{pkg: "core/zkstore", short: "^Test(Store|Locker|Tokens|RootAndRights)$"}, checks("ZooKeeper")}}
 )
+
+// checks returns the tests of lockkit check on the stores whose names match.
+func checks(names string) suite {
+	return suite{pkg: "core/cmd/lockkit", run: "^TestCheck$/^" + names + "$", short: none}
+}
 
 // mysqlArgs makes a server find its own files.
 const mysqlArgs = "--basedir=ROOT/usr --lc-messages-dir=ROOT/usr/share/mysql --plugin-dir=ROOT/usr/lib/mysql/plugin"

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// together runs cycles of fn in n goroutines, b.N in all.
+// together runs fn b.N times in n goroutines, and reports the cycles per second.
 func together(b *testing.B, n int, fn func(ctx context.Context, goroutine int) error) {
 	b.Helper()
 	var left atomic.Int64
@@ -51,8 +51,9 @@ func newLocker(b *testing.B, d database) *core.Locker {
 	return locks
 }
 
-// BenchmarkMariaDB measures free locks beside GET_LOCK by hand, which ends with its
-// connection and has no TTL, token or readers, and one key that all goroutines want.
+// BenchmarkMariaDB compares free locks with GET_LOCK, and measures one key that all
+// goroutines want. A lock of GET_LOCK ends with its connection, and has no TTL, no token
+// and no readers.
 func BenchmarkMariaDB(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	locks, db := newLocker(b, d), d.open(b)
@@ -78,7 +79,7 @@ func cycle(ctx context.Context, locks *core.Locker, key string) error {
 	return lease.Release(ctx)
 }
 
-// getLock locks a name in a session, for as long as the session lasts.
+// getLock locks and unlocks a name by GET_LOCK, in one session.
 func getLock(ctx context.Context, db *sql.DB, name string) error {
 	c, err := db.Conn(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func getLock(ctx context.Context, db *sql.DB, name string) error {
 	return nil
 }
 
-// counting counts the Saves that won, and those that lost to another process.
+// counting counts the Saves that won, and the Saves that lost to another process.
 type counting struct {
 	*rows.Place
 	won, lost *atomic.Int64
@@ -110,8 +111,8 @@ func (p counting) Save(ctx context.Context, key string, old, e casstore.Entry) (
 	return ok, err
 }
 
-// BenchmarkReaders measures readers of one key in four processes: the number of Saves
-// that lose for each that wins.
+// BenchmarkReaders measures readers of one key in four Stores: the number of Saves that
+// lose for each Save that wins.
 func BenchmarkReaders(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	const processes = 4

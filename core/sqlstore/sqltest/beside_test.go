@@ -26,7 +26,7 @@ func newPgstore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgsto
 	return s
 }
 
-// pgxTransaction is a transaction of pgx.
+// pgxTransaction implements storetest.Transaction on a transaction of pgx.
 type pgxTransaction struct{ pgx.Tx }
 
 func (x pgxTransaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
@@ -37,8 +37,7 @@ func (x pgxTransaction) Commit() error { return x.Tx.Commit(context.Background()
 
 func (x pgxTransaction) Rollback() error { return x.Tx.Rollback(context.Background()) }
 
-// onBoth returns a database with the tables of both stores that PostgreSQL has, and a
-// pool.
+// onBoth returns a database with the tables that both stores use, and a pool of pgx.
 func onBoth(t *testing.T) (database, *pgxpool.Pool) {
 	t.Helper()
 	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}
@@ -53,9 +52,9 @@ func onBoth(t *testing.T) (database, *pgxpool.Pool) {
 	return d, pool
 }
 
-// TestContract_BesidePgstore shows that the stores of pgx and of database/sql have one
-// table and exclude each other: one caller of each case has the first, and the other one
-// the second.
+// TestContract_BesidePgstore checks that the stores of pgx and of database/sql use the
+// same tables and exclude each other. In each case one caller uses the first store, and
+// the other one the second.
 func TestContract_BesidePgstore(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]int{"pgx first": 0, "sql first": 1} {
@@ -94,8 +93,8 @@ func TestContract_BesidePgstore(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_WakeUps shows that a waiter that listens is woken by the other store's
-// releases, revokes and commits, once they are committed.
+// TestPostgreSQL_WakeUps checks that a pgstore's waiter is woken by releases, revokes
+// and commits of a sqlstore.
 func TestPostgreSQL_WakeUps(t *testing.T) {
 	t.Parallel()
 	d, pool := onBoth(t)
@@ -141,8 +140,8 @@ func TestPostgreSQL_WakeUps(t *testing.T) {
 	}
 }
 
-// TestCheckToken_BesidePgstore shows that each of the two refuses a token that is older
-// than one that the other has seen.
+// TestCheckToken_BesidePgstore checks that each store refuses a token that is older than
+// one that the other store has seen.
 func TestCheckToken_BesidePgstore(t *testing.T) {
 	t.Parallel()
 	d, pool := onBoth(t)
@@ -172,8 +171,8 @@ func TestCheckToken_BesidePgstore(t *testing.T) {
 	}
 }
 
-// TestCommit_OfTheOtherStore shows that a transaction of one driver does not save a run
-// that the other store keeps.
+// TestCommit_OfTheOtherStore checks that a transaction of one driver cannot save a run
+// of the other store.
 func TestCommit_OfTheOtherStore(t *testing.T) {
 	t.Parallel()
 	d, pool := onBoth(t)

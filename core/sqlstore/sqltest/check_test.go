@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// unfit fails the test unless Check names each fault.
+// unfit fails the test unless Check reports each of faults.
 func unfit(t *testing.T, p *sqlstore.Store, faults ...string) {
 	t.Helper()
 	err := p.Check(t.Context())
@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 		}
 		place, _ := d.place(t)
 		if d.driver == "pgx" {
-			unfit(t, p, "fsync = on") // as the shared server is
+			unfit(t, p, "fsync = on") // the shared server has fsync off
 		} else if err := p.Check(t.Context()); err != nil {
 			t.Errorf("a sound database: got %v, want nil", err)
 		} else if left, err := place.List(t.Context(), "", 10); err != nil || len(left) > 0 {
@@ -76,8 +76,8 @@ func TestMariaDB_Check(t *testing.T) {
 	unfit(t, newStore(t, db, d), "as those of PostgreSQL")
 }
 
-// TestMariaDB_Columns shows that a table made by other hands, whose columns compare text by
-// a collation or are short, is a fault.
+// TestMariaDB_Columns checks that Check reports columns of other types: columns that
+// compare text by a collation, or that are too short.
 func TestMariaDB_Columns(t *testing.T) {
 	t.Parallel()
 	s := mariaDB.Get(t).NewDatabase(t)
@@ -101,8 +101,8 @@ func TestMariaDB_Columns(t *testing.T) {
 	}
 }
 
-// TestMariaDB_StatementReplication shows that statements that would be replicated as text
-// are a fault, and that a refusal by the server changes nothing.
+// TestMariaDB_StatementReplication checks that Check reports statements that are
+// replicated as text, and that a refusal by the server changes nothing.
 func TestMariaDB_StatementReplication(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t, "log_bin = bin", "binlog_format = STATEMENT", "sync_binlog = 0").NewDatabase(t)
@@ -133,8 +133,8 @@ func TestSQLite_Check(t *testing.T) {
 	unfit(t, plain.store(t), "journal_mode=WAL", "synchronous=FULL", "busy_timeout")
 }
 
-// TestSQLite_InMemory shows that a database in memory is refused, because it is another
-// one in each connection.
+// TestSQLite_InMemory checks that a database in memory is refused, because each
+// connection has another one.
 func TestSQLite_InMemory(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{":memory:", "file::memory:", "file:shared?mode=memory&cache=shared", ""} {
@@ -144,7 +144,7 @@ func TestSQLite_InMemory(t *testing.T) {
 		if err := sqlstore.Migrate(t.Context(), db, sqlstore.SQLite); !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("migrate %q: got %v, want %v", dsn, err, store.ErrUnsupported)
 		}
-		var both [2]*sql.Conn // with tables, from a tool
+		var both [2]*sql.Conn // with tables that a tool has made
 		for i := range both {
 			conn, err := db.Conn(t.Context())
 			if err != nil {
@@ -166,8 +166,8 @@ func TestSQLite_InMemory(t *testing.T) {
 	}
 }
 
-// TestSQLite_Network shows that Check refuses a file on a network file system. It is not
-// parallel, because Check asks a variable for the file system.
+// TestSQLite_Network checks that Check refuses a file on a network file system. The test
+// is not parallel, because it replaces the variable rows.FileSystem.
 func TestSQLite_Network(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "locks.db")
 	s := database{sqlstore.SQLite, "sqlite", "file:" + file + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"}.store(t)
@@ -194,8 +194,8 @@ func TestSQLite_Network(t *testing.T) {
 	}
 }
 
-// TestCheck_Rights leaves out one right after the other: Check names the GRANT, and with
-// the rest a Store locks and sweeps.
+// TestCheck_Rights revokes one right after the other, and checks that Check names its
+// GRANT. With all rights, Check succeeds.
 func TestCheck_Rights(t *testing.T) {
 	t.Parallel()
 	grants := []struct{ right, on string }{
@@ -253,8 +253,8 @@ func TestCheck_Rights(t *testing.T) {
 	}
 }
 
-// TestMariaDB_Rights shows that a user who may only read is refused, and that nothing
-// has changed.
+// TestMariaDB_Rights checks that the error for a user who may only read names the
+// missing right.
 func TestMariaDB_Rights(t *testing.T) {
 	t.Parallel()
 	s := mariaDB.Get(t).NewDatabase(t)

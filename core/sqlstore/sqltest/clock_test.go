@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMariaDB_ClockSetBack shows that no hold lasts longer than intended after the clock
-// was set back, and that no token goes back.
+// TestMariaDB_ClockSetBack checks that after the clock was set back no hold lasts longer
+// than its TTL, and tokens still grow.
 func TestMariaDB_ClockSetBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

@@ -21,15 +21,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// shop is a database with orders beside the locks, and a process that works there.
+// shop is a process with orders in one database and locks in the same or another one.
 type shop struct {
-	db    *sql.DB // of the orders
+	db    *sql.DB // the pool for the orders
 	locks *core.Locker
 	runs  *once.Once
 	in    *sqlstore.Store
 }
 
-// newShop returns a process on the orders of d, whose locks are kept through locks.
+// newShop returns a process with its orders in d and its locks in locks.
 func newShop(t testing.TB, d, locks database, opts ...once.Option) *shop {
 	t.Helper()
 	_, db := locks.place(t)
@@ -56,7 +56,7 @@ func newRuns(t testing.TB, s core.Store, opts ...once.Option) (*core.Locker, *on
 	return locks, runs
 }
 
-// orders returns a pool for transactions on orders, with their table.
+// orders returns a pool for transactions on orders, and makes their table.
 func (d database) orders(t testing.TB) *sql.DB {
 	t.Helper()
 	if d.driver == "sqlite" {
@@ -71,13 +71,13 @@ func (d database) orders(t testing.TB) *sql.DB {
 
 func order(key string) once.Call { return once.Call{Name: "order", Key: key} }
 
-// insert makes the effect of a run.
+// insert inserts an order, which is the effect of a run.
 func insert(ctx context.Context, q sqlstore.Querier, key string) error {
 	_, err := q.ExecContext(ctx, "INSERT INTO orders (name) VALUES ('"+key+"')")
 	return err
 }
 
-// count returns the number of effects.
+// count returns the number of orders with the name key.
 func (s *shop) count(t testing.TB, key string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM orders WHERE name='"+key+"'").Scan(&n); err != nil {
@@ -86,8 +86,8 @@ func (s *shop) count(t testing.TB, key string) (n int) {
 	return n
 }
 
-// TestCommit_PoolOfOne shows that a Commit needs no connection beside that of the caller's
-// transaction.
+// TestCommit_PoolOfOne checks that a Commit needs no connection except that of the
+// caller's transaction.
 func TestCommit_PoolOfOne(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -115,7 +115,7 @@ func TestCommit_PoolOfOne(t *testing.T) {
 	})
 }
 
-// begin begins a transaction. If it is open at the end of the test, it is rolled back.
+// begin begins a transaction. The end of the test rolls it back if it is still open.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -126,7 +126,8 @@ func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	return tx
 }
 
-// work inserts an order and commits it with an answer; end ends the transaction.
+// work returns a run that inserts an order and commits it with an answer. end ends the
+// transaction.
 func (s *shop) work(t testing.TB, key string, end func(*sql.Tx) error) func(context.Context) (once.Answer, error) {
 	return func(ctx context.Context) (once.Answer, error) {
 		tx := s.begin(t, ctx)
@@ -142,8 +143,8 @@ func (s *shop) work(t testing.TB, key string, end func(*sql.Tx) error) func(cont
 	}
 }
 
-// do runs key, and fails the test unless there is an answer of that attempt, by a run or
-// a replay.
+// do calls Do for key, and fails the test unless Do returns the answer of this attempt,
+// by a run or a replay.
 func (s *shop) do(t testing.TB, key string, attempt int, replayed bool) {
 	t.Helper()
 	out, err := s.runs.Do(context.Background(), order(key), s.work(t, key, (*sql.Tx).Commit))
@@ -156,7 +157,7 @@ func (s *shop) do(t testing.TB, key string, attempt int, replayed bool) {
 	}
 }
 
-// failed fails the test unless a run of work fails, and leaves no order.
+// failed fails the test unless a run of work fails and leaves no order.
 func (s *shop) failed(t testing.TB, key, why string, work func(ctx context.Context) (once.Answer, error)) error {
 	t.Helper()
 	out, err := s.runs.Do(context.Background(), order(key), work)
@@ -267,7 +268,7 @@ func TestCommit(t *testing.T) {
 				if a, err := s.work(t, "repeat", commit)(ctx); err != nil {
 					return a, err
 				}
-				_, err := s.work(t, "repeat", commit)(ctx) // as if the reply to the first had been lost
+				_, err := s.work(t, "repeat", commit)(ctx) // as if the reply to the first COMMIT had been lost
 				if !errors.Is(err, core.ErrLost) {
 					t.Errorf("got %v, want %v", err, core.ErrLost)
 				}
@@ -325,8 +326,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// TestCommit_TakenOver shows that a holder that was paused, and whose run was taken
-// over, cannot commit.
+// TestCommit_TakenOver checks that a holder that was paused cannot commit after its run
+// was taken over.
 func TestCommit_TakenOver(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -431,7 +432,7 @@ func TestCommit_Refused(t *testing.T) {
 				if err := once.Commit(ctx, sqlstore.In(tx), a); !errors.Is(err, core.ErrUnsupported) {
 					t.Errorf("got %v, want %v", err, core.ErrUnsupported)
 				}
-				return a, nil // saved as without Commit
+				return a, nil // saved as if there were no Commit
 			})
 			if err != nil || string(out.Value) != "answer" {
 				t.Errorf("got %q and %v, want the answer", out.Value, err)
@@ -464,8 +465,8 @@ func elsewhere(t *testing.T, d database) *shop {
 	return newShop(t, d, d)
 }
 
-// TestCommit_OpenForLong shows that a transaction may be open for longer than a TTL,
-// before Commit and after.
+// TestCommit_OpenForLong checks that a transaction may be open for longer than a TTL,
+// before Commit and after it.
 func TestCommit_OpenForLong(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -486,7 +487,7 @@ func TestCommit_OpenForLong(t *testing.T) {
 			t.Parallel()
 			out, err := s.runs.Do(t.Context(), order("before"), func(ctx context.Context) (once.Answer, error) {
 				tx := s.begin(t, ctx)
-				var orders, locks int // a snapshot, as MariaDB has one by default
+				var orders, locks int // a snapshot, which MariaDB takes by default
 				err := errors.Join(tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders").Scan(&orders), insert(ctx, tx, "before"),
 					tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+locksTable(d)).Scan(&locks), wait(ctx))
 				a := once.Answer{Value: []byte("before by attempt 1")}
@@ -541,8 +542,8 @@ func locksTable(d database) string {
 	return "lockkit_locks"
 }
 
-// TestCommit_DeadlockIgnored shows that a transaction that a deadlock has rolled back is
-// not committed in part.
+// TestCommit_DeadlockIgnored checks that nothing is committed if a deadlock has rolled
+// the transaction back and the caller ignores this.
 func TestCommit_DeadlockIgnored(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -579,7 +580,7 @@ func TestCommit_DeadlockIgnored(t *testing.T) {
 						deadlock(t, s, tx, key, d.driver == "pgx")
 					}
 					_ = tx.Commit()
-					return a, nil // as if nothing had happened
+					return a, nil // as if there were no error
 				})
 				s.do(t, key, 2, false)
 			})
@@ -587,8 +588,7 @@ func TestCommit_DeadlockIgnored(t *testing.T) {
 	})
 }
 
-// deadlock makes tx the victim of a deadlock in the table that is called key, and
-// ignores that.
+// deadlock makes tx the victim of a deadlock in the table key, and ignores the error.
 func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Helper()
 	ctx := t.Context()
@@ -597,12 +597,12 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 		return err
 	}
 	const add = "UPDATE %s SET n=n+1 WHERE id>=%d AND id<=%d"
-	for id := 0; id < 60; id += 12 { // until the server has chosen tx
+	for id := 0; id < 60; id += 12 { // until the server chooses tx
 		other := s.begin(t, ctx)
 		if postgres {
-			_ = exec(other, "SET LOCAL deadlock_timeout = '1min'") // tx finds it first
+			_ = exec(other, "SET LOCAL deadlock_timeout = '1min'") // so that tx finds the deadlock first
 		}
-		// MariaDB chooses the one that has changed less.
+		// MariaDB chooses the transaction that has changed fewer rows.
 		if err := errors.Join(exec(tx, add, key, id, id), exec(other, add, key, id+1, id+11)); err != nil {
 			t.Fatal(err)
 		}
@@ -619,8 +619,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Fatal("the transaction was never chosen as the victim")
 }
 
-// TestCommit_Levels shows that an isolation level at which a row is read from a snapshot
-// is refused, before anything is written.
+// TestCommit_Levels checks that Commit refuses an isolation level at which it would read
+// a row from a snapshot, before it writes anything.
 func TestCommit_Levels(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -629,7 +629,7 @@ func TestCommit_Levels(t *testing.T) {
 			sql.LevelReadCommitted: true, sql.LevelRepeatableRead: d.driver != "pgx", sql.LevelSerializable: d.driver != "pgx",
 		} {
 			if d.driver == "sqlite" && level != sql.LevelSerializable {
-				continue // it knows one level
+				continue // SQLite has only one level
 			}
 			key := strings.ReplaceAll(level.String(), " ", "_")
 			_, err := s.runs.Do(t.Context(), order(key), func(ctx context.Context) (once.Answer, error) {
@@ -658,8 +658,8 @@ func TestCommit_Levels(t *testing.T) {
 	})
 }
 
-// behindProxy runs fn on each database with a proxy that knows its statements, for the
-// orders.
+// behindProxy runs fn on MariaDB and PostgreSQL, with a proxy that can read their
+// statements. commit is the text of the driver's COMMIT.
 func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string)) {
 	t.Helper()
 	t.Run("mariadb", func(t *testing.T) {
@@ -678,8 +678,8 @@ func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, pr
 	})
 }
 
-// TestCommit_Unanswered loses the message with COMMIT, or its reply: a case that once
-// alone could not decide.
+// TestCommit_Unanswered loses the message with COMMIT, or its reply. Package once
+// decides these cases only with Commit.
 func TestCommit_Unanswered(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string) {
@@ -706,7 +706,7 @@ func TestCommit_Unanswered(t *testing.T) {
 	})
 }
 
-// TestCommit_NotKnown shows that the outcome is unknown while the locks cannot be asked
+// TestCommit_NotKnown checks that the outcome is unknown if the locks cannot be reached
 // after Commit.
 func TestCommit_NotKnown(t *testing.T) {
 	t.Parallel()
@@ -723,7 +723,7 @@ func TestCommit_NotKnown(t *testing.T) {
 					t.Errorf("got %v, want %v, unknown", err, core.ErrUnavailable)
 				}
 				proxy.Up()
-				eventually(t, func() error { // otherwise the next call is refused, because the server is known to be down
+				eventually(t, func() error { // until then the next call is refused, because the server counts as down
 					l, err := s.locks.TryAcquire(t.Context(), "the server is back")
 					if err != nil {
 						return err
@@ -740,9 +740,9 @@ func TestCommit_NotKnown(t *testing.T) {
 	})
 }
 
-// TestCommit_MariaDBSnapshot shows that MariaDB before 11.6, in a transaction with one
-// snapshot, refuses a row that was changed since. Later servers, where that is the
-// default, accept it on request.
+// TestCommit_MariaDBSnapshot checks a row that was changed since the snapshot of a
+// transaction. MariaDB before 11.6.2 refuses the row if innodb_snapshot_isolation is on.
+// Later servers accept it, because the statements of Commit turn that setting off.
 func TestCommit_MariaDBSnapshot(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "innodb_snapshot_isolation")
@@ -754,7 +754,7 @@ func TestCommit_MariaDBSnapshot(t *testing.T) {
 		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders").Scan(&n); err != nil {
 			return once.Answer{}, err
 		}
-		// As the watchdog does at an extension.
+		// The watchdog does this at an extension.
 		if _, err := s.db.ExecContext(ctx, "UPDATE lockkit_locks SET version=version+1"); err != nil {
 			return once.Answer{}, err
 		}
@@ -779,8 +779,8 @@ func TestCommit_MariaDBSnapshot(t *testing.T) {
 	s.do(t, "one", 2, false)
 }
 
-// TestCommit_MariaDBAutocommitOff shows that with autocommit off a transaction cannot be
-// distinguished from the next one.
+// TestCommit_MariaDBAutocommitOff checks that Commit refuses a session with autocommit
+// off, in which a transaction cannot be distinguished from the next one.
 func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -792,8 +792,8 @@ func TestCommit_MariaDBAutocommitOff(t *testing.T) {
 	}
 }
 
-// TestCommit_MariaDBTooLong shows that an answer that is too long for the server is
-// refused before it is sent.
+// TestCommit_MariaDBTooLong checks that Commit refuses an answer that is too long for
+// the server before it is sent.
 func TestCommit_MariaDBTooLong(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -808,8 +808,8 @@ func TestCommit_MariaDBTooLong(t *testing.T) {
 	}
 }
 
-// TestMariaDB_TooLong shows that an answer that is too long for the server is refused
-// before it is sent, and that the end of its run is saved.
+// TestMariaDB_TooLong checks that an answer that is too long for the server is not sent,
+// and that its run is saved as done.
 func TestMariaDB_TooLong(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -845,8 +845,8 @@ func TestMariaDB_TooLong(t *testing.T) {
 	release(t, s.in, fits)
 }
 
-// TestCommit_FullPool shows that the callers' pool may be full of transactions for
-// longer than a TTL.
+// TestCommit_FullPool checks that transactions may have all connections of the callers'
+// pool for longer than a TTL.
 func TestCommit_FullPool(t *testing.T) {
 	t.Parallel()
 	const ttl, callers = 6 * time.Second, 5
@@ -880,13 +880,14 @@ func TestCommit_FullPool(t *testing.T) {
 	}
 }
 
-// TestCommit_RoundTrips shows that a run with Commit takes six statements in its
-// transaction, five on PostgreSQL, and three outside.
+// TestCommit_RoundTrips counts the requests of a run with Commit. In its transaction
+// there are nine, and eight on PostgreSQL: BEGIN, INSERT, COMMIT and the statements of
+// Commit. Outside there are three.
 func TestCommit_RoundTrips(t *testing.T) {
 	t.Parallel()
 	sent := func(proxy *testserver.Proxy) (n int) {
 		for _, r := range proxy.Requests() {
-			if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx, after a second
+			if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx pings after a second
 				n++
 			}
 		}
@@ -898,12 +899,12 @@ func TestCommit_RoundTrips(t *testing.T) {
 			behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
 				orders, locks, want, more := behind, direct, 9, 0 // with BEGIN, INSERT and COMMIT
 				if part == "outside" {
-					orders, locks, want, more = direct, behind, 3, 1 // by a sweep
+					orders, locks, want, more = direct, behind, 3, 1 // one more for a sweep
 				} else if direct.driver == "pgx" {
 					want = 8
 				}
 				_, db := locks.place(t)
-				db.SetMaxOpenConns(1) // the one that has prepared the statements
+				db.SetMaxOpenConns(1) // the connection that has prepared the statements
 				in := newStore(t, db, locks)
 				s := &shop{db: orders.orders(t), in: in}
 				s.locks, s.runs = newRuns(t, in)
@@ -923,8 +924,8 @@ func TestCommit_RoundTrips(t *testing.T) {
 	}
 }
 
-// TestMariaDB_CommitOnReplica shows that a writable replica has the rows of the locks,
-// and is another database.
+// TestMariaDB_CommitOnReplica checks that Commit is refused on a writable replica, which
+// has the rows of the locks but another ID.
 func TestMariaDB_CommitOnReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := testserver.StartMariaDB(t, "log_bin = bin", "server_id = 1"), testserver.StartMariaDB(t, "server_id = 2")

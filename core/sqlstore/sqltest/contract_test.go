@@ -15,13 +15,13 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// beside is a Store and the pool for the orders in its database.
+// beside combines a Store with the pool for the orders in its database.
 type beside struct {
 	*sqlstore.Store
 	orders *sql.DB
 }
 
-// transaction is a transaction on the orders.
+// transaction implements storetest.Transaction on the orders.
 type transaction struct{ *sql.Tx }
 
 func (x transaction) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
@@ -44,8 +44,8 @@ func TestContract(t *testing.T) {
 			},
 			New: func(t testing.TB) func() store.Store {
 				d := d
-				if d.driver == "sqlite" { // where all cases would wait for one file, and for the disk
-					if strings.Contains(t.Name(), "/concurrency/") { // these take all of a processor
+				if d.driver == "sqlite" { // otherwise all cases would wait for one file, and for the disk
+					if strings.Contains(t.Name(), "/concurrency/") { // these cases use all of a processor
 						alone.Lock()
 						t.Cleanup(alone.Unlock)
 					}

@@ -22,17 +22,17 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv makes the test binary a process that runs one call; it holds a plan, a line
-// for each field.
+// childEnv is an environment variable that makes the test binary a child, which runs one
+// call. Its value is a plan, with a line for each field.
 const childEnv = "LOCKKIT_COMMIT_CHILD"
 
-// plan is the work of a child.
+// plan describes the work of a child.
 type plan struct {
 	Driver, DSN, Key string
-	At               string // where it reports that, and waits to be killed
+	At               string // the moment at which the child reports and waits for its end
 }
 
-// The moments at which a child reports its place. At the last but one it does not wait.
+// The moments at which a child reports. At atCommit the child does not wait.
 const (
 	beforeCommit = "before Commit"
 	between      = "between Commit and COMMIT"
@@ -92,13 +92,15 @@ func childMain(text string) int {
 
 const childTTL = 3 * time.Second
 
-// byPgstore is the driver of a plan whose child has pgstore and a transaction of pgx.
+// byPgstore is the driver of a plan whose child uses pgstore and a transaction of pgx.
 const byPgstore = "pgstore"
 
-// transact begins a transaction with the effect of a run, and returns its COMMIT.
+// transact begins a transaction with the effect of a run. It returns the function for
+// its COMMIT.
 type transact func(ctx context.Context) (commit func(context.Context) error, saver once.Saver, err error)
 
-// bySQL returns the store of a child with database/sql, and how it begins transactions.
+// bySQL returns the store of a child with database/sql, and the function that begins
+// transactions.
 func bySQL(p plan) (core.Store, transact) {
 	dialects := map[string]sqlstore.Dialect{"mysql": sqlstore.MySQL, "pgx": sqlstore.PostgreSQL, "sqlite": sqlstore.SQLite}
 	db, err := sql.Open(p.Driver, p.DSN)
@@ -124,7 +126,7 @@ func bySQL(p plan) (core.Store, transact) {
 	}
 }
 
-// byPgx is bySQL with pgx.
+// byPgx returns the same as bySQL, with pgx.
 func byPgx(p plan) (core.Store, transact) {
 	pool, err := pgxpool.New(context.Background(), p.DSN)
 	if err != nil {
@@ -144,8 +146,8 @@ func byPgx(p plan) (core.Store, transact) {
 	}
 }
 
-// TestCommit_Killed kills processes around their COMMIT: there is one order, and one
-// answer.
+// TestCommit_Killed kills processes around their COMMIT. It checks that there is one
+// order and one answer for each key.
 func TestCommit_Killed(t *testing.T) {
 	t.Parallel()
 	kills := 10
@@ -183,7 +185,7 @@ func TestCommit_Killed(t *testing.T) {
 		}
 	}
 	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
-	t.Run("pgstore", func(t *testing.T) { // which has the tables of the store that settles
+	t.Run("pgstore", func(t *testing.T) { // pgstore has the tables of the sqlstore that settles
 		t.Parallel()
 		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})
@@ -213,8 +215,8 @@ func kill(t *testing.T, p plan) {
 	child.Kill()
 }
 
-// settle asks until there is an answer, checks that there is one order for it, and
-// reports whether it is that of the child.
+// settle calls Do for key until there is an answer, and checks that there is one order.
+// It reports whether the answer was replayed, and so is the child's.
 func (s *shop) settle(t *testing.T, key string) bool {
 	var out once.Outcome
 	var err error
@@ -224,7 +226,7 @@ func (s *shop) settle(t *testing.T, key string) bool {
 			break
 		}
 		if !errors.Is(err, core.ErrUnavailable) && !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrBusy) {
-			t.Logf("%s: %v", key, err) // of SQLite, which lets one write, and may refuse
+			t.Logf("%s: %v", key, err) // SQLite admits one writer at a time, and may refuse
 		}
 	}
 	if err != nil || string(out.Value) != fmt.Sprintf("%s by attempt %d", key, out.Attempt) {

@@ -1,5 +1,5 @@
-// Package sqltest has no code but tests: package sqlstore on real databases, by the
-// drivers that most programs use. It is a Go module of its own, so that the drivers stay
-// out of the kit's go.mod. With the race detector it needs
-// -gcflags=modernc.org/...=-race=false, as make test has it.
+// Package sqltest tests package sqlstore on real databases, with the drivers that most
+// programs use. It contains no other code. It is a separate Go module, so that the
+// drivers stay out of the kit's go.mod. The race detector needs the flag
+// -gcflags=modernc.org/...=-race=false, which make test sets.
 package sqltest

@@ -15,7 +15,8 @@ func init() {
 	sql.Register("another of mysql", another{mysql.MySQLDriver{}})
 }
 
-// another is an unknown driver, such as one that traces another.
+// another is a driver that sqlstore does not know, such as one that traces a known
+// driver.
 type another struct{ of driver.Driver }
 
 func (d another) Open(dsn string) (driver.Conn, error) {
@@ -26,7 +27,7 @@ func (d another) Open(dsn string) (driver.Conn, error) {
 	return &traced{c.(connection)}, nil
 }
 
-// counted is a connector of SQLite that keeps the statements of its connections.
+// counted is a connector of SQLite that records the statements of its connections.
 type counted struct {
 	of   driver.Driver
 	dsn  string

@@ -14,15 +14,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// faulty is a database behind a proxy.
+// faulty is a database that can also be reached through a proxy.
 type faulty struct {
 	direct, behind      database
 	proxy               *testserver.Proxy
 	inserting, updating testserver.Match
 }
 
-// TestFaults loses, delays and doubles messages: no outcome changes, except to an
-// unknown one.
+// TestFaults loses, delays and doubles messages. It checks that the store reports an
+// unknown outcome or the right one.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) *faulty{
@@ -37,8 +37,8 @@ func TestFaults(t *testing.T) {
 		"postgres": func(t *testing.T) *faulty {
 			server := postgres.Get(t).NewDatabase(t)
 			proxy := testserver.NewPostgresProxy(t, server.Addr)
-			// By the simple protocol a request has the text of its statement, prepared
-			// or not.
+			// In the simple protocol each request has the text of its statement, even if
+			// pgx would prepare it.
 			behind := server.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")
 			return &faulty{
 				database{sqlstore.PostgreSQL, "pgx", server.URL()}, database{sqlstore.PostgreSQL, "pgx", behind}, proxy,
@@ -53,7 +53,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// shared returns a claim on a key that others may hold too: it needs Load and Save.
+// shared returns a claim on a key that others may hold too. Such a claim needs Load and
+// Save.
 func shared(key string) store.Claim {
 	c := claim(key, long)
 	c.Weight = 1
@@ -86,7 +87,7 @@ func holders(t *testing.T, s *sqlstore.Store, key string) int {
 	return len(state.Holds)
 }
 
-// isUnknown reports whether err leaves the outcome of an operation open.
+// isUnknown reports whether err leaves the outcome of an operation unknown.
 func isUnknown(err error) bool {
 	if err == nil {
 		return false
@@ -145,7 +146,7 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 				if n := holders(t, sound, "key"); n != 0 {
 					t.Errorf("got %d holds, want none", n)
 				}
-				acquire(t, sound, claim("key", long)) // what came late is about an earlier hold
+				acquire(t, sound, claim("key", long)) // a late reply concerns an earlier hold
 				if n := holders(t, s, "key"); n != 1 {
 					t.Errorf("got %d holds, want 1", n)
 				}
@@ -177,7 +178,7 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 			acquire(t, sound, next)
 			fault.Deliver()
 			fault.AwaitAnswer(t)
-			release(t, sound, next) // which still holds
+			release(t, sound, next) // next still holds the key
 		})
 		t.Run("a request is doubled, "+name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +251,7 @@ func faults(t *testing.T, begin func(t *testing.T) *faulty) {
 	})
 }
 
-// eventually fails the test unless fn succeeds within half a minute.
+// eventually fails the test unless fn succeeds within 30 seconds.
 func eventually(t *testing.T, fn func() error) {
 	t.Helper()
 	var err error
@@ -262,8 +263,8 @@ func eventually(t *testing.T, fn func() error) {
 	t.Fatalf("got %v after 30s, want nil", err)
 }
 
-// TestMariaDB_Killed shows that a server that is killed and comes back has all locks
-// that it has granted.
+// TestMariaDB_Killed checks that a server has all granted locks after it was killed and
+// restarted.
 func TestMariaDB_Killed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)
@@ -288,7 +289,7 @@ func TestMariaDB_Killed(t *testing.T) {
 	eventually(t, func() error { return s.Release(t.Context(), c) })
 }
 
-// TestErrors shows that an error names the fault and the remedy.
+// TestErrors checks that an error names the fault and the remedy.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -354,7 +355,8 @@ func TestNew_Invalid(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWrongDialect shows that the dialect of another database is named as a reason.
+// TestWrongDialect checks the errors for the dialect of another database, which Check
+// names.
 func TestWrongDialect(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

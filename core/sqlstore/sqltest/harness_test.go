@@ -24,7 +24,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMain runs many tests per processor: most wait for time to pass or for a server.
+// TestMain sets eight parallel tests by default, because most of them wait for time or a
+// server.
 func TestMain(m *testing.M) {
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
@@ -79,7 +80,8 @@ func onMariaDB(t *testing.T, parameters ...string) database {
 	return database{sqlstore.MySQL, "mysql", mariaDB.Get(t).NewDatabase(t).DSN(parameters...)}
 }
 
-// notOnMySQL skips the test if the server is MySQL, which lacks a feature of MariaDB.
+// notOnMySQL skips the test if the server is MySQL, which lacks the feature want of
+// MariaDB.
 func notOnMySQL(t *testing.T, want string) {
 	t.Helper()
 	if testserver.IsMySQL() {
@@ -87,8 +89,8 @@ func notOnMySQL(t *testing.T, want string) {
 	}
 }
 
-// isolation returns a parameter of the DSN for the isolation level, by MariaDB's old
-// name for it, or MySQL's only one.
+// isolation returns a parameter of the DSN for the isolation level. The old name of the
+// variable works on each MariaDB, and the new one on MySQL.
 func isolation(level string) string {
 	name := "tx_isolation"
 	if testserver.IsMySQL() {
@@ -97,7 +99,7 @@ func isolation(level string) string {
 	return name + "=" + url.QueryEscape("'"+level+"'")
 }
 
-// open returns a pool on the database, as a process has one.
+// open returns a new pool on the database, like the pool of a process.
 func (d database) open(t testing.TB) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.dsn)
@@ -108,7 +110,7 @@ func (d database) open(t testing.TB) *sql.DB {
 	return db
 }
 
-// place returns a Place on the database, with its tables.
+// place returns a Place on the database, after it has made the tables.
 func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	t.Helper()
 	db := d.open(t)
@@ -118,7 +120,7 @@ func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	return rows.New(db, d.dialect.Dialect), db
 }
 
-// store returns a Store on the database, with its tables.
+// store returns a Store on the database, after it has made the tables.
 func (d database) store(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	_, db := d.place(t)
@@ -183,7 +185,7 @@ func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
 	return e
 }
 
-// save saves e over old, even if that was loaded long ago.
+// save saves e over old, even if old was loaded long ago.
 func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
 	t.Helper()
 	if e.Version == old.Version {

@@ -10,11 +10,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// statementSettings is MariaDB's SET STATEMENT, which EXPLAIN does not take.
+// statementSettings matches MariaDB's SET STATEMENT, which EXPLAIN does not accept.
 var statementSettings = regexp.MustCompile(`^/\*M.*?\*/ `)
 
-// A statement about many rows of a small table finds each of them by its name. Otherwise it would
-// lock the rows of all other keys too.
+// TestMariaDB_RowsByName checks that a statement about many rows of a small table finds
+// each row by its name. Otherwise the statement would also lock the rows of all other
+// keys.
 func TestMariaDB_RowsByName(t *testing.T) {
 	t.Parallel()
 	p, db := onMariaDB(t).place(t)
@@ -47,7 +48,7 @@ func TestMariaDB_RowsByName(t *testing.T) {
 	}
 }
 
-// keysOf returns the key by which each table is read.
+// keysOf returns for each table the index by which it is read.
 func keysOf(t *testing.T, explained *sql.Rows) map[string]string {
 	t.Helper()
 	defer explained.Close()

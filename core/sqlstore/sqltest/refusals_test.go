@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestFullServer shows that a server with as many sessions as it takes changes nothing,
-// and serves again after some have left.
+// TestFullServer checks that a server with the maximum number of sessions changes
+// nothing, and works again after some sessions were closed.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) database{
@@ -35,10 +35,10 @@ func TestFullServer(t *testing.T) {
 			d.place(t)
 			held := claim("held", long)
 			acquire(t, s, held)
-			db.SetMaxIdleConns(0) // the next call connects
+			db.SetMaxIdleConns(0) // the next call opens a connection
 			idle := d.open(t)
 			var all []*sql.Conn
-			eventually(t, func() error { // sessions end later than their connections
+			eventually(t, func() error { // the server ends sessions later than their connections
 				for range 20 {
 					c, err := idle.Conn(t.Context())
 					if err != nil {
@@ -66,13 +66,13 @@ func TestFullServer(t *testing.T) {
 			_ = idle.Close()
 			eventually(t, func() error { return s.Extend(t.Context(), []store.Claim{held})[0].Err })
 			release(t, s, held)
-			acquire(t, s, claim("key", long)) // which nothing holds
+			acquire(t, s, claim("key", long)) // no lease holds the key
 		})
 	}
 }
 
-// TestMariaDB_ReadOnly shows that a server that has become read-only changes nothing, and
-// that no hold is lost meanwhile.
+// TestMariaDB_ReadOnly checks that a server that has become read-only changes nothing,
+// and that no hold is lost by this.
 func TestMariaDB_ReadOnly(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t)
@@ -82,7 +82,7 @@ func TestMariaDB_ReadOnly(t *testing.T) {
 	user := "app" + strings.ToLower(rand.Text())[:10]
 	in.Exec("CREATE TABLE orders (name VARCHAR(100) NOT NULL)")
 	in.Exec("CREATE USER " + user + "; GRANT ALL ON " + in.Exec("SELECT DATABASE()")[0] + ".* TO " + user)
-	d.dsn = strings.Replace(d.dsn, "root@", user+"@", 1) // root may write all the same
+	d.dsn = strings.Replace(d.dsn, "root@", user+"@", 1) // root may write on a read-only server
 	db := d.open(t)
 	s := newStore(t, db, d)
 	held, run := claim("held", long), claim("run", long)
@@ -126,9 +126,9 @@ func TestMariaDB_ReadOnly(t *testing.T) {
 	}
 }
 
-// TestSQLite_Full shows that a file that may not grow changes nothing that needs room,
-// and still extends and releases. Errors of a full disk on servers are in
-// rows.TestClasses.
+// TestSQLite_Full checks that a file that may not grow refuses changes that need room,
+// and still accepts extensions and releases. TestClasses of package rows has the errors
+// of full disks on servers.
 func TestSQLite_Full(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")
@@ -141,7 +141,7 @@ func TestSQLite_Full(t *testing.T) {
 	acquire(t, roomy, run)
 	run.Record = &store.Record{Value: make([]byte, 1<<20), Attempt: 1, Done: true, Retain: long}
 	full := d
-	full.dsn += "&_pragma=max_page_count(1)" // or as many as there are
+	full.dsn += "&_pragma=max_page_count(1)" // or the present number of pages
 	db := full.open(t)
 	s := newStore(t, db, full)
 	isFull := func(what string, err error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestRows changes rows by compare-and-set.
+// TestRows checks changes of rows by compare-and-set.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -137,7 +137,7 @@ func TestRows(t *testing.T) {
 			c := claim("swept", long)
 			token, _ := take(t, p, c)
 			held := load(t, p, "swept", false)
-			// As the sweep does, which raises the floor before it deletes.
+			// The sweep also raises the floor before it deletes.
 			sweep(t, p, "swept", token)
 			if save(t, p, "swept", held, held) {
 				t.Error("over a row that is gone: got true, want false")
@@ -166,7 +166,7 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// A long value has more time on its way than a second.
+// TestSave_LongValue checks that a Save has more than a second for a long value.
 func TestSave_LongValue(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")
@@ -205,8 +205,8 @@ func sweep(t *testing.T, p *rows.Place, key string, floor uint64) {
 	}
 }
 
-// A page of rows is deleted by one statement, which leaves the rows that were written since they
-// were read, and those that are locked.
+// TestDelete checks that one statement deletes a page of rows. Rows that were written
+// after they were read stay, and so do locked rows.
 func TestDelete(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -224,7 +224,7 @@ func TestDelete(t *testing.T) {
 		left := []string{"old 7"}
 		held := claim("old 7", long)
 		take(t, p, held)
-		if d.driver != "sqlite" { // where one connection writes at a time
+		if d.driver != "sqlite" { // SQLite locks the whole file for a writer
 			locks := map[string]string{"mysql": "lockkit_locks", "pgx": "lockkit.locks"}[d.driver]
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
@@ -257,7 +257,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// A page of a thousand rows with the longest keys is deleted, in several statements.
+// TestDelete_LongKeys deletes a page of a thousand rows with long keys, in several
+// statements.
 func TestDelete_LongKeys(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -303,8 +304,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// TestMigrate_Newer shows that neither Migrate nor the text for tools makes newer tables
-// older, even if they were made after Migrate has checked.
+// TestMigrate_Newer checks that neither Migrate nor the statements of Schema change the
+// version of newer tables.
 func TestMigrate_Newer(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestMariaDB_Sessions shows that the settings of a session of MariaDB do not matter.
+// TestMariaDB_Sessions checks that the settings of a session of MariaDB do not matter.
 func TestMariaDB_Sessions(t *testing.T) {
 	t.Parallel()
 	for name, parameters := range map[string][]string{
@@ -67,7 +67,8 @@ func TestMariaDB_Sessions(t *testing.T) {
 	}
 }
 
-// TestPostgreSQL_Sessions shows that those of PostgreSQL do not matter.
+// TestPostgreSQL_Sessions checks that the settings of a session of PostgreSQL do not
+// matter.
 func TestPostgreSQL_Sessions(t *testing.T) {
 	t.Parallel()
 	d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t,
@@ -75,7 +76,7 @@ func TestPostgreSQL_Sessions(t *testing.T) {
 		"bytea_output = 'escape'", "DateStyle = 'SQL, DMY'", "TimeZone = 'America/St_Johns'").URL()}
 	r := d.store(t)
 	var all sync.WaitGroup
-	counted := 0 // by one holder at a time
+	counted := 0 // one holder at a time writes it
 	for range 4 {
 		all.Go(func() {
 			for n := 0; n < 5; {
@@ -103,8 +104,7 @@ func TestPostgreSQL_Sessions(t *testing.T) {
 	}
 }
 
-// TestMariaDB_AutocommitOff shows that a session that does not commit by itself changes
-// nothing, and returns an error.
+// TestMariaDB_AutocommitOff checks that a session with autocommit off changes nothing.
 func TestMariaDB_AutocommitOff(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -118,8 +118,8 @@ func TestMariaDB_AutocommitOff(t *testing.T) {
 	unchanged(t, p, sound, held, "autocommit")
 }
 
-// TestMariaDB_ReadUncommitted refuses a session that reads uncommitted rows: it would
-// return an answer that is then rolled back.
+// TestMariaDB_ReadUncommitted checks that a session that reads uncommitted rows is
+// refused. It could return an answer that is rolled back later.
 func TestMariaDB_ReadUncommitted(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)
@@ -131,8 +131,8 @@ func TestMariaDB_ReadUncommitted(t *testing.T) {
 	unchanged(t, p, sound, held, "READ-UNCOMMITTED")
 }
 
-// TestOpenTransaction uses a connection that the caller's code has left in a
-// transaction.
+// TestOpenTransaction checks that a connection on which the caller's code has left a
+// transaction open changes nothing.
 func TestOpenTransaction(t *testing.T) {
 	t.Parallel()
 	left := func(t *testing.T, d database) {
@@ -160,8 +160,8 @@ func TestOpenTransaction(t *testing.T) {
 	})
 }
 
-// TestAnotherDriver shows that a session of an unknown driver is asked whether it is in
-// a transaction.
+// TestAnotherDriver checks that a Store works with an unknown driver, whose sessions are
+// checked for an open transaction by statements.
 func TestAnotherDriver(t *testing.T) {
 	t.Parallel()
 	onMySQL := onMariaDB(t)
@@ -208,8 +208,8 @@ func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string)
 	}
 }
 
-// TestLockedRow shows that a row that another transaction has locked holds up a call for
-// a second at a time, and nothing changes. The other holds of the process are extended.
+// TestLockedRow checks that a row that another transaction has locked makes calls for it
+// fail, and changes nothing. The other holds of the process are extended.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) database{
@@ -263,8 +263,8 @@ func TestLockedRow(t *testing.T) {
 	}
 }
 
-// TestMariaDB_LockedRowIsNotAwaited shows that a statement does not wait for a locked
-// row if it has locked the row of the version meanwhile.
+// TestMariaDB_LockedRowIsNotAwaited checks that statements that have locked the row of
+// the version do not wait for a locked row.
 func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "lock wait of a statement's own")

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// unfenced fails the test unless CheckToken refuses q, and has written nothing.
+// unfenced fails the test unless CheckToken refuses q and has written nothing.
 func unfenced(t *testing.T, s *sqlstore.Store, db *sql.DB, d database, q sqlstore.Querier, why string) {
 	t.Helper()
 	err := s.CheckToken(t.Context(), q, "order:42", 300)
@@ -76,8 +76,8 @@ func TestCheckToken_NoTransaction(t *testing.T) {
 	})
 }
 
-// TestMariaDB_CheckTokenAfterDeadlock shows that a deadlock rolls back the transaction,
-// and that the *sql.Tx goes on as if it had not.
+// TestMariaDB_CheckTokenAfterDeadlock checks that CheckToken refuses a *sql.Tx whose
+// transaction a deadlock has rolled back, although the *sql.Tx still accepts statements.
 func TestMariaDB_CheckTokenAfterDeadlock(t *testing.T) {
 	t.Parallel()
 	d := onMariaDB(t)

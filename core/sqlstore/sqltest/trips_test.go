@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRoundTrips shows that the usual lock is one round trip each way.
+// TestRoundTrips checks that the usual lock takes one round trip, and its release
+// another one.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) (database, *testserver.Proxy){
@@ -35,7 +36,7 @@ func TestRoundTrips(t *testing.T) {
 			db := d.open(t)
 			db.SetMaxOpenConns(1) // the connection that has prepared the statements
 			d.place(t)
-			p := rows.New(db, d.dialect.Dialect) // a Store also sweeps
+			p := rows.New(db, d.dialect.Dialect) // a Store would also sweep
 			cycle := func() {
 				c := claim("key", long)
 				_, taken := take(t, p, c)
@@ -49,7 +50,7 @@ func TestRoundTrips(t *testing.T) {
 			cycle()
 			sent := 0
 			for _, r := range proxy.Requests() {
-				if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx, after a second
+				if len(r.Args) == 0 || !strings.Contains(r.Args[0], "-- ping") { // pgx pings after a second
 					sent++
 				}
 			}
@@ -60,8 +61,9 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestSQLite_RoundTrips shows that the usual lock is one statement each way, after a proof
-// that no transaction is open, and that holds are extended together.
+// TestSQLite_RoundTrips checks that the usual lock and its release are one statement
+// each. Before each statement a proof shows that no transaction is open. Holds are
+// extended together.
 func TestSQLite_RoundTrips(t *testing.T) {
 	t.Parallel()
 	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
@@ -83,7 +85,7 @@ func TestSQLite_RoundTrips(t *testing.T) {
 				proofs++
 			}
 		}
-		if i > 0 && (len(sent) != 4 || proofs != 2) { // the first cycle also asks for the file
+		if i > 0 && (len(sent) != 4 || proofs != 2) { // the first cycle also reads the file's name
 			t.Errorf("cycle %d: got %q, want two statements and two proofs", i, sent)
 		}
 	}
@@ -101,8 +103,8 @@ func TestSQLite_RoundTrips(t *testing.T) {
 	}
 }
 
-// TestMariaDB_RoundTripsBesideALockedRow shows that a row that another transaction has
-// locked costs one more round trip for all the others.
+// TestMariaDB_RoundTripsBesideALockedRow checks that a row that another transaction has
+// locked adds one round trip to the extension of the other rows.
 func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
 	t.Parallel()
 	server := mariaDB.Get(t).NewDatabase(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUsual takes the usual lock, by one statement each way.
+// TestUsual checks the usual lock, which one statement takes and one releases.
 func TestUsual(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {
@@ -26,7 +26,7 @@ func TestUsual(t *testing.T) {
 			if !ok {
 				t.Fatal("a free key: got a refusal, want a grant")
 			}
-			for _, c := range []store.Claim{other, first} { // the lease itself needs Load and Save
+			for _, c := range []store.Claim{other, first} { // for the lease itself an acquire needs Load and Save
 				if _, ok := take(t, p, c); ok {
 					t.Error("a held key: got a grant, want a refusal")
 				}
@@ -75,12 +75,12 @@ func TestUsual(t *testing.T) {
 			var all sync.WaitGroup
 			for round := range 20 {
 				var granted atomic.Int32
-				key := fmt.Sprint("race ", round/2) // new, and released
+				key := fmt.Sprint("race ", round/2) // each key is new once, and released once
 				var winner atomic.Pointer[store.Claim]
 				for range 8 {
 					all.Go(func() {
 						c := claim(key, long)
-						for { // a deadlock or a busy database has changed nothing
+						for { // after a deadlock or a busy database nothing has changed
 							_, ok, err := p.Take(t.Context(), c, version())
 							if err != nil {
 								continue
@@ -145,8 +145,8 @@ func TestUsual(t *testing.T) {
 	})
 }
 
-// TestSQLite_CommitFails shows a COMMIT that waits for readers in a rollback journal:
-// the row of a grant comes first, and then the statement may fail and be rolled back.
+// TestSQLite_CommitFails checks a COMMIT that waits for readers in a rollback journal.
+// The row of a grant is returned first, and then the COMMIT may fail and roll back.
 func TestSQLite_CommitFails(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")

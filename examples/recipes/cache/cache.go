@@ -1,4 +1,4 @@
-// Package cache fills an entry of a cache once, however many processes miss it at a time.
+// Package cache fills a cache entry once, however many processes miss it at the same time.
 package cache
 
 import (
@@ -9,22 +9,23 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Cache is where the values are.
+// Cache stores the values.
 type Cache interface {
 	Get(ctx context.Context, key string) (value string, ok bool)
 	Set(ctx context.Context, key, value string)
 }
 
-// A caller waits for another one's fill for up to maxWait. The lease of a process that died
-// expires before that, after ttl, so that one of those that wait fills.
+// A caller waits for another caller's fill for at most maxWait. If the filling process
+// dies, its lease expires after ttl. One of the waiting callers then fills before it
+// gives up.
 const (
 	maxWait = 10 * time.Second
 	ttl     = 5 * time.Second
 )
 
-// Get returns the value of key, and has fill make it if there is none. One caller fills, and
-// the others wait for it. If the store of the locks is down, each fills for itself: twice
-// the work does no harm here.
+// Get returns the cached value of key. If there is none, one caller calls fill and
+// stores the value, while the others wait for it. If the locks' store is unavailable,
+// each caller fills without a lock, because duplicate work does no harm here.
 func Get(ctx context.Context, locks *core.Locker, c Cache, key string, fill func(context.Context) (string, error)) (string, error) {
 	if value, ok := c.Get(ctx, key); ok {
 		return value, nil

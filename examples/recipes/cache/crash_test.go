@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/cache"
 )
 
-// fillerOf is the environment variable by which the test's program becomes a process that hangs
-// in its fill: the server's address.
+// fillerOf names an environment variable. If the variable has the server's address, the
+// test's program becomes a process that hangs in its fill.
 const fillerOf = "CACHE_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	panic(err)
 }
 
-// inRedis is a cache that all processes share.
+// inRedis is a cache in Redis that all processes share.
 type inRedis struct{ *redis.Client }
 
 func (c inRedis) Get(ctx context.Context, key string) (string, bool) {
@@ -58,7 +58,7 @@ func get(client *redis.Client, fill func(context.Context) (string, error)) (stri
 	return cache.Get(context.Background(), locks, inRedis{client}, "rates", fill)
 }
 
-// TestGet_FillerKilled: a process is killed while it fills, and those that wait for it fill
+// TestGet_FillerKilled kills a process during its fill. The waiting callers then fill
 // once, before they give up.
 func TestGet_FillerKilled(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Package charge charges a card once, by a provider that has idempotency keys of its own.
+// Package charge charges a card once, with a provider that has idempotency keys.
 package charge
 
 import (
@@ -11,14 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Bank is the provider. Two calls with the same key are one charge.
+// Bank is the provider. It makes one charge of two calls with the same key.
 type Bank interface {
 	Charge(ctx context.Context, key string, cents int) (receipt string, err error)
 }
 
-// Pay charges cents for the request that the client names by key, and returns the receipt: to
-// each caller of the same request the same one, for as long as once.Retain of runs says. After
-// that the request is a new one, and only the bank knows that the key was used.
+// Pay charges cents for the client's request with this key, and returns the receipt.
+// Repeated calls for the same request return the same receipt for the time of
+// once.Retain, an option of runs. After that the request counts as new, and at most the
+// bank still knows the key.
 func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, cents int) (string, error) {
 	call := once.Call{Name: "charge", Scope: account, Key: key, Fingerprint: fmt.Append(nil, cents)}
 	out, err := runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) {
@@ -28,9 +29,10 @@ func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, c
 	return string(out.Value), err
 }
 
-// bankKey is the same for each attempt, and another one for each account and key. It has no
-// part that changes: no number of the attempt, no time, nothing random. Its 32 characters fit
-// into the keys of the providers that the page names.
+// bankKey returns the bank's key for the client's key of an account. It is the same for
+// each attempt, and differs for each pair of account and key. So it depends on nothing
+// that changes: no attempt number, no time, nothing random. Its 32 characters are
+// within the limits of the providers in README.md.
 func bankKey(account, key string) string {
 	sum := sha256.Sum256([]byte(core.Key("charge", account, key)))
 	return hex.EncodeToString(sum[:16])

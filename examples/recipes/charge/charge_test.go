@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/charge"
 )
 
-// bank takes the money each time that a key is new to it.
+// bank charges once for each key.
 type bank struct {
-	lose  int // so many replies
+	lose  int // the number of first replies that are lost
 	calls int
 	taken map[string]int
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/charge"
 )
 
-// payerOf is the environment variable by which the test's program becomes a process that is
-// killed when it has charged: the server's address.
+// payerOf names an environment variable. If the variable has the server's address, the
+// test's program becomes a process that is killed after its charge.
 const payerOf = "CHARGE_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 	panic(err)
 }
 
-// redisBank is a bank that all processes share.
+// redisBank is a bank in Redis that all processes share.
 type redisBank struct {
 	client *redis.Client
-	die    func() // between the charge and the answer
+	die    func() // called between the charge and the answer
 }
 
 func (b redisBank) Charge(ctx context.Context, key string, cents int) (string, error) {
@@ -67,8 +67,9 @@ func pay(client *redis.Client, bank charge.Bank) (string, error) {
 	return charge.Pay(context.Background(), runs, bank, "ann", "k", 500)
 }
 
-// TestPay_ProcessKilled: a process is killed between the charge and its answer. The client asks
-// again, another process finds that, and the money is taken once.
+// TestPay_ProcessKilled kills a process between the charge and its answer. The client
+// repeats the request at another process, which calls the bank again. The bank charges
+// once.
 func TestPay_ProcessKilled(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

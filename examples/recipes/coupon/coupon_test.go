@@ -55,7 +55,7 @@ func TestRedeem(t *testing.T) {
 		t.Error("another account: got false")
 	}
 
-	// The order is rolled back, while another one of the account waits for its row.
+	// An order is rolled back while another order of the account waits for its row.
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

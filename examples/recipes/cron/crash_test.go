@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/cron"
 )
 
-// replicaOf is the environment variable by which the test's program becomes a replica that
-// hangs in its job: the server's address.
+// replicaOf names an environment variable. If the variable has the server's address,
+// the test's program becomes a replica that hangs in its job.
 const replicaOf = "CRON_REPLICA"
 
 var due = time.Date(2026, 3, 29, 3, 0, 0, 0, time.UTC)
@@ -54,8 +54,8 @@ func replica(client *redis.Client) (*once.Once, error) {
 	return once.New(locks, once.Acquire(core.TTL(2*time.Second)))
 }
 
-// TestUntil_RunnerDies: a replica is killed in its job, and another one, which has found it
-// at work, runs the job.
+// TestUntil_RunnerDies kills a replica during its job. Another replica, which has found
+// the job in progress, then runs the job.
 func TestUntil_RunnerDies(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -107,7 +107,8 @@ func TestUntil_RunnerDies(t *testing.T) {
 
 var errNextIsDue = errors.New("the next run is due")
 
-// TestUntil_NextIsDue: no replica can do the job, and each stops when the next one is due.
+// TestUntil_NextIsDue checks that Until stops when the next run is due, if the job
+// fails each time.
 func TestUntil_NextIsDue(t *testing.T) {
 	t.Parallel()
 	runs, err := replica(testclient.Redis(t, testserver.StartRedis(t).Addr))

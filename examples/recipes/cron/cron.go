@@ -1,4 +1,4 @@
-// Package cron runs a job once for each time that it is due, on however many replicas.
+// Package cron runs a job once for each scheduled time, on any number of replicas.
 package cron
 
 import (
@@ -12,14 +12,16 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Keep is how long a run is known. After it, a call for the same time runs the job again. It is
-// longer than any replica calls late, here for jobs of up to a week's period.
+// Keep is the time for which a run is known. After it, a call for the same scheduled
+// time runs the job again. So Keep has to exceed the longest delay of a replica. It
+// suits jobs with a period of up to a week.
 const Keep = 14 * 24 * time.Hour
 
-// Run runs job for the time at which it is due. It returns nil if the job is done, by this
-// replica or another one, and an error that matches once.ErrInProgress while another replica
-// runs it. That replica can die, so the caller asks again: see Until. The time is the one of the
-// schedule, not that of a clock: 03:00, and not 03:00:00.017.
+// Run runs job for the scheduled time due. It returns nil if this replica or another
+// one has done the job. While another replica runs the job, Run returns an error that
+// matches once.ErrInProgress. That replica can die, so the caller has to call Run
+// again, as Until does. due is a time of the schedule and not the reading of a clock:
+// 03:00, not 03:00:00.017.
 func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job func(context.Context) error) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {
@@ -30,10 +32,11 @@ func Run(ctx context.Context, runs *once.Once, name string, due time.Time, job f
 	return err
 }
 
-// Until calls Run until the job is done, by this replica or another one, with pauses of about
-// pause, which is more than 0. ctx has the time at which the job is due next as its deadline. Until
-// then a job that failed, or whose replica died, is run again by any replica. Until returns at
-// once with an error that another call cannot mend, as once.ErrIndeterminate is.
+// Until calls Run until this replica or another one has done the job. Between the calls
+// it waits for a random time of half of pause to one and a half of pause, which must be
+// positive. The deadline of ctx is the next scheduled time. Until then any replica runs
+// a job again that failed, or whose replica died. Until returns at once an error that
+// another call cannot remedy, such as once.ErrIndeterminate.
 func Until(ctx context.Context, runs *once.Once, name string, due time.Time, pause time.Duration, job func(context.Context) error) error {
 	for {
 		err := Run(ctx, runs, name, due, job)

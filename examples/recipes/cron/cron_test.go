@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		zone := time.FixedZone("", replica*3600) // each with another one
+		zone := time.FixedZone("", replica*3600) // each replica has another zone
 		wg.Go(func() {
 			for night := range 5 {
 				due := three.AddDate(0, 0, night).In(zone)
@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 	for night := range 5 {
 		want := 1
 		if night == 2 {
-			want = 2 // it failed once
+			want = 2 // the job failed once
 		}
 		if got := ran[three.AddDate(0, 0, night).String()]; got != want {
 			t.Errorf("night %d: ran %d times, want %d", night, got, want)

@@ -16,25 +16,28 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// Client is what a consumer needs of a *kgo.Client.
+// Client has the methods of a *kgo.Client that FranzGo calls.
 type Client interface {
 	PollFetches(ctx context.Context) kgo.Fetches
 	CommitRecords(ctx context.Context, records ...*kgo.Record) error
 }
 
-// Reader is what a consumer needs of a *kafka.Reader.
+// Reader has the methods of a *kafka.Reader that Segmentio calls.
 type Reader interface {
 	FetchMessage(ctx context.Context) (kafka.Message, error)
 	CommitMessages(ctx context.Context, messages ...kafka.Message) error
 }
 
-// Keep is how long a record is known, counted from its handling. After it, a record that comes
-// again is handled again, so it is longer than the topic keeps records, by default 7 days.
+// Keep is the time for which a handled record is known. A record that is delivered
+// again after that is handled again. So Keep has to exceed the topic's retention, which
+// is 7 days by default.
 const Keep = 14 * 24 * time.Hour
 
-// FranzGo handles the records of client until ctx is done, handle fails or a partition has an
-// error: no right, records that the cluster has lost, a group that was left. The records beside
-// it are handled before. The client is in a group, and has kgo.DisableAutoCommit.
+// FranzGo handles the records of client until ctx is done, handle or a commit fails, or
+// a partition has an error. Such errors are a missing right, records that the cluster
+// has lost, and a group that the client has left. FranzGo handles the fetched records
+// of other partitions before it returns the error. client must belong to a group and
+// have kgo.DisableAutoCommit.
 func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		fetches := client.PollFetches(ctx)
@@ -49,7 +52,7 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 				return err
 			}
 		}
-		// Not Err0, which is the error of the first partition alone.
+		// Err0 would return the error of the first partition only.
 		var errs []error
 		fetches.EachError(func(topic string, partition int32, err error) {
 			errs = append(errs, fmt.Errorf("kafka: fetch %s/%d: %w", topic, partition, err))
@@ -60,8 +63,9 @@ func FranzGo(ctx context.Context, client Client, runs *once.Once, handle func(ct
 	}
 }
 
-// Segmentio handles the messages of reader until ctx is done or handle fails. The reader has a
-// GroupID, and an ErrorLogger: what it cannot fetch, or skips, it reports there alone.
+// Segmentio handles the messages of reader until ctx is done, or handle, a fetch or a
+// commit fails. reader must have a GroupID and an ErrorLogger, because it reports
+// messages that it cannot fetch, or skips, only to the ErrorLogger.
 func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(ctx context.Context, value []byte) error) error {
 	for {
 		m, err := reader.FetchMessage(ctx)
@@ -77,15 +81,16 @@ func Segmentio(ctx context.Context, reader Reader, runs *once.Once, handle func(
 	}
 }
 
-// At is the key of a record that its consumers may see twice. Where producers may send it twice
-// too, take an ID that they set, from a header or the value.
+// At returns the key of a record that consumers may see twice. If producers may also
+// send a record twice, use an ID that they set in a header or in the value instead.
 func At(topic string, partition int, offset int64) string {
 	return fmt.Sprintf("%s/%d/%d", topic, partition, offset)
 }
 
-// Handle runs handle for a record, unless it was done before. While another consumer runs it, as
-// after a rebalance, and while the store is unavailable, it waits: what it returns nil for is
-// committed, with all records before it.
+// Handle runs handle for a record, unless the record was handled before. It waits while
+// another consumer runs the record, as after a rebalance, and while the store is
+// unavailable. If Handle returns nil, the caller may commit the record and all records
+// before it.
 func Handle(ctx context.Context, runs *once.Once, key string, value []byte, handle func(ctx context.Context, value []byte) error) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {

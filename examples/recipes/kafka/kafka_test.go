@@ -25,7 +25,8 @@ var (
 
 var errLost = errors.New("the commit was lost")
 
-// partition is one of a topic, with the offset of its group. The commit of one offset is lost.
+// partition is a partition with the committed offset of its group. The commit of the offset
+// lost fails once.
 type partition struct {
 	committed, lost int
 	values          []string
@@ -40,7 +41,7 @@ func (p *partition) commit(offset int64) error {
 	return nil
 }
 
-// consumer of a partition, from its committed offset on.
+// consumer consumes a partition, beginning at its committed offset.
 type consumer struct {
 	*partition
 	next int
@@ -90,8 +91,9 @@ func newRuns(t *testing.T) *once.Once {
 	return runs
 }
 
-// A consumer dies after it has handled a record and before its commit gets through. The next one
-// gets the record again, and does not handle it again.
+// In TestConsumers, a consumer dies after it has handled a record, before the record's
+// commit succeeds. The next consumer gets the record again, and does not handle it
+// again.
 func TestConsumers(t *testing.T) {
 	t.Parallel()
 	for name, consume := range map[string]func(c *consumer, runs *once.Once, handle func(context.Context, []byte) error) error{
@@ -126,7 +128,7 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
-// fetches is a client that polls these, one after the other.
+// fetches is a client that returns the elements of polled, one after the other.
 type fetches struct {
 	*partition
 	polled []kgo.Fetches
@@ -145,8 +147,9 @@ func (f *fetches) CommitRecords(_ context.Context, records ...*kgo.Record) error
 	return f.commit(records[0].Offset)
 }
 
-// An error of any partition ends the consumer, when the records beside it are handled. The
-// first partition has none, so Err0 does not see it.
+// TestFranzGo_PartitionFails checks that the error of any partition ends the consumer
+// after it has handled the records of the others. The first partition has no error, so
+// Err0 would return nil.
 func TestFranzGo_PartitionFails(t *testing.T) {
 	t.Parallel()
 	lost := &kgo.ErrDataLoss{Topic: "payments", Partition: 1, ConsumedTo: 9, ResetTo: 5}
@@ -176,7 +179,8 @@ func TestFranzGo_PartitionFails(t *testing.T) {
 	}
 }
 
-// A record comes again after days: the consumer was down, or an operator has set the offset back.
+// TestHandle_ComesAgainLate delivers a record again after days, as after a long outage of the
+// consumer, or after an operator has set the offset back.
 func TestHandle_ComesAgainLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, err := core.New(memstore.New())
@@ -201,7 +205,7 @@ func TestHandle_ComesAgainLate(t *testing.T) {
 	})
 }
 
-// A record that fails is not committed, and what comes after it waits.
+// TestConsumers_HandlerFails checks that a failed record and later records are not committed.
 func TestConsumers_HandlerFails(t *testing.T) {
 	t.Parallel()
 	p, own := &partition{lost: -1, values: []string{"a", "b"}}, errors.New("no connection")
@@ -211,7 +215,7 @@ func TestConsumers_HandlerFails(t *testing.T) {
 	}
 }
 
-// A record that another consumer handles waits for that.
+// TestHandle_RunsElsewhere checks that Handle waits while another consumer runs the record.
 func TestHandle_RunsElsewhere(t *testing.T) {
 	t.Parallel()
 	runs, inside, done := newRuns(t), make(chan struct{}), make(chan error, 2)

@@ -1,6 +1,6 @@
-// Package rollout moves a service from a lock of its own to the kit, one release after the
-// other. Replicas of two releases in a row exclude each other, so each release can be rolled
-// out replica by replica, and taken back.
+// Package rollout moves a service from its own lock to the kit, one release after the
+// other. Replicas of two consecutive releases exclude each other, so each release can
+// be rolled out replica by replica, and rolled back.
 package rollout
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/lockkit/lockkit/core/redisstore"
 )
 
-// Lock runs work while it holds the lock of a name. Its error is that of work, or says why
-// work did not run.
+// Lock runs work while it holds the lock of a name. It returns the error of work, or
+// the reason why work did not run.
 type Lock func(ctx context.Context, name string, work func(ctx context.Context) error) error
 
-// ErrTaken is returned by Old if another one holds the lock.
+// ErrTaken is returned by a lock of Old if another process holds the lock.
 var ErrTaken = errors.New("rollout: the lock is taken")
 
-// The lock of Old: a key with this prefix, which lasts so long.
+// Old locks with a key that has this prefix and expires after ttl.
 const (
 	prefix = "lock:"
 	ttl    = 30 * time.Second
@@ -31,7 +31,7 @@ const (
 // unlock deletes the key if it has the value of its holder.
 var unlock = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
-// Old is what many services have: SET NX PX, a script, and nobody who extends the lock.
+// Old returns a lock as many services have it: SET NX PX and a script. Nothing extends it.
 func Old(client redis.UniversalClient) Lock {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		value := rand.Text()
@@ -47,12 +47,13 @@ func Old(client redis.UniversalClient) Lock {
 	}
 }
 
-// OldKeys returns a store with the keys of Old, for release 1: New(locks) on it.
+// OldKeys returns a store with the keys of Old. Release 1 is New with a Locker on this store.
 func OldKeys(client redis.UniversalClient) (*redisstore.Store, error) {
 	return redisstore.New(client, redisstore.WithPlainKeys(), redisstore.WithPrefix(prefix))
 }
 
-// Both is release 2: it holds the lock by the old keys, and in it the one by the usual keys.
+// Both returns the lock of release 2. It holds the lock with the old key, and under it
+// the lock with the usual key.
 func Both(old, usual *core.Locker) Lock {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		return old.Do(ctx, name, func(ctx context.Context) error {
@@ -61,7 +62,8 @@ func Both(old, usual *core.Locker) Lock {
 	}
 }
 
-// New is release 3 on a store with usual keys, and release 1 on one with the old ones.
+// New returns the lock of release 3 if the store of locks has usual keys, and the lock of
+// release 1 if the store has the old keys.
 func New(locks *core.Locker) Lock {
 	return func(ctx context.Context, name string, work func(context.Context) error) error {
 		return locks.Do(ctx, name, work)

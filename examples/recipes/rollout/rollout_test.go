@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/rollout"
 )
 
-// replicaOf is the environment variable by which the test's program becomes a replica: its
-// release and the server's address.
+// replicaOf names an environment variable. If the variable has a release and the
+// server's address, the test's program becomes a replica of that release.
 const replicaOf = "ROLLOUT_REPLICA"
 
 func TestMain(m *testing.M) {
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is a replica. It tries to enter at each line that it reads, says whether it has, and
-// leaves at the next line.
+// serve runs a replica. For each line that it reads, it tries to acquire the lock and
+// prints the outcome. If it has the lock, it releases it at the next line.
 func serve(release, addr string) error {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	old, err := rollout.OldKeys(client)
@@ -105,10 +105,10 @@ func start(t *testing.T, release, addr string) *replica {
 	return r
 }
 
-// stop has the replica exit.
+// stop makes the replica exit.
 func (r *replica) stop() { _ = r.in.Close() }
 
-// next fails the test unless the replica's next step has this answer.
+// next fails the test unless the replica prints want after its next step.
 func (r *replica) next(want string) {
 	r.t.Helper()
 	if _, err := fmt.Fprintln(r.in); err != nil {
@@ -123,7 +123,7 @@ func (r *replica) next(want string) {
 	}
 }
 
-// exclude shows that neither of two replicas enters beside the other.
+// exclude checks that neither of two replicas gets the lock while the other holds it.
 func exclude(a, b *replica) {
 	a.t.Helper()
 	for range 2 {
@@ -134,7 +134,8 @@ func exclude(a, b *replica) {
 	}
 }
 
-// TestRollout replaces the older one of two replicas, time and again, forth and back.
+// TestRollout repeatedly replaces the older one of two replicas, first with later releases,
+// then with earlier ones.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -147,7 +148,8 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// TestRollout_StepLeftOut shows what release 2 is for.
+// TestRollout_StepLeftOut shows that releases 1 and 3 do not exclude each other without
+// release 2 between them.
 func TestRollout_StepLeftOut(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/saga"
 )
 
-// sagaOf is the environment variable by which the test's program becomes a process that runs a
-// saga and is killed in a step: the server's address.
+// sagaOf names an environment variable. If the variable has the server's address, the
+// test's program becomes a process that runs a saga and is killed in a step.
 const sagaOf = "SAGA_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 	panic(runSaga(redis.NewClient(&redis.Options{Addr: addr}), func() { select {} }))
 }
 
-// runSaga reserves, charges and ships, with counters in Redis as the services. The charge has
-// an idempotency key, as the page says. die is called between its effect and its note.
+// runSaga runs a saga with the steps reserve, charge and ship. Counters in Redis stand
+// for the services. The charge has an idempotency key, as README.md advises. It calls
+// die between its effect and its record.
 func runSaga(client *redis.Client, die func()) error {
 	store, err := redisstore.New(client)
 	if err != nil {
@@ -64,8 +65,8 @@ func runSaga(client *redis.Client, die func()) error {
 	})
 }
 
-// TestRun_ProcessKilled: a process is killed between the effect of a step and its note, and
-// another one ends the saga.
+// TestRun_ProcessKilled kills a process between the effect of a step and its record.
+// Another process then completes the saga.
 func TestRun_ProcessKilled(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -80,7 +81,7 @@ func TestRun_ProcessKilled(t *testing.T) {
 	if err := runSaga(client, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	if err := runSaga(client, func() {}); err != nil { // once more, which does nothing
+	if err := runSaga(client, func() {}); err != nil { // the second run does nothing
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"reserved": "1", "charged": "1", "charges asked for": "2", "shipped": "1"} {

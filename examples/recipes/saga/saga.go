@@ -1,5 +1,5 @@
-// Package saga runs the steps of a saga once each, over crashes, and takes back those that
-// were done if one fails for good.
+// Package saga runs each step of a saga once, even after crashes. If a step fails for
+// good, it undoes the steps before it.
 package saga
 
 import (
@@ -12,25 +12,26 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// ErrRefused is the error of a step that failed for good, without an effect. After any other
-// error the saga is run again.
+// ErrRefused is returned by a step that failed for good and had no effect. After any
+// other error, the caller runs the saga again.
 var ErrRefused = errors.New("refused")
 
-// Keep is how long it is known that a step was done or refused, counted from the step. A saga
-// that is taken up after that begins anew, so it is longer than any saga stays open.
+// Keep is the time for which a done or refused step is known. A saga that is resumed
+// later begins anew, so Keep has to exceed the time for which any saga stays open.
 const Keep = 90 * 24 * time.Hour
 
 // Step is a part of a saga.
 type Step struct {
 	Name string // 1 to 60 letters, digits, '.', '_' and '-'
 	Do   func(ctx context.Context) error
-	Undo func(ctx context.Context) error // of a step that was done; it may not be refused
+	Undo func(ctx context.Context) error // undoes a done step; must not return ErrRefused
 }
 
-// Run does the steps of the saga id in their order. If a step is refused, it takes the steps
-// before it back, the last one first, and returns an error that matches ErrRefused. A saga
-// that broke off is run again with the same id and steps: what was done or refused before is not
-// done again for as long as Keep says. Two Runs of one saga do not overlap in a step.
+// Run runs the steps of the saga id in their order. If a step is refused, Run undoes
+// the steps before it, the last one first, and returns an error that matches
+// ErrRefused. After a crash or another error, call Run again with the same id and
+// steps. Steps that were done or refused are not repeated for the time of Keep. Two
+// Runs of one saga do not overlap in a step.
 func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 	runs, err := runs.WithOptions(once.Retain(Keep))
 	if err != nil {
@@ -54,7 +55,7 @@ func Run(ctx context.Context, runs *once.Once, id string, steps []Step) error {
 	return nil
 }
 
-// step runs f once, and keeps whether it was refused.
+// step runs f once, and stores whether f was refused.
 func step(ctx context.Context, runs *once.Once, id, name string, f func(context.Context) error) (refused bool, err error) {
 	out, err := runs.Do(ctx, once.Call{Name: name, Key: id}, func(ctx context.Context) (once.Answer, error) {
 		switch err := f(ctx); {

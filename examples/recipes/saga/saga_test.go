@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/saga"
 )
 
-// TestRun_TakenUpLate: a saga breaks off, and is taken up again by another process after days,
-// as when an operator has mended the carrier's account. Nothing is done again.
+// In TestRun_TakenUpLate, a saga fails and another process resumes it days later, as
+// after an operator has mended the carrier's account. No done step is repeated.
 func TestRun_TakenUpLate(t *testing.T) {
 	for _, pause := range []time.Duration{2 * 24 * time.Hour, 60 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRun_TakenUpLate(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		ship    []error // of its tries
+		ship    []error // the errors of its first tries
 		refund  []error
 		want    []string
 		refused bool
@@ -81,8 +81,8 @@ func TestRun(t *testing.T) {
 				{"ship", next("ship", &c.ship), next("unship", nil)},
 			}
 			mem := memstore.New()
-			for run := 1; run <= c.runs+1; run++ { // once more than needed, which does nothing
-				locks, err := core.New(mem) // of a new process
+			for run := 1; run <= c.runs+1; run++ { // the last run is not needed and does nothing
+				locks, err := core.New(mem) // as in a new process
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,4 +1,5 @@
-// Package stock sells what is there. It needs no lock: the database decides in one statement.
+// Package stock never sells more than is in stock. It needs no lock, because the database
+// decides in one statement.
 package stock
 
 import (
@@ -6,11 +7,11 @@ import (
 	"database/sql"
 )
 
-// Schema is the table that Sell works on.
+// Schema creates Sell's table.
 const Schema = `
 CREATE TABLE stock (sku text PRIMARY KEY, left_over int NOT NULL CHECK (left_over >= 0));`
 
-// Sell takes n of sku, and reports whether so many were left.
+// Sell takes n of sku out of the stock if at least n are left, and reports whether it did.
 func Sell(ctx context.Context, db *sql.DB, sku string, n int) (bool, error) {
 	r, err := db.ExecContext(ctx,
 		`UPDATE stock SET left_over = left_over - $1 WHERE sku = $2 AND left_over >= $1`, n, sku)

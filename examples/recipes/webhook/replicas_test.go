@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/webhook"
 )
 
-// service is one sender's receiver: two replicas, each with a server and a connection to the
-// store of its own.
+// service receives the deliveries of one sender. It has two replicas, each with its own
+// server and its own connection to the store.
 type service struct {
 	t        *testing.T
 	sender   string
@@ -31,7 +31,7 @@ type service struct {
 	handle   http.HandlerFunc
 }
 
-// newService starts the replicas at the store at addr.
+// newService starts the replicas. addr is the address of their store.
 func newService(t *testing.T, addr, sender string, keep time.Duration) *service {
 	t.Helper()
 	s := &service{t: t, sender: sender}
@@ -65,7 +65,7 @@ func newService(t *testing.T, addr, sender string, keep time.Duration) *service 
 	return s
 }
 
-// delivery is an answer to the sender.
+// delivery is the answer to a delivery.
 type delivery struct {
 	status     int
 	replayed   bool
@@ -73,7 +73,7 @@ type delivery struct {
 	err        error
 }
 
-// send delivers the event id to a replica, with the body that the sender writes this time.
+// send delivers the event id to a replica, with a body that differs for each delivery.
 func (s *service) send(ctx context.Context, replica int, id string) delivery {
 	body := fmt.Sprintf(`{"id":%q,"pending":%d}`, id, time.Now().UnixNano())
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.replicas[replica].URL+"/hooks", strings.NewReader(body))
@@ -108,7 +108,7 @@ func (s *service) ran(want int32) {
 	}
 }
 
-// TestReplicas delivers as each sender does, to two replicas on one Redis.
+// TestReplicas delivers each sender's events to two replicas on one Redis.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -121,7 +121,7 @@ func TestReplicas(t *testing.T) {
 				t.Parallel()
 				s, answers := newService(t, server.Addr, sender, webhook.Keep), make(chan delivery, 2)
 				other := make(chan delivery, 1)
-				s.handle = func(http.ResponseWriter, *http.Request) { other <- <-answers } // works until the other one is answered
+				s.handle = func(http.ResponseWriter, *http.Request) { other <- <-answers } // runs until the other request is answered
 				for replica := range s.replicas {
 					go func() { answers <- s.send(t.Context(), replica, "evt_twice") }()
 				}
@@ -158,7 +158,7 @@ func TestReplicas(t *testing.T) {
 						proxy.Down()
 					}
 				}
-				// The event is handled and its answer sent, although it cannot be stored yet.
+				// The event is handled and answered, although the answer cannot be stored yet.
 				if d := s.await(0, "evt_out"); d.replayed {
 					t.Errorf("during the run: got %+v, want 202", d)
 				}
@@ -187,7 +187,7 @@ func TestReplicas(t *testing.T) {
 					select {
 					case <-r.Context().Done():
 						t.Errorf("Detached: the handler's context is done: %v", context.Cause(r.Context()))
-					case <-time.After(200 * time.Millisecond): // so long a server takes at most to see that a client has left
+					case <-time.After(200 * time.Millisecond): // a server notices within this time that a client has left
 					}
 				}
 				ctx, leave := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func TestReplicas(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		// The replicas of four senders have stored answers, each for as long as Keep says.
+		// The replicas of four senders have stored answers, each for the time of Keep.
 		kept := 0
 		for _, key := range direct.Keys(context.Background(), "*").Val() {
 			if left := direct.PTTL(context.Background(), key).Val(); left > webhook.Keep-time.Hour {
@@ -232,7 +232,7 @@ func TestReplicas(t *testing.T) {
 	})
 }
 
-// TestLongBody: GitHub sends longer bodies than the others.
+// TestLongBody checks the limits of bodies. GitHub's bodies may be longer than others.
 func TestLongBody(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -269,8 +269,8 @@ func TestLongBody(t *testing.T) {
 	}
 }
 
-// TestGitHubID shows what GitHub's signature does not cover: a delivery that somebody has
-// recorded is another one under another ID.
+// TestGitHubID shows that GitHub's signature does not cover the ID. A recorded delivery
+// counts as a new delivery under another ID.
 func TestGitHubID(t *testing.T) {
 	t.Parallel()
 	s := newService(t, testserver.StartRedis(t).Addr, "github", webhook.Keep)

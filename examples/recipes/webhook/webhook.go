@@ -1,5 +1,6 @@
-// Package webhook receives webhooks so that each delivery is handled once. Most senders
-// deliver at least once, and again after any answer that is late or not 2xx. GitHub does not.
+// Package webhook handles each delivery of a webhook once. Most senders deliver at
+// least once, and repeat a delivery after any answer that is late or not 2xx. GitHub
+// does not repeat deliveries.
 package webhook
 
 import (
@@ -23,24 +24,26 @@ import (
 
 // Sender is a service that sends webhooks.
 type Sender struct {
-	// Name is the scope of the sender's IDs: two senders may use the same ones.
+	// Name is the scope of the sender's IDs, because two senders may use the same IDs.
 	Name string
-	// ID finds the ID of a delivery, which is the same when it is sent again.
+	// ID finds the ID of a delivery. A repeated delivery has the same ID.
 	ID stdmw.KeyFunc
-	// Verify checks the signature. It fails if the delivery is not of the sender, or old.
+	// Verify checks the signature. It returns an error if the delivery is old or comes from
+	// somebody else.
 	Verify func(h http.Header, body []byte) error
-	// MaxBody is the length of the longest body, in bytes. The default is 1 MiB. So much
-	// memory costs a request of anybody, as the signature is of the whole body.
+	// MaxBody limits the length of a body, in bytes. The default is 1 MiB. Verify needs
+	// the whole body, so anybody's request can use this much memory.
 	MaxBody int64
 }
 
-// Keep is for once.Retain: how long an event is known. It is longer than senders deliver
-// again, which is three days for those of this package.
+// Keep is the time for once.Retain. It is longer than the time within which senders
+// repeat a delivery, which is three days for the senders of this package.
 const Keep = 7 * 24 * time.Hour
 
-// Handler returns a handler that runs next once for each delivery of s. The signature is
-// checked outside of Idempotent, so that nobody else gets an answer or takes an ID. The body
-// is no part of the fingerprint: senders write some fields anew with each delivery.
+// Handler returns a handler that runs next once for each delivery of s. It checks the
+// signature outside Idempotent, so that nobody else gets an answer or uses up an ID.
+// The fingerprint excludes the body, because senders change some fields with each
+// delivery.
 func (s Sender) Handler(runs *once.Once, next http.Handler) http.Handler {
 	scope := func(*http.Request) (string, error) { return s.Name, nil }
 	return s.Verified(stdmw.Idempotent(runs, scope,
@@ -54,9 +57,9 @@ func (s Sender) maxBody() int64 {
 	return s.MaxBody
 }
 
-// Verified returns a handler that runs next for each delivery of s, each time that it comes. It
-// is for a next that accepts deliveries and has them handled later, apart from the store of the
-// locks. s.ID finds the ID in its request.
+// Verified returns a handler that runs next for each delivery of s, including repeated
+// ones. Use it for a next that only accepts deliveries, without the locks' store, and
+// has them handled later. next can find the ID by s.ID.
 func (s Sender) Verified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxBody()))
@@ -77,8 +80,8 @@ func (s Sender) Verified(next http.Handler) http.Handler {
 	})
 }
 
-// Standard is a sender that follows https://www.standardwebhooks.com. The secret is
-// "whsec_" and base64.
+// Standard returns a sender that follows https://www.standardwebhooks.com. The secret
+// consists of "whsec_" and base64.
 func Standard(name, secret string) Sender {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	verify := func(h http.Header, body []byte) error {
@@ -89,7 +92,8 @@ func Standard(name, secret string) Sender {
 	return Sender{Name: name, ID: stdmw.Header("Webhook-Id"), Verify: verify}
 }
 
-// Stripe is Stripe, https://docs.stripe.com/webhooks. An event has its ID in the body.
+// Stripe returns Stripe as a sender, https://docs.stripe.com/webhooks. The ID of an event is
+// in the body.
 func Stripe(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		fields := strings.Split(h.Get("Stripe-Signature"), ",")
@@ -100,10 +104,10 @@ func Stripe(secret string) Sender {
 	return Sender{Name: "stripe", ID: stdmw.JSON("id"), Verify: verify}
 }
 
-// GitHub is GitHub, https://docs.github.com/webhooks. It sends a failed delivery again only if
-// somebody asks it to, and the delivery keeps its ID then. Its signature is of the body alone,
-// neither of a time nor of the ID: who has recorded a delivery can send it again under a new
-// ID, and it is handled again. Bodies have up to 25 MB.
+// GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
+// failed delivery only on request, with the same ID. Its signature covers the body, but
+// neither a time nor the ID. So somebody who has recorded a delivery can send it again
+// under a new ID, and it is handled again. GitHub's bodies have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
@@ -112,9 +116,10 @@ func GitHub(secret string) Sender {
 	return Sender{Name: "github", ID: stdmw.Header("X-Github-Delivery"), Verify: verify, MaxBody: 25 << 20}
 }
 
-// PayPal is PayPal, https://developer.paypal.com/api/rest/webhooks. It signs with a certificate,
-// or is asked by its API whether it has: that is what verify does. An event has its ID in
-// the body; the ID in the header PAYPAL-TRANSMISSION-ID is another one for each delivery.
+// PayPal returns PayPal as a sender, https://developer.paypal.com/api/rest/webhooks.
+// PayPal signs with a certificate, and its API also checks signatures: verify has to do
+// one of the two checks. The ID of an event is in the body. The header
+// PAYPAL-TRANSMISSION-ID has a different ID for each delivery.
 func PayPal(verify func(h http.Header, body []byte) error) Sender {
 	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
 }
@@ -136,8 +141,9 @@ func oneOf(signatures []string, want string) error {
 	return errors.New("no signature is valid")
 }
 
-// recent fails for a time, in seconds since 1970, that is five minutes away from now: a
-// delivery that somebody has recorded and sends again.
+// recent returns an error for a time, in seconds since 1970, that is more than five
+// minutes away from now. Such a delivery may be a recorded one that somebody sends
+// again.
 func recent(seconds string) error {
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if age := time.Since(time.Unix(n, 0)); err != nil || age.Abs() > 5*time.Minute {

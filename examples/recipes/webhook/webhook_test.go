@@ -25,7 +25,7 @@ import (
 
 const secret = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0"
 
-// sign makes headers for a delivery of each sender.
+// sign has, for each sender, a function that returns the headers of a signed delivery.
 var sign = map[string]func(id, body string) http.Header{
 	"acme": func(id, body string) http.Header {
 		key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -61,7 +61,7 @@ var senders = map[string]webhook.Sender{
 	}),
 }
 
-// outage is a store that is down while it says so.
+// outage is a store that is unavailable while down is true.
 type outage struct {
 	store.Store
 	down atomic.Bool
@@ -74,7 +74,7 @@ func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 	return o.Store.Acquire(ctx, c)
 }
 
-// replica returns a service of the sender on s.
+// replica returns a receiver of the sender's deliveries with s as the store.
 func replica(t *testing.T, s store.Store, sender webhook.Sender, handle http.HandlerFunc) http.Handler {
 	t.Helper()
 	locks, err := core.New(s)
@@ -100,7 +100,7 @@ func deliver(h http.Handler, header http.Header, body string) *httptest.Response
 
 func TestSenders(t *testing.T) {
 	t.Parallel()
-	s := &outage{Store: memstore.New()} // of all senders
+	s := &outage{Store: memstore.New()} // shared by all senders
 	for name, sender := range senders {
 		t.Run(name, func(t *testing.T) {
 			runs := map[string]int{}
@@ -116,7 +116,7 @@ func TestSenders(t *testing.T) {
 				t.Errorf("down: got %d after %v", got, runs)
 			}
 			s.down.Store(false)
-			// The later event comes first, and each of them again, with another body.
+			// The later event comes first. Then both events come again.
 			for range 2 {
 				for _, event := range [][2]string{{"evt_2", paid}, {"evt_1", created}} {
 					if got := send(event[0], event[1]); got != http.StatusAccepted {
@@ -144,7 +144,7 @@ func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
 	s, inside, leave := memstore.New(), make(chan struct{}), make(chan struct{})
 	handle := func(http.ResponseWriter, *http.Request) {
-		inside <- struct{}{} // blocks for ever if it runs twice
+		inside <- struct{}{} // blocks forever if the handler runs twice
 		<-leave
 	}
 	one, other := replica(t, s, senders["acme"], handle), replica(t, s, senders["acme"], handle)
@@ -163,8 +163,9 @@ func TestTwoReplicas(t *testing.T) {
 	}
 }
 
-// TestAcceptFirst: GitHub delivers once, in an outage of the store. The handler accepts the
-// delivery, and a worker handles it once when the store is back.
+// In TestAcceptFirst, GitHub delivers during an outage of the store. The handler
+// accepts the delivery. When the store is available again, a worker handles the
+// delivery once.
 func TestAcceptFirst(t *testing.T) {
 	t.Parallel()
 	s := &outage{Store: memstore.New()}
@@ -195,7 +196,7 @@ func TestAcceptFirst(t *testing.T) {
 		return err
 	}
 	s.down.Store(true)
-	for range 2 { // and once more, by hand
+	for range 2 { // the second time is a redelivery by hand
 		if got := deliver(accept, sign["github"]("guid-1", "{}"), "{}").Code; got != http.StatusAccepted {
 			t.Errorf("got %d, want 202: GitHub does not deliver again", got)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Commit tests replies that are committed with their effect.
+// Commit tests replies that handlers commit together with their effect.
 func Commit(t *testing.T, serve Serve) {
 	in := saving.New()
 	s := NewShop(t, serve)

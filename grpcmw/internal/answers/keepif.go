@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// KeepIf tests the option of that name.
+// KeepIf tests the option KeepIf.
 func KeepIf(t *testing.T, serve Serve) {
 	t.Run("reply that says it failed", func(t *testing.T) {
 		t.Parallel()
@@ -103,7 +103,7 @@ func KeepIf(t *testing.T, serve Serve) {
 	})
 }
 
-// KeepMetadata tests the option of that name.
+// KeepMetadata tests the option KeepMetadata.
 func KeepMetadata(t *testing.T, serve Serve) {
 	binary := string([]byte{0, 0xff, '\n', 7})
 	answers := func(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
@@ -139,7 +139,7 @@ func KeepMetadata(t *testing.T, serve Serve) {
 				s.Open(On(orders.Orders_Pay_FullMethodName, rules(s)...))
 				for i := range 2 {
 					r := s.Call(id, IdempotencyKey, "k")
-					if r.Err != nil { // connect then sends one set of headers
+					if r.Err != nil { // connect sends headers and trailers of an error as one set
 						r.Header = metadata.Join(r.Header, r.Trailer)
 						r.Trailer = r.Header
 					}

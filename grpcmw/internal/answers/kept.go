@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Kept tests responses that are stored without an option.
+// Kept tests the responses that are stored by default.
 func Kept(t *testing.T, serve Serve) {
 	t.Run("errors", func(t *testing.T) {
 		t.Parallel()
@@ -175,7 +175,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("handler times out", func(t *testing.T) { // hazard 59
+	t.Run("handler times out", func(t *testing.T) { // covers hazard 59
 		t.Parallel()
 		for strict, reason := range map[bool]string{false: "", true: grpcmw.ReasonIndeterminate} {
 			for _, failure := range []error{status.Error(codes.DeadlineExceeded, "the bank"), context.DeadlineExceeded, fmt.Errorf("bank: %w", context.Canceled)} {
@@ -206,7 +206,7 @@ func Kept(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("panic", func(t *testing.T) { // hazard 50
+	t.Run("panic", func(t *testing.T) { // covers hazard 50
 		t.Parallel()
 		for _, strict := range []bool{false, true} {
 			s, runs := NewShop(t, serve), atomic.Int64{}

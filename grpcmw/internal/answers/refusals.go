@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// Refusals tests calls that may not run.
+// Refusals tests the refusals of calls that may not run.
 func Refusals(t *testing.T, serve Serve) {
 	t.Run("busy lock is ABORTED", func(t *testing.T) {
 		t.Parallel()

@@ -63,7 +63,7 @@ func Repeated(t *testing.T, serve Serve) {
 		}
 	})
 
-	t.Run("another request under the key", func(t *testing.T) { // hazard 60
+	t.Run("another request under the key", func(t *testing.T) { // covers hazard 60
 		t.Parallel()
 		s, runs := NewShop(t, serve), atomic.Int64{}
 		s.OnPay, s.OnRefund = Counting(&runs), Counting(&runs)

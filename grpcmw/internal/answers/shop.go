@@ -1,6 +1,6 @@
-// Package answers is a test suite for the responses to callers, for grpcmw and for
-// adapters that apply its rules on other servers. The tests of grpcmw also use its Shop
-// as their service.
+// Package answers is a test suite for the responses to callers. It tests grpcmw and the
+// adapters that apply grpcmw's rules to servers of other libraries. The tests of grpcmw
+// also use the type Shop as their service.
 package answers
 
 import (
@@ -45,8 +45,8 @@ func Run(t *testing.T, serve Serve) {
 	}
 }
 
-// The names of the metadata with a call's idempotency key, and of the trailer with the pause before
-// the next try.
+// These are the names of the metadata with a call's idempotency key, and of the trailer
+// with the pause before the next try.
 const (
 	IdempotencyKey = "idempotency-key"
 	Pushback       = "grpc-retry-pushback-ms"
@@ -55,7 +55,7 @@ const (
 // Soon is a generous deadline for short operations on a busy machine.
 const Soon = 20 * time.Second
 
-// Handlers is a service whose methods a test can set.
+// Handlers is a service. A test can set each of its methods.
 type Handlers struct {
 	orders.UnimplementedOrdersServer
 	OnPay, OnRefund, OnShow func(context.Context, *orders.Order) (*orders.Receipt, error)
@@ -99,11 +99,11 @@ func (h *Handlers) Chat(s grpc.BidiStreamingServer[orders.Order, orders.Receipt]
 type Shop struct {
 	Handlers
 	T      *testing.T
-	Store  *Stub // nil in a shop on the test's store
+	Store  *Stub // nil after NewShopOn
 	Locker *core.Locker
 	Client orders.OrdersClient // set by Open
 
-	serve Serve // nil in a shop that a test serves itself
+	serve Serve // nil if the test serves the shop itself
 }
 
 // NewShop returns a shop in memory, whose methods respond with the key of their lease.
@@ -116,13 +116,13 @@ func NewShop(t *testing.T, serve Serve, opts ...core.Option) *Shop {
 	return s
 }
 
-// NewShopOn returns a shop on the test's store.
+// NewShopOn returns a shop with store as its store. The test serves the shop itself.
 func NewShopOn(t *testing.T, store core.Store, opts ...core.Option) *Shop {
 	t.Helper()
 	return (&Shop{T: t, Handlers: Handlers{OnPay: OK, OnRefund: OK, OnShow: OK}}).LockIn(store, opts...)
 }
 
-// LockIn gives the shop a Locker on store.
+// LockIn gives the shop a Locker with this store.
 func (s *Shop) LockIn(store core.Store, opts ...core.Option) *Shop {
 	s.T.Helper()
 	locker, err := core.New(store, opts...)
@@ -140,12 +140,12 @@ func (s *Shop) LockIn(store core.Store, opts ...core.Option) *Shop {
 	return s
 }
 
-// Lock returns a Lock on the field id.
+// Lock returns a Lock whose key is the field id.
 func (s *Shop) Lock(opts ...grpcmw.Option) grpcmw.Rule {
 	return grpcmw.Lock(s.Locker, "order", grpcmw.Field("id"), opts...)
 }
 
-// Runs returns a Once in the shop's store.
+// Runs returns a Once that stores its runs in the shop's store.
 func (s *Shop) Runs(opts ...once.Option) *once.Once {
 	s.T.Helper()
 	o, err := once.New(s.Locker, opts...)
@@ -153,15 +153,15 @@ func (s *Shop) Runs(opts ...once.Option) *once.Once {
 		s.T.Fatal(err)
 	}
 	if s.Store != nil {
-		s.Store.Attempts.Store(0) // once.New has checked whether the store has records
+		s.Store.Attempts.Store(0) // without the call by which once.New checks whether the store has records
 	}
 	return o
 }
 
-// On returns Rules with one method.
+// On returns Rules for one method.
 func On(method string, rules ...grpcmw.Rule) grpcmw.Rules { return grpcmw.Rules{method: rules} }
 
-// Open starts serving.
+// Open serves the shop, and sets its Client.
 func (s *Shop) Open(rules grpcmw.Rules, outer ...Outer) {
 	s.T.Helper()
 	s.Client = s.serve(s.T, s, rules, outer...)
@@ -177,7 +177,7 @@ type Reply struct {
 // Call calls Pay. md has pairs of names and values.
 func (s *Shop) Call(id string, md ...string) Reply {
 	s.T.Helper()
-	if s.serve == nil { // with grpc-go no metadata is removed: any header shows that headers were sent
+	if s.serve == nil { // grpc-go: do not remove metadata, because any header shows that headers were sent
 		return Ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
 	}
 	return ask(s.T.Context(), s.Client.Pay, &orders.Order{Id: id}, md...)
@@ -206,7 +206,8 @@ func ask(ctx context.Context, method Unary, o *orders.Order, md ...string) Reply
 	return r
 }
 
-// Refused fails the test unless the reply is this refusal, without headers.
+// Refused fails the test unless the reply is a refusal with this code and reason, and
+// without headers.
 func (r Reply) Refused(t *testing.T, code codes.Code, reason string) *errdetails.ErrorInfo {
 	t.Helper()
 	info, _ := RefusalOf(t, r.Err, code, reason)
@@ -216,8 +217,8 @@ func (r Reply) Refused(t *testing.T, code codes.Code, reason string) *errdetails
 	return info
 }
 
-// RefusalOf returns the details of a refusal, and fails the test unless err is this
-// refusal.
+// RefusalOf returns the details of a refusal. It fails the test unless err is a refusal
+// with this code and reason.
 func RefusalOf(t *testing.T, err error, code codes.Code, reason string) (info *errdetails.ErrorInfo, pause time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
@@ -235,7 +236,7 @@ func RefusalOf(t *testing.T, err error, code codes.Code, reason string) (info *e
 	return info, pause
 }
 
-// Is fails the test unless the reply has this text.
+// Is fails the test unless the reply is a success with this text.
 func (r Reply) Is(t *testing.T, text string) {
 	t.Helper()
 	if r.Err != nil || r.GetText() != text {
@@ -263,7 +264,7 @@ func (s *Shop) Hold(key string) (release func()) {
 // StoreFails makes each Acquire of the store fail with err.
 func (s *Shop) StoreFails(err error) { s.Store.AcquireFails.Store(&err) }
 
-// Eventually polls until ok.
+// Eventually polls until ok returns true.
 func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Soon); !ok(); time.Sleep(time.Millisecond) {
@@ -284,7 +285,7 @@ func Within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// OK is a handler that responds with the key of its lease.
+// OK is a handler. It responds with the key of its lease.
 func OK(ctx context.Context, o *orders.Order) (*orders.Receipt, error) {
 	lease, found := core.LeaseFromContext(ctx)
 	if !found {
@@ -301,7 +302,7 @@ func Counting(n *atomic.Int64) func(context.Context, *orders.Order) (*orders.Rec
 	}
 }
 
-// attemptOf is a handler that responds with the number of its attempt.
+// attemptOf is a handler. It responds with the number of its attempt.
 func attemptOf(ctx context.Context, _ *orders.Order) (*orders.Receipt, error) {
 	n, _ := once.AttemptFromContext(ctx)
 	return &orders.Receipt{Text: fmt.Sprint("attempt ", n)}, nil
@@ -321,7 +322,7 @@ func MustNotRun(t *testing.T) func(context.Context, *orders.Order) (*orders.Rece
 	}
 }
 
-// recovering turns panics into INTERNAL.
+// recovering is an outer interceptor that turns panics into errors with code INTERNAL.
 func recovering(ctx context.Context, next func(context.Context) (any, error)) (_ any, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -358,13 +359,13 @@ func (r *Reasons) Last() error {
 	return r.list[len(r.list)-1]
 }
 
-// Stub is a store whose Acquire and Extend a test can make fail. It counts the calls of
+// Stub is a store. A test can make its Acquire and Extend fail. It counts the calls of
 // Acquire and Release.
 type Stub struct {
 	*memstore.Store
 	AcquireFails atomic.Pointer[error] // the error of Acquire
 	ExtendFails  atomic.Pointer[error] // the error of Extend
-	Unheard      atomic.Bool           // the answer of Acquire is lost
+	Unheard      atomic.Bool           // the answers of Acquire are lost
 	Attempts     atomic.Int32
 	Releases     atomic.Int32
 }

@@ -1,5 +1,5 @@
-// Package bridge has the interfaces between grpcmw and a server of another library that applies
-// its rules.
+// Package bridge has the interfaces between grpcmw and adapters that apply grpcmw's rules
+// to servers of other libraries.
 package bridge
 
 import (
@@ -11,22 +11,24 @@ import (
 // OwnerMetadata is the name of the metadata with the owner of the caller's lease.
 const OwnerMetadata = "lockkit-owner"
 
-// PushbackTrailer is the name of the trailer with the pause before the next try. grpc-go obeys it,
-// and not the RetryInfo:
+// PushbackTrailer is the name of the trailer with the pause before the next try. grpc-go
+// obeys this trailer, but ignores the RetryInfo:
 // https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 const PushbackTrailer = "grpc-retry-pushback-ms"
 
-// Errors is the stream of a call whose KeyFuncs return errors of another library.
+// Errors is implemented by the stream of a call if the call's KeyFuncs can return errors of
+// another library.
 type Errors interface {
-	// StatusOf returns the status that is sent for such an error, or nil for another error.
+	// StatusOf returns the status that the server sends for err, if err is an error of that
+	// library. For any other error it returns nil.
 	StatusOf(err error) *status.Status
 }
 
-// Stream is the stream of a call whose handler does not set its metadata by the stream,
-// but returns it with its response.
+// Stream is implemented by the stream of a call whose handler returns metadata with its
+// response, instead of setting it on the stream.
 type Stream interface {
 	grpc.ServerTransportStream
-	// Returned returns copies of the metadata of the response that the handler has
-	// returned, or is about to commit.
+	// Returned returns copies of the metadata of the response that the handler has returned
+	// or is about to commit.
 	Returned() (header, trailer metadata.MD)
 }

@@ -1,4 +1,4 @@
-// Package orders has the services that the tests of grpcmw and of its adapters call.
+// Package orders has the services for the tests of grpcmw and of its adapters.
 package orders
 
 //go:generate sh generate.sh

@@ -33,7 +33,7 @@ type shop struct {
 	transport *http.Transport
 
 	mu   sync.Mutex
-	keys []string // the different ones
+	keys []string // the different keys of the requests
 }
 
 func newShop(t *testing.T) *shop {
@@ -83,15 +83,15 @@ func (s *shop) judge(t *testing.T, status int, body string, err error, keys int)
 	}
 }
 
-// lostReplies is more than one client's tries.
+// lostReplies exceeds the number of tries of either client.
 const lostReplies = 5
 
-// mounted has combinations of two clients that try again, by name.
+// mounted has combinations of the transport and another client that tries again, by name.
 var mounted = map[string]struct {
-	below  bool // the other client is, with retry.None above it
+	below  bool // the other client is below the transport, which has retry.None
 	header bool // the caller's key is in the request's header
 	ctx    bool // the caller's key is in the request's context
-	keys   int  // that the server sees
+	keys   int  // the number of different keys that the server gets
 }{
 	"above, key in the context": {ctx: true, keys: 1},
 	"above, key in the header":  {header: true, keys: 1},
@@ -141,7 +141,7 @@ func TestResty(t *testing.T) {
 	t.Parallel()
 	for name, c := range mounted {
 		if c.below {
-			continue // resty is no RoundTripper
+			continue // resty is not a RoundTripper
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

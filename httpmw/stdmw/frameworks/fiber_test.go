@@ -25,7 +25,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// ship is a handler under a lock.
+// ship returns a handler that runs under a lock.
 func ship(locks *core.Locker, shipment func(ctx context.Context, id string) error) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		id := strings.Clone(c.Params("id")) // Fiber uses its bytes again for the next request
@@ -41,7 +41,7 @@ func ship(locks *core.Locker, shipment func(ctx context.Context, id string) erro
 	}
 }
 
-// charge is a handler whose response is stored.
+// charge returns a handler whose response is stored.
 func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx context.Context, body []byte) ([]byte, error)) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		body := append([]byte(nil), c.Body()...)
@@ -61,7 +61,7 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 	}
 }
 
-// refused responds to a request that did not run. Other errors are the handler's own.
+// refused responds to a request that did not run. It returns the handler's own errors.
 func refused(c fiber.Ctx, err error) error {
 	var busy *core.BusyError
 	switch {
@@ -160,7 +160,7 @@ func TestFiber(t *testing.T) {
 	}
 }
 
-// outage is a store that is unavailable while it is down.
+// outage is a store that is unavailable while down is true.
 type outage struct {
 	store.Store
 	down atomic.Bool
@@ -180,7 +180,7 @@ func (o *outage) Release(ctx context.Context, c store.Claim) error {
 	return o.Store.Release(ctx, c)
 }
 
-// TestFiber_Listener has what a client of a real server gets of requests that fail.
+// TestFiber_Listener checks the responses of a real server to failing requests.
 func TestFiber_Listener(t *testing.T) {
 	t.Parallel()
 	s := &outage{Store: memstore.New()}
@@ -264,7 +264,7 @@ func TestFiber_Listener(t *testing.T) {
 	s.down.Store(false)
 	expect("/orders/5/ship", "", "204|||")
 
-	// A charge that was made and whose response cannot be stored gets its response.
+	// If a charge was made and its response cannot be stored, the client gets the response.
 	expect("/charges", "down meanwhile", "201|||receipt of down meanwhile")
 	s.down.Store(false)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -283,7 +283,7 @@ func TestFiber_Listener(t *testing.T) {
 	}
 }
 
-// TestREADME compares the functions in README.md with those of the tests.
+// TestREADME compares the functions in README.md with the functions of the tests.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")

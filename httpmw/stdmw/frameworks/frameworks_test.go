@@ -116,7 +116,7 @@ func recovers(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// mistakes counts the mistakes of mounting that a middleware reports.
+// mistakes counts the core.Misused events of wrongly mounted middlewares.
 type mistakes struct{ n int }
 
 func (m *mistakes) Observe(_ context.Context, e core.Event) {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/mounted"
 )
 
-// onHertz returns a handler of Hertz whose parameters stdmw.Path finds.
+// onHertz returns h as a handler of Hertz. stdmw.Path finds the route's parameters.
 func onHertz(h http.Handler) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		adaptor.HertzHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

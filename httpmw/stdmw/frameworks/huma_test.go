@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/mounted"
 )
 
-// Adapters with the two functions that wrapped calls.
+// These adapters have the two functions that wrapped calls.
 var (
 	_ = []func(huma.Context) (*http.Request, http.ResponseWriter){humago.Unwrap, humachi.Unwrap, humamux.Unwrap}
 	_ = []func(*huma.Operation, *http.Request, http.ResponseWriter) huma.Context{humago.NewContext, humachi.NewContext, humamux.NewContext}
@@ -40,7 +40,7 @@ func TestHuma(t *testing.T) {
 	})
 }
 
-// wrapped makes a middleware of an operation.
+// wrapped makes middleware a middleware of a Huma operation.
 func wrapped(middleware func(http.Handler) http.Handler) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(c)

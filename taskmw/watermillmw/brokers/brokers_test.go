@@ -24,20 +24,22 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	m.Run()
 }
 
-// redelivery is the time after which these brokers deliver an unacked message again.
+// redelivery is the time after which the brokers of these tests deliver an unacked message
+// again.
 const redelivery = time.Second
 
-// broker is a broker of one test.
+// broker is the broker of one test.
 type broker struct {
-	scene      string // the beginning of its topics
+	scene      string // the prefix of its topics
 	publisher  func(t *testing.T) message.Publisher
-	subscriber func(t *testing.T) message.Subscriber // of one consumer among several
-	// timeout is set if the broker delivers again after redelivery, while the handler still runs.
-	// Other brokers do so when the consumer's connection breaks.
+	subscriber func(t *testing.T) message.Subscriber // returns the subscriber of another consumer
+	// timeout reports whether the broker delivers a message again after redelivery, while the
+	// handler still runs. Other brokers deliver a message again when the consumer's connection
+	// breaks.
 	timeout bool
 }
 
@@ -59,7 +61,8 @@ func TestRedisStreams(t *testing.T) {
 	scenes(t, redisStreams(t, redelivery))
 }
 
-// jetStream starts a server, and returns its URL too. A message is delivered again after wait.
+// jetStream starts a server, and returns its broker and its URL. The server delivers a message
+// again after wait.
 func jetStream(t *testing.T, wait time.Duration, opts ...natsclient.SubOpt) (b broker, url string) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
@@ -110,7 +113,7 @@ func rabbitMQ(t *testing.T) broker {
 	}
 }
 
-// redisStreams starts a server. A message is delivered again after idle.
+// redisStreams starts a server. Its broker delivers a message again after idle.
 func redisStreams(t *testing.T, idle time.Duration) broker {
 	t.Helper()
 	addr := testserver.StartRedis(t).Addr
@@ -146,15 +149,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	testserver.Eventually(t, soon, what, ok)
 }
 
-// service is one process of a service: it reads from orders and publishes to done.
+// service stands for one process of a service. It reads from orders and publishes to done.
 type service struct {
 	router *message.Router
 	sub    message.Subscriber
 	end    func()
 }
 
-// serve runs a service with the outermost middleware first. pub publishes the handler's messages.
-// A nil pub stands for a separate publisher.
+// serve runs a service whose handler is h. The first of mws is the outermost middleware. pub
+// publishes the handler's messages; if it is nil, serve makes a publisher.
 func (b broker) serve(t *testing.T, pub message.Publisher, h message.HandlerFunc, mws ...message.HandlerMiddleware) *service {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: soon}, watermill.NopLogger{})
@@ -233,7 +236,7 @@ func (l *list) copy() []*message.Message {
 	return append([]*message.Message(nil), l.all...)
 }
 
-// uuids counts the messages by their UUIDs.
+// uuids returns the number of messages for each UUID.
 func (l *list) uuids() map[string]int {
 	all := map[string]int{}
 	for _, msg := range l.copy() {
@@ -242,7 +245,7 @@ func (l *list) uuids() map[string]int {
 	return all
 }
 
-// counted counts the deliveries.
+// counted returns a middleware that counts the deliveries in n.
 func counted(n *atomic.Int32) message.HandlerMiddleware {
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {

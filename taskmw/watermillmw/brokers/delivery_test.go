@@ -43,7 +43,7 @@ func newLocker(t *testing.T) *core.Locker {
 	return l
 }
 
-// locked is a Lock whose busy messages are postponed soon, and paid an Idempotent.
+// locked returns a Lock with a short wait. paid returns an Idempotent.
 func locked(l *core.Locker) message.HandlerMiddleware {
 	return watermillmw.Lock(l, "order", watermillmw.Payload("id"), watermillmw.Acquire(core.Wait(10*time.Millisecond)))
 }
@@ -57,7 +57,7 @@ func paid(t *testing.T, l *core.Locker) message.HandlerMiddleware {
 	return watermillmw.Idempotent(o, "pay", watermillmw.UUID())
 }
 
-// producing produces a message for each run.
+// producing returns a handler that counts its runs and produces a message in each run.
 func producing(runs *atomic.Int32) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		runs.Add(1)
@@ -68,8 +68,8 @@ func producing(runs *atomic.Int32) message.HandlerFunc {
 	}
 }
 
-// Busy messages are delivered again and again. None of them is acked, lost, retried or poisoned.
-// hazard 76
+// busyMessages covers hazard 76. Busy messages are delivered repeatedly. While they are busy,
+// none of them is acked, lost, retried or put into the poison queue.
 func busyMessages(t *testing.T, b broker) {
 	const messages = 3
 	l := newLocker(t)
@@ -105,16 +105,16 @@ func busyMessages(t *testing.T, b broker) {
 	})
 }
 
-// The broker delivers a message again while its handler still runs, even to another process: after
-// its time-out, or because the consumer is gone. There is one run, and its messages are
-// published. hazard 61
+// redelivered covers hazard 61. The broker delivers a message again while its handler still
+// runs, even to another process. It does so after a time-out, or because the consumer is gone.
+// The message runs once, and the messages of the run are published.
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")
 	var deliveries, runs atomic.Int32
 	hold := make(chan struct{})
 	end := sync.OnceFunc(func() { close(hold) })
-	defer end() // a router waits for its handlers
+	defer end() // otherwise the router would wait for its handler
 	slow := func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := producing(&runs)(msg)
 		<-hold
@@ -154,7 +154,8 @@ func redelivered(t *testing.T, b broker) {
 	})
 }
 
-// The messages of a run are published even if the first tries to publish fail. hazard 75
+// publishFails covers hazard 75. The messages of a run are published even if the first tries to
+// publish fail.
 func publishFails(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")
@@ -172,7 +173,7 @@ func publishFails(t *testing.T, b broker) {
 	}
 }
 
-// failing fails to publish twice.
+// failing is a publisher whose first two calls fail.
 type failing struct {
 	message.Publisher
 	calls atomic.Int32

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// inMemory is a broker in this process, which delivers a nacked message again at once.
+// inMemory returns a broker in this process. It delivers a nacked message again at once.
 func inMemory() broker {
 	p := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 	return broker{
@@ -28,15 +28,16 @@ func inMemory() broker {
 	}
 }
 
-// The rows of README.md about middlewares of watermill, for a message whose key is busy at first.
+// TestMiddlewares checks the rows of README.md about watermill's middlewares, with a message
+// whose key is busy at first.
 func TestMiddlewares(t *testing.T) {
 	t.Parallel()
 	deduplicator := func() message.HandlerMiddleware { return (&middleware.Deduplicator{}).Middleware }
 	for name, c := range map[string]struct {
 		mw         func() message.HandlerMiddleware
 		outer      bool
-		deliveries int32 // before the key is free
-		runs       int32 // after that
+		deliveries int32 // the number of deliveries before the key is free
+		runs       int32 // the number of runs after the key is free
 		poisoned   int
 	}{
 		"Deduplicator outside drops it": {mw: deduplicator, outer: true, deliveries: 2},
@@ -80,8 +81,8 @@ func TestMiddlewares(t *testing.T) {
 	}
 }
 
-// Retry outside of Timeout tries again with a context that is done: the second try is nacked, and
-// the next delivery runs.
+// A Retry outside Timeout makes its second try with a context that is done. The message is
+// nacked in this try, and the next delivery runs.
 func TestTimeoutInsideRetry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -111,7 +112,7 @@ func TestTimeoutInsideRetry(t *testing.T) {
 	}
 }
 
-// A busy message waits in its place, and JetStream does not deliver it a second time meanwhile.
+// JetStream does not deliver a busy message a second time while the message waits for its key.
 func TestJetStream_OneDelivery(t *testing.T) {
 	t.Parallel()
 	b, _ := jetStream(t, 10*time.Second, natsclient.ManualAck())
@@ -135,8 +136,8 @@ func TestJetStream_OneDelivery(t *testing.T) {
 	}
 }
 
-// Without ManualAck the client acks a message that the subscriber gives up while it waits for its
-// key: it is gone, and has not run.
+// Without ManualAck the client acks a message that the subscriber gives up while the message
+// waits for its key. The message is lost, and has not run.
 func TestJetStream_ManualAck(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -213,7 +214,7 @@ func TestRedisStreams_Order(t *testing.T) {
 		return slices.Clone(delivered)
 	}
 	var runs atomic.Int32
-	ran := func(*message.Message) ([]*message.Message, error) { // nothing is published
+	ran := func(*message.Message) ([]*message.Message, error) { // publishes nothing
 		runs.Add(1)
 		return nil, nil
 	}

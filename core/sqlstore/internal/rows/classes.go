@@ -11,21 +11,22 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// class is the consequence of an error of a database for the statement that it answers.
+// class states whether a statement that failed with an error can have taken effect.
 type class int
 
 const (
-	unknown   class = iota // it may have taken effect
-	unchanged              // it has not
-	conflict               // it has not, because of another one; it may be sent again
-	present                // it has not, because the row that was to be new is there
+	unknown   class = iota // the statement may have taken effect
+	unchanged              // it has certainly not
+	conflict               // it has not, because of another statement; it may be sent again
+	present                // it has not, because a row with the same key exists
 )
 
-// errPresent is an error of class present.
+// errPresent is the error of class present.
 var errPresent = errors.New("the row is there already")
 
-// classify returns err so that it matches store.ErrUnavailable if nothing was changed,
-// and casstore.ErrConflict or errPresent too if that is the reason.
+// classify returns err so that it matches store.ErrUnavailable if nothing was changed.
+// If the reason is another statement or an existing row, it also matches
+// casstore.ErrConflict or errPresent.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -41,9 +42,9 @@ func classify(err error) error {
 	return err
 }
 
-// classOf knows the errors of drivers by their fields and methods, for any dialect.
-// Errors that it does not know have the class unknown: a proxy has errors of its own, in
-// the numbers of no database or of another one.
+// classOf recognizes the errors of drivers by their fields and methods, for any dialect.
+// Other errors have the class unknown. For example, a proxy can have errors with numbers
+// of its own, or with numbers of another database.
 func classOf(err error) class {
 	if state := stateOf(err); state != "" {
 		return classOfState(state)
@@ -67,9 +68,9 @@ func stateOf(err error) string {
 	return ""
 }
 
-// classOfState reads the SQLSTATE of an error of PostgreSQL. An error there ends the
-// transaction, which is that of the statement, unless the session ends too: then its
-// COMMIT may be in flight.
+// classOfState returns the class of an SQLSTATE of PostgreSQL. An error rolls back the
+// transaction, which consists of the statement. If the error also ends the session, the
+// COMMIT may be in progress, and the outcome is unknown.
 //
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classOfState(state string) class {
@@ -78,7 +79,7 @@ func classOfState(state string) class {
 		return conflict
 	case "40003": // statement completion unknown
 		return unknown
-	case "57014", "57P03", "57P05": // canceled; not ready for sessions; ended because it was idle
+	case "57014", "57P03", "57P05": // canceled; not ready for sessions; idle for too long
 		return unchanged
 	}
 	switch state[:2] {
@@ -93,10 +94,11 @@ func classOfState(state string) class {
 	return unknown // also 08 connections, 57 operators, 58 system, XX internal
 }
 
-// classOfNumber reads the field Number of an error of go-sql-driver/mysql. An error
-// that the server finds in a statement rolls back the statement, or the transaction too.
-// Numbers of 2000 to 2999 are those of a client, such as a proxy. 1105 is any error. One
-// during a COMMIT, or of a session that ends, leaves open what was committed.
+// classOfNumber returns the class of the field Number of an error of
+// go-sql-driver/mysql. An error that the server finds in a statement rolls back the
+// statement, or the whole transaction. Numbers from 2000 to 2999 are errors of a client,
+// such as a proxy. 1105 stands for any error. An error during a COMMIT, or of a session
+// that ends, does not show what was committed.
 //
 // https://dev.mysql.com/doc/refman/8.4/en/innodb-error-handling.html
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
@@ -114,15 +116,16 @@ func classOfNumber(n uint64) class {
 		1040, 1203, 1226, 1461, // a limit of connections, of a user, of prepared statements
 		1114, 1118, 1153, // no room in the table, the row or the packet
 		1290, 1792, 1836, // read-only
-		1665: // not fit for the binary log, as text
+		1665: // the statement is not fit for a binary log of statements
 		return unchanged
 	}
 	return unknown
 }
 
-// classOfCode reads SQLite's code, the method Code of modernc.org/sqlite and the field
-// of mattn/go-sqlite3. Its low byte is the kind. A statement that fails is rolled back,
-// unless the disk has failed or the file is damaged.
+// classOfCode returns the class of an error code of SQLite. modernc.org/sqlite has the
+// code in the method Code, and mattn/go-sqlite3 in the field Code. The low byte of the
+// code is its kind. A statement that fails is rolled back, unless the disk has failed or
+// the file is damaged.
 //
 // https://sqlite.org/rescode.html
 func classOfCode(code uint64) class {
@@ -136,8 +139,8 @@ func classOfCode(code uint64) class {
 	return unknown
 }
 
-// advice returns what to do about err and a colon, or "". It precedes the text of the
-// server, which can be long.
+// advice returns the remedy for err and a colon, or "". It precedes the server's text,
+// which can be long.
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
 	case IsDenied(err):
@@ -156,8 +159,8 @@ func advice(err error) string {
 	return ""
 }
 
-// IsDenied reports whether err is the error of a missing right: to a database, a table or a
-// column.
+// IsDenied reports whether err is the error of a missing right to a database, a table or
+// a column.
 func IsDenied(err error) bool {
 	n := field(err, "Number")
 	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501"
@@ -169,8 +172,8 @@ func isMissing(err error) bool {
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")
 }
 
-// field returns the number in a field of err, or of errors that it wraps, or 0. So the
-// package knows the errors of drivers that it does not import.
+// field returns the number in the field name of err, or of an error that err wraps, or
+// 0. With it this package recognizes the errors of drivers that it does not import.
 func field(err error, name string) uint64 {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))
@@ -195,7 +198,7 @@ func field(err error, name string) uint64 {
 }
 
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,
-// as database/sql/driver demands. lib/pq also returns it for a reply that was cut.
+// as database/sql/driver demands. lib/pq also returns it if a reply was cut off.
 func isCareful(driver any) bool {
 	t := reflect.TypeOf(driver)
 	if t.Kind() == reflect.Pointer {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// The errors of drivers, as far as classOf reads them.
+// The errors of drivers, with the fields and methods that classOf reads.
 type (
 	numbered struct{ Number uint16 } // go-sql-driver/mysql
 	stated   string                  // pgx, lib/pq
@@ -34,9 +34,9 @@ func (e coded) Code() int { return int(e) }
 
 func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
 
-// TestClasses shows the class of each error for its statement. The meanings are those of
-// the servers' documents: MySQL's and MariaDB's error references with "InnoDB Error
-// Handling", PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
+// TestClasses checks the class of each error. The meanings are those of the servers'
+// documents: MySQL's and MariaDB's error references with "InnoDB Error Handling",
+// PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -146,8 +146,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestBadConnection shows that a driver that returns driver.ErrBadConn for a lost reply
-// leaves the outcome unknown, unless a later try is answered.
+// TestBadConnection checks that the outcome is unknown if a driver returns
+// driver.ErrBadConn for a lost reply, unless a later try succeeds.
 func TestBadConnection(t *testing.T) {
 	t.Parallel()
 	const key = "key"
@@ -196,8 +196,8 @@ func TestBadConnection(t *testing.T) {
 	}
 }
 
-// TestTake_CommitFails shows that PostgreSQL and SQLite return the row of a grant before
-// its COMMIT, which can fail.
+// TestTake_CommitFails checks a grant whose COMMIT fails: PostgreSQL and SQLite return
+// the row of the grant before the COMMIT.
 func TestTake_CommitFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -228,7 +228,8 @@ func TestTake_CommitFails(t *testing.T) {
 	}
 }
 
-// TestAdvice shows the advice for a missing right, also if the error is wrapped with another.
+// TestAdvice checks the advice for a missing right, also if another error wraps the
+// error.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&numbered{1044}, &numbered{1142}, &numbered{1143}, stated("42501")} {

@@ -14,17 +14,18 @@ import (
 
 // answer is the answer of a fake database to a statement.
 type answer struct {
-	err  error // instead of a result; errDial: there is no connection from now on
-	rows int64 // changed
-	// tuple is a row that is returned, and end follows it instead of the end.
+	err  error // instead of a result; errDial: no connection is possible from then on
+	rows int64 // the number of changed rows
+	// tuple is a returned row, and end is the error after it, instead of the end of the
+	// result.
 	tuple []driver.Value
 	end   error
 }
 
 var errDial = errors.New("connection refused")
 
-// fake is a driver without a database: it returns its answers in turn, and the last one
-// again and again. It keeps the statements. No transaction is open in its sessions.
+// fake is a driver without a database. It returns its answers in turn, and repeats the
+// last one. It records the statements. Its sessions have no open transaction.
 type fake struct {
 	mu      sync.Mutex
 	answers []answer
@@ -84,7 +85,7 @@ func (c connection) QueryContext(_ context.Context, text string, _ []driver.Name
 	return &result{a, len(a.tuple)}, err
 }
 
-// result is a row, or none, and the end of the result.
+// result has one row or none.
 type result struct {
 	answer
 	columns int

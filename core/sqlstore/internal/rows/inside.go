@@ -11,8 +11,9 @@ import (
 )
 
 // Inside returns the Place in the transaction that is open in q. It writes nothing. It
-// fails with store.ErrInvalid if none is open, and with store.ErrUnsupported if the
-// transaction is in another database, or cannot save an answer at its isolation level.
+// fails with store.ErrInvalid if no transaction is open. It fails with
+// store.ErrUnsupported if the transaction is in another database or a logical replica,
+// or if its isolation level is not fit to save an answer.
 func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	if err := InTransaction(ctx, q, p.Dialect); err != nil {
 		return nil, err
@@ -20,7 +21,7 @@ func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	return p.Place.Inside(ctx, caller{q})
 }
 
-// caller is a table.Tx in q.
+// caller implements table.Tx on q.
 type caller struct{ q Querier }
 
 // Change implements table.Tx.

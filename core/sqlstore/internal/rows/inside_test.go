@@ -11,10 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// outside is a session of MariaDB without a transaction, as a deadlock leaves one.
+// outside is a session of MariaDB without a transaction, as after a deadlock.
 type outside struct{ t *testing.T }
 
-// sqlError is an error as the driver of MySQL has one.
+// sqlError is an error like those of MySQL's driver.
 type sqlError struct{ Number uint16 }
 
 func (sqlError) Error() string { return "SAVEPOINT lockkit does not exist" }
@@ -35,8 +35,8 @@ func (o outside) QueryRowContext(_ context.Context, query string, _ ...any) *sql
 	return nil
 }
 
-// TestInside_NoTransaction shows that a transaction that is done without its caller's
-// knowledge is not written to.
+// TestInside_NoTransaction checks that nothing is written if the database has rolled
+// back the transaction without its caller's knowledge.
 func TestInside_NoTransaction(t *testing.T) {
 	t.Parallel()
 	p := New(nil, dialect.MySQL{})

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// connectTimeout bounds how long a call waits for a connection. It is less than the
-	// time of a call, so that the error names the missing connection.
+	// connectTimeout limits how long a call waits for a connection. It is less than the
+	// time limit of a call, so that the error names the missing connection.
 	connectTimeout = 1500 * time.Millisecond
 	// maxTogether is the maximum number of holds that one statement extends.
 	maxTogether = 64
-	// maxConnections is the maximum number of broken connections that a call tries.
+	// maxConnections is the maximum number of connections that a call tries.
 	maxConnections = 3
 )
 
-// Place keeps locks in the database of DB, in the tables of its dialect.
+// Place stores locks in the database of DB, in the tables of its dialect.
 type Place struct {
 	table.Place
 	DB    *sql.DB
-	looks atomic.Bool // the statements check by themselves whether a transaction is open
+	looks atomic.Bool // each statement checks whether a transaction is open
 	kept  atomic.Bool // the database is known not to be in memory
 }
 
@@ -40,8 +40,8 @@ func New(db *sql.DB, d dialect.Dialect) *Place {
 	return p
 }
 
-// CheckClaim implements store.Checker. A record whose value is too long for the server is
-// refused with store.ErrInvalid, once a Load has read how long it may be.
+// CheckClaim implements store.Checker. It refuses a record whose value is too long for
+// the server with store.ErrInvalid, after a Load has read the maximum length.
 func (p *Place) CheckClaim(c store.Claim) error {
 	if c.Record == nil {
 		return nil
@@ -52,7 +52,7 @@ func (p *Place) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// Take implements casstore.Usual. The token of some databases is the insert ID.
+// Take implements casstore.Usual. On some databases the token is the insert ID.
 func (p *Place) Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error) {
 	if !p.Dialect.Numbered() {
 		return p.Place.Take(ctx, c, version)
@@ -104,15 +104,15 @@ func (p *Place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 			err = rows.Close()
 		}
 		if begun && errors.Is(err, driver.ErrBadConn) {
-			return errors.New(err.Error()) // it was sent, so it is not sent again
+			return errors.New(err.Error()) // the statement was sent, so it is not sent again
 		}
 		return err
 	})
 }
 
-// call runs work on a connection, and classifies its error. A broken connection is
-// replaced. If the statement may have been sent by then, it is sent twice, which changes
-// nothing. The outcome is then unknown unless the second one is answered.
+// call runs work on a connection, and classifies its error. If a connection is broken,
+// call uses another one. If the statement may have been sent before, the repetition has
+// no further effect. The outcome is then unknown unless a later try succeeds.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
@@ -133,7 +133,7 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	}
 }
 
-// try runs work on a connection without a transaction, and reports whether it was run.
+// try runs work on a connection without a transaction, and reports whether work was run.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
 	c, err := p.connect(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestLoad_Standby shows that a read that a standby has answered is an error.
+// TestLoad_Standby checks that a read that a standby has answered is an error.
 func TestLoad_Standby(t *testing.T) {
 	t.Parallel()
 	for _, current := range []bool{false, true} {

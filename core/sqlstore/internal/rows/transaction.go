@@ -14,15 +14,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Querier sends statements in a transaction of a caller.
+// Querier sends statements in a transaction of the caller.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // InTransaction proves that the statements of q are in a transaction of the caller, and
-// not committed one by one. Otherwise it fails with store.ErrInvalid, or with the
-// database's error if the database cannot show it.
+// are not committed one by one. Otherwise it fails with store.ErrInvalid. If the
+// database cannot answer, it fails with the database's error.
 func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 	ok, err := table.Prove(ctx, caller{q}, d.Proof())
 	if errors.Is(err, sql.ErrTxDone) {
@@ -35,9 +35,9 @@ func InTransaction(ctx context.Context, q Querier, d dialect.Dialect) error {
 		"after an error, as MySQL and MariaDB do by themselves after a deadlock: %w", store.ErrInvalid)
 }
 
-// idle fails with table.ErrOpen if c has a transaction open, unless the statements
-// themselves check that. The driver is asked first, because the database takes two round
-// trips.
+// idle fails with table.ErrOpen if c has an open transaction. It checks nothing if the
+// statements themselves check that. It asks the driver first, because the database's
+// proof takes up to two round trips.
 func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	proof := p.Dialect.Idle()
 	if proof.Succeed == nil || p.looks.Load() {
@@ -63,14 +63,15 @@ func (p *Place) idle(ctx context.Context, c *sql.Conn) error {
 	return nil
 }
 
-// isIdle reports whether pgx, or go-sql-driver/mysql, knows that c has no open
-// transaction. Of another driver the state is not known. A transaction of
-// go-sql-driver/mysql is not known either, because an error may have rolled it back.
+// isIdle reports whether pgx or go-sql-driver/mysql knows that c has no open
+// transaction. The state is unknown for other drivers. It is also unknown if
+// go-sql-driver/mysql reports an open transaction, because an error may have rolled it
+// back.
 func isIdle(c *sql.Conn) (idle, known bool) {
 	_ = c.Raw(func(conn any) error {
 		v := reflect.ValueOf(conn)
 		if t := v.Type(); t.String() == "*mysql.mysqlConn" {
-			status := v.Elem().FieldByName("status") // of the last reply
+			status := v.Elem().FieldByName("status") // the server's status in the last reply
 			idle = status.CanUint() && status.Uint()&inTransaction == 0
 			known = idle
 			return nil
@@ -93,12 +94,12 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 	return idle, known
 }
 
-// inTransaction is a bit of the status in MySQL's protocol.
+// inTransaction is the bit of MySQL's status for an open transaction.
 const inTransaction = 1
 
-// isWrongState reports whether a statement has failed because there is a transaction, or
-// none.
+// isWrongState reports whether a statement has failed because a transaction is open, or
+// because none is open.
 func isWrongState(err error) bool {
 	return err != nil && (stateOf(err) == "25P01" || slices.Contains([]uint64{1305, 1568}, field(err, "Number")) ||
-		strings.Contains(err.Error(), "within a transaction")) // of SQLite
+		strings.Contains(err.Error(), "within a transaction")) // SQLite's error
 }

@@ -27,9 +27,9 @@ const (
 
 var errStopped = errors.New("stopped before its commit")
 
-// stopping is a client whose commit number at stops the member.
+// stopping is a client. Its commit with the number at fails and stops the member.
 type stopping struct {
-	at int // counted down; 0: none
+	at int // counted down; 0: no commit fails
 	kafka.Client
 	kafka.Reader
 }
@@ -74,8 +74,9 @@ func kafkaGo(ctx context.Context, t *testing.T, brokers []string, s *stopping, r
 	return kafka.Segmentio(ctx, s, runs, handle)
 }
 
-// One member of a group is stopped when it has handled a payment and not committed it. The other
-// one gets the payment again, and each is handled once.
+// TestTwoMembers stops a member of a group after it has handled a payment, before the
+// payment is committed. The other member gets the payment again. Each payment is
+// handled once.
 func TestTwoMembers(t *testing.T) {
 	t.Parallel()
 	for name, member := range map[string]consume{"franz-go": franzGo, "kafka-go": kafkaGo} {
@@ -114,7 +115,7 @@ func TestTwoMembers(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if handled = append(handled, string(value)); len(handled) == payments {
-					time.AfterFunc(time.Second, cancel) // time for a payment that comes again
+					time.AfterFunc(time.Second, cancel) // leaves time for a repeated payment
 				}
 				return nil
 			}

@@ -1,5 +1,5 @@
-// Package paymentsconnect has what protoc-gen-connect-go makes of the service of
-// examples/grpc, for the code that README.md shows.
+// Package paymentsconnect has the code that protoc-gen-connect-go would generate for the
+// service of examples/grpc. The code in README.md uses it.
 package paymentsconnect
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/examples/grpc/chargepb"
 )
 
-// PaymentsName is the full name of the service, and PaymentsChargeProcedure that of its method.
+// PaymentsName is the full name of the service. PaymentsChargeProcedure is the full name of
+// its method.
 const (
 	PaymentsName            = "lockkit.examples.charge.Payments"
 	PaymentsChargeProcedure = "/lockkit.examples.charge.Payments/Charge"
@@ -22,7 +23,7 @@ type PaymentsHandler interface {
 	Charge(ctx context.Context, r *connect.Request[chargepb.ChargeRequest]) (*connect.Response[chargepb.Receipt], error)
 }
 
-// NewPaymentsHandler returns the path and the handler of a service.
+// NewPaymentsHandler returns the path of the service, and h as its HTTP handler.
 func NewPaymentsHandler(h PaymentsHandler, opts ...connect.HandlerOption) (path string, handler http.Handler) {
 	return "/" + PaymentsName + "/", connect.NewUnaryHandler(PaymentsChargeProcedure, h.Charge, opts...)
 }

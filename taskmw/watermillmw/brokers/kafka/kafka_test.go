@@ -25,11 +25,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // lockers log each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	m.Run()
 }
 
-// soon is a deadline for what should not take long, on a busy machine.
+// soon is a generous deadline for short operations on a busy machine.
 const soon = 90 * time.Second
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -37,10 +37,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	testserver.Eventually(t, soon, what, ok)
 }
 
-// topic has one partition, and so an order.
+// topic has one partition, so its messages have an order.
 const topic = "orders"
 
-// newBroker returns the addresses of a broker of the test's own, with n messages.
+// newBroker starts a broker with n messages for the test, and returns its addresses.
 func newBroker(t *testing.T, n int) []string {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
@@ -63,7 +63,7 @@ func newBroker(t *testing.T, n int) []string {
 	return cluster.ListenAddrs()
 }
 
-// deliveries lists the UUIDs of what was delivered, in order.
+// deliveries lists the UUIDs of the delivered messages, in order.
 type deliveries struct {
 	mu    sync.Mutex
 	uuids []string
@@ -84,12 +84,12 @@ func (d *deliveries) seen() []string {
 	return slices.Clone(d.uuids)
 }
 
-// serve runs a member of the group, with the outermost middleware first.
+// serve runs a member of the group. The first of mws is the outermost middleware.
 func serve(t *testing.T, brokers []string, h message.NoPublishHandlerFunc, mws ...message.HandlerMiddleware) {
 	t.Helper()
 	config := kafka.DefaultSaramaSubscriberConfig()
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Group.Rebalance.Timeout = time.Second // a member that still runs a message then is left out
+	config.Consumer.Group.Rebalance.Timeout = time.Second // excludes a member that still runs a message after this time
 	config.Consumer.Group.Heartbeat.Interval = 100 * time.Millisecond
 	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{
 		Brokers: brokers, ConsumerGroup: "service", Unmarshaler: kafka.DefaultMarshaler{}, OverwriteSaramaConfig: config,
@@ -121,10 +121,10 @@ func newLocker(t *testing.T, store core.Store) *core.Locker {
 	return l
 }
 
-// short is a wait after which a busy message is nacked soon.
+// short sets a short wait, after which a busy message is nacked.
 var short = core.Wait(10 * time.Millisecond)
 
-// A message that was nacked is delivered again before all others of its partition.
+// A nacked message is delivered again before all other messages of its partition.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -151,10 +151,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Another member gets the partition while a handler runs, and with it the message: there is one
-// run of it.
-//
-// hazard 61
+// TestRebalance covers hazard 61. While a handler runs, another member gets the partition, and
+// with the partition the same message. The message runs once.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	brokers, store := newBroker(t, 2), memstore.New()
@@ -167,7 +165,7 @@ func TestRebalance(t *testing.T) {
 	}
 	hold := make(chan struct{})
 	end := sync.OnceFunc(func() { close(hold) })
-	defer end() // a router waits for its handlers
+	defer end() // otherwise the router would wait for its handler
 	member := func(d *deliveries) {
 		o, err := once.New(newLocker(t, store), once.Acquire(short))
 		if err != nil {
