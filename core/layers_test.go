@@ -37,8 +37,8 @@ func layerOf(file string) int {
 	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
 }
 
-// layerCases has additions to a file, in which %d is the number of the case. want is the complaint about
-// it, behind its line, or empty if there must be none.
+// layerCases has additions to a file, in which %d is the number of the case. want is the
+// complaint about the addition, without its line, or empty if there must be none.
 var layerCases = []struct{ name, file, added, want string }{
 	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
 	{"a hold does not know the waiters", "hold.go", "func (h *hold) end%d(ws *waiters) {}", "hold.end%d of hold.go uses waiters of waiters.go, a higher layer"},
