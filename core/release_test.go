@@ -85,6 +85,67 @@ func TestRelease_ManyKeys(t *testing.T) {
 	})
 }
 
+// TestDo_ManyKeys checks that Do returns when all keys are free, or when the observer
+// has been notified of the keys that are not released yet.
+func TestDo_ManyKeys(t *testing.T) {
+	t.Parallel()
+	also := []string{"order:2", "order:3", "order:4", "order:5"}
+	all := append([]string{"order:1"}, also...)
+	work := func(context.Context) error { return nil }
+	sim(t, "slow releases", func(t *testing.T) {
+		const trip = 150 * time.Millisecond
+		l, store := setup(t)
+		store.set(slow(trip, 0), opRelease)
+		start := time.Now()
+		if err := l.Do(t.Context(), "order:1", work, core.Also(also...)); err != nil {
+			t.Errorf("got %v, want nil", err)
+		}
+		if took := time.Since(start); took != trip {
+			t.Errorf("got %v for all keys, want one trip", took)
+		}
+		wantFree(t, store.inner, all...)
+	})
+	for _, hung := range []int{1, 2, 5} {
+		sim(t, fmt.Sprintf("%d releases hang", hung), func(t *testing.T) {
+			seen := &recorder{}
+			l, store := setup(t, core.WithObserver(seen))
+			store.set(func(ctx context.Context, n int, do func() error) error {
+				if n <= hung || n > len(all) { // the retries also hang
+					return hang(ctx, n, do)
+				}
+				return do()
+			}, opRelease)
+			start := time.Now()
+			if err := l.Do(t.Context(), "order:1", work, core.Also(also...)); err != nil {
+				t.Errorf("got %v, want the result of the work", err)
+			}
+			if took := time.Since(start); took > 3100*time.Millisecond {
+				t.Errorf("Do returned after %v", took)
+			}
+			held := 0
+			for _, key := range all {
+				if !isFree(store.inner, key) {
+					held++
+				}
+			}
+			if held != hung {
+				t.Errorf("got %d keys that are held, want %d", held, hung)
+			}
+			events := seen.all(core.Released)
+			if len(events) != 1 || !errors.Is(events[0].Err, core.ErrUnavailable) ||
+				!strings.Contains(events[0].Err.Error(), fmt.Sprintf("%d of %d keys are not released yet", hung, len(all))) {
+				t.Errorf("got %+v, want one release with the number of held keys", events)
+			}
+			store.set(nil, opRelease)
+			time.Sleep(2200 * time.Millisecond)
+			wantFree(t, store.inner, all...)
+			if n := len(seen.all(core.CleanedUp)); n != hung {
+				t.Errorf("got %d clean-ups, want %d", n, hung)
+			}
+		})
+	}
+}
+
 // TestRelease covers hazards 11, 47 and 50 of PROOF.md.
 func TestRelease(t *testing.T) {
 	t.Parallel()
