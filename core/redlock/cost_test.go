@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core/redlock"
 	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/storetest"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
@@ -76,6 +78,44 @@ func TestCommandsOfACycle(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCallsOfACycle_DeadNode checks that dead nodes cost the other nodes no call. With and
+// without dead nodes, each of them gets one acquire for each round and one release.
+func TestCallsOfACycle_DeadNode(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ nodes, dead int }{{3, 0}, {3, 1}, {5, 1}, {5, 2}} {
+		for rounds, opts := range map[int][]redlock.Option{1: nil, 2: {redlock.WithFencing()}} {
+			late(t, fmt.Sprintf("%d dead of %d, %d rounds", c.dead, c.nodes, rounds), c.nodes, func(s *scene) {
+				st := newStore(s, s.nodes, opts...)
+				for _, f := range s.faults[:c.dead] {
+					f.Hook(func(storetest.Op, []store.Claim) storetest.Fault {
+						return storetest.Fault{Lose: storetest.LoseRequest}
+					})
+				}
+				const cycles = 20
+				for i := range cycles {
+					claim := claim(fmt.Sprint("c", i))
+					if _, err := st.Acquire(s.Context(), claim); err != nil {
+						s.Fatalf("acquire: got %v", err)
+					}
+					if err := st.Release(s.Context(), claim); err != nil {
+						s.Fatalf("release: got %v", err)
+					}
+				}
+				time.Sleep(time.Minute) // so that no call is left
+				for i, f := range s.faults {
+					if n := f.Calls(storetest.OpAcquire); n != rounds*cycles {
+						s.Errorf("node %d got %d acquires in %d cycles, want %d", i, n, cycles, rounds*cycles)
+					}
+					// The release is repeated only at a dead node.
+					if n := f.Calls(storetest.OpRelease); i >= c.dead && n != cycles || n < cycles {
+						s.Errorf("node %d got %d releases in %d cycles, want %d", i, n, cycles, cycles)
+					}
+				}
+			})
+		}
 	}
 }
 
