@@ -3,6 +3,7 @@ package httpmw_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -117,6 +118,28 @@ func TestGinContextAsContext(t *testing.T) {
 	}
 	if r := s.send("POST", "/lost/2", ""); !strings.Contains(r.body, core.ErrLost.Error()) {
 		t.Errorf("got %q, want the loss", r.body)
+	}
+}
+
+// TestGinContextAsContext_Default checks a handler that passes c itself on to an engine
+// with gin's defaults. The inner call does not find the lease of its own request.
+func TestGinContextAsContext_Default(t *testing.T) {
+	t.Parallel()
+	s := onGin.newSite(t)
+	s.ContextWithFallback = false
+	s.POST("/:id", httpmw.Lock(s.locker, "order", httpmw.Param("id")), func(c *gin.Context) {
+		key := core.Key("order", c.Param("id"))
+		ran := func(ctx context.Context) error {
+			err := s.locker.Do(ctx, key, func(context.Context) error { return nil }, core.Wait(0))
+			if errors.Is(err, core.ErrBusy) {
+				return core.ErrBusy
+			}
+			return err
+		}
+		c.String(http.StatusOK, "%v, %v, %v", ran(c), ran(c.Request.Context()), c.Done())
+	})
+	if r, want := s.send("POST", "/1", ""), fmt.Sprintf("%v, <nil>, <nil>", core.ErrBusy); r.body != want {
+		t.Errorf("got %q for c, its request's context and c.Done, want %q", r.body, want)
 	}
 }
 

@@ -16,8 +16,9 @@
 //
 // A *gin.Context leads to the context of its request only if the engine has
 // ContextWithFallback, which is off by default. Without it, a query that is given c
-// continues after the loss of the lock, and locker.Do(c, …) for the same key waits for
-// its own lock. [Check] reports such an engine before it serves. After a loss the
+// continues after the loss of the lock. A locker.Do(c, …) for the same key waits for its
+// own lock: without core.Wait the two never return, even if the client disconnects.
+// [Check] reports such an engine before it serves. After a loss the
 // client still gets the handler's response, even a 200: check the context before you
 // commit.
 //
