@@ -205,6 +205,25 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		p.replay("l", owner).Is(t, "order:l")
 		p.clean(p.log.text())
 	})
+	t.Run("changed owner", func(t *testing.T) {
+		p := newPair(t, store, send, grpcmw.TakeOwner())
+		lease, err := p.caller.Locker.Acquire(t.Context(), "order:c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(context.Background())
+		owner := lease.Owner()
+		p.secret(owner)
+		secret, _, _ := strings.Cut(owner, ".")
+		for _, changed := range []string{
+			secret, secret[1:], secret + ".", owner[1:], owner[:len(owner)-1], owner + "0", owner + "." + owner, owner + " " + owner,
+			strings.ToLower(owner), "-" + owner[1:], owner[:9] + " " + owner[9:], owner[:9] + " " + owner[10:],
+		} {
+			p.replay("c", changed).Refused(t, codes.Aborted, grpcmw.ReasonBusy)
+		}
+		p.replay("c", owner).Is(t, "order:c")
+		p.clean(p.log.text())
+	})
 	t.Run("stream joins", func(t *testing.T) {
 		p := newPair(t, store, send, grpcmw.TakeOwner())
 		finish := make(chan struct{})

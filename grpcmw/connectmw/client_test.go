@@ -169,7 +169,8 @@ func TestClientInterceptor(t *testing.T) {
 	})
 }
 
-// A call joins its caller's hold, and the handler does not get the owner.
+// A call joins its caller's hold, and the handler does not get the owner. A changed owner joins
+// nothing.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	locks := newLocker(t)
@@ -192,6 +193,16 @@ func TestOwner(t *testing.T) {
 		}
 		if _, err := callPay(lease.Context(), t, url, order(), opts, grpcmw.Retry(retry.None)); connect.CodeOf(err) != connect.CodeAborted {
 			t.Errorf("%s: got %v without SendOwner, want %v", name, err, connect.CodeAborted)
+		}
+	}
+	owner := lease.Owner()
+	for _, changed := range []string{owner[1:], owner[:len(owner)-1], owner + "0", owner[:9] + " " + owner[9:], owner + " " + owner} {
+		for name, opts := range clients {
+			r := order()
+			r.Header().Set("Lockkit-Owner", changed)
+			if _, err := callPay(t.Context(), t, url, r, opts, grpcmw.Retry(retry.None)); connect.CodeOf(err) != connect.CodeAborted {
+				t.Errorf("%s: got %v for a changed owner, want %v", name, err, connect.CodeAborted)
+			}
 		}
 	}
 	if len(owners.values) != len(clients) || slices.ContainsFunc(owners.values, func(v []string) bool { return len(v) > 0 }) {
