@@ -44,15 +44,10 @@ var busyCases = []testCase{
 		e.retryWithin(e.busy(e.store, e.fair()), min(first.TTL, store.WaiterLife))
 	}},
 	{"a busy waiter learns the number of waiters", []Feature{Watching, Places}, func(e *env) {
-		e.acquire(e.store, e.exclusive())
-		for n := 1; n <= 8; n++ {
-			c := e.waiting()
-			for range 2 { // a repeated request does not add a waiter
-				if busy := e.busy(e.store, c); busy.Waiting < (n+1)/2 || busy.Waiting > 2*n {
-					e.Errorf("got Waiting %d for %d waiters, want at least half and at most twice that", busy.Waiting, n)
-				}
-			}
-		}
+		e.countsWaiters(e.waiting)
+	}},
+	{"a busy fair waiter learns the number of waiters", []Feature{Fair}, func(e *env) {
+		e.countsWaiters(e.fair)
 	}},
 	{"busy does not show the key", nil, func(e *env) {
 		e.acquire(e.store, e.exclusive())
@@ -61,6 +56,21 @@ var busyCases = []testCase{
 			e.Errorf("got error %q, want one that does not contain the key", err)
 		}
 	}},
+}
+
+// countsWaiters makes claims of waiter wait for a held key, and checks the number of
+// waiters in each answer.
+func (e *env) countsWaiters(waiter func() store.Claim) {
+	e.Helper()
+	e.acquire(e.store, e.exclusive())
+	for n := 1; n <= 8; n++ {
+		c := waiter()
+		for range 2 { // a repeated request does not add a waiter
+			if busy := e.busy(e.store, c); busy.Waiting < (n+1)/2 || busy.Waiting > 2*n {
+				e.Errorf("got Waiting %d for %d waiters, want at least half and at most twice that", busy.Waiting, n)
+			}
+		}
+	}
 }
 
 func (e *env) retryWithin(busy *store.BusyError, limit time.Duration) {

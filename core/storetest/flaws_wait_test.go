@@ -18,7 +18,10 @@ var waitFlaws = []flaw{
 	}, func(s *tampered) {
 		s.acquire = s.acquireBusy(func(*store.BusyError) *store.BusyError { return &store.BusyError{} })
 	}},
-	{"counts no waiters", []string{"busy/a busy waiter learns the number of waiters"}, func(s *tampered) {
+	{"counts no waiters", []string{
+		"busy/a busy waiter learns the number of waiters",
+		"busy/a busy fair waiter learns the number of waiters",
+	}, func(s *tampered) {
 		s.acquire = s.acquireBusy(func(b *store.BusyError) *store.BusyError { return &store.BusyError{RetryAfter: b.RetryAfter} })
 	}},
 	{"says to ask again after the whole TTL", []string{
