@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,17 @@ func TestOnSentinel(t *testing.T) {
 			},
 			Unit: 300 * time.Millisecond, Without: []storetest.Feature{storetest.SameToken},
 		})
+	})
+	t.Run("failover client with ReplicaOnly", func(t *testing.T) {
+		s := newStore(t, testclient.Sentinel(t, sentinel, func(o *redis.FailoverOptions) { o.ReplicaOnly = true }))
+		_, err := s.Acquire(t.Context(), claimed())
+		wantIs(t, "acquire", err, store.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), "READONLY") || !strings.Contains(err.Error(), "ReplicaOnly") {
+			t.Errorf("acquire: got %v, want READONLY and the name of the option", err)
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "the server is a slave: connect to the master") {
+			t.Errorf("check: got %v, want the replica", err)
+		}
 	})
 	t.Run("planned failover", func(t *testing.T) {
 		l := startLoad(t, client, []string{"a", "b", "c"}, []string{"d", "e", "f"}, true)
