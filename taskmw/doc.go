@@ -19,6 +19,22 @@
 //
 //	err := taskmw.WriteResult(ctx, task, receipt) // in place of task.ResultWriter().Write(receipt)
 //
+// A handler that has succeeded, but whose work a later task has to do again, calls
+// once.NotFinal(ctx) and returns nil. Its task is done, and the next task under the key
+// runs:
+//
+//	if receipt.Pending {
+//		once.NotFinal(ctx)
+//	}
+//	return nil
+//
+// # Tasks that other tasks enqueue
+//
+// The name of an Idempotent and the key identify a run, for all queues and services whose
+// runs are in the same store. If a handler passes its key on in another task, give the
+// Idempotent of that task another name. Under the same name, a task of another type or
+// payload is archived, and a duplicate is busy until the first task is done.
+//
 // # Order
 //
 // A lock is not a queue. Tasks of one key run one at a time, but not in the order in

@@ -19,6 +19,19 @@
 // packages share one implementation, and each replays the responses that the other has
 // stored. This page has the differences.
 //
+// A handler marks a response of 200 that reports a failure by once.NotFinal. The response
+// is sent and not stored, and the client can repeat the request:
+//
+//	if receipt.Declined {
+//		once.NotFinal(r.Context())
+//	}
+//
+// A service that passes its client's Idempotency-Key on to another service puts its own
+// name into the scope. Otherwise each such call gets 409, because its key is in progress:
+//
+//	billing := func(*http.Request) (string, error) { return "billing", nil }
+//	stdmw.Idempotent(runs, stdmw.Join(billing, account))
+//
 // # Frameworks
 //
 // Lock and Idempotent return a func(http.Handler) http.Handler. chi takes that type,
