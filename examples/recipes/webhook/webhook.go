@@ -24,7 +24,8 @@ import (
 
 // Sender is a service that sends webhooks.
 type Sender struct {
-	// Name is the scope of the sender's IDs, because two senders may use the same IDs.
+	// Name is the scope of the sender's IDs, because two senders may use the same IDs. GitHub
+	// uses the same ID for an event at several hooks, so each hook needs its own name.
 	Name string
 	// ID finds the ID of a delivery. A repeated delivery has the same ID.
 	ID stdmw.KeyFunc
@@ -105,9 +106,10 @@ func Stripe(secret string) Sender {
 }
 
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
-// failed delivery only on request, with the same ID. Its signature covers the body, but
-// neither a time nor the ID. So somebody who has recorded a delivery can send it again
-// under a new ID, and it is handled again. GitHub's bodies have up to 25 MB.
+// failed delivery only on request, with the same ID: see Hook.Redeliver. Its signature
+// covers the body, but neither a time nor the ID. So somebody who has recorded a
+// delivery can send it again under a new ID, and it is handled again. GitHub's bodies
+// have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))

@@ -90,7 +90,11 @@ func replica(t *testing.T, s store.Store, sender webhook.Sender, handle http.Han
 }
 
 func deliver(h http.Handler, header http.Header, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+	return deliverTo(h, "/hooks", header, body)
+}
+
+func deliverTo(h http.Handler, path string, header http.Header, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header = header.Clone()
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
