@@ -88,7 +88,7 @@ func Standard(name, secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		id, at := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
 		want := "v1," + base64.StdEncoding.EncodeToString(mac(key, id, ".", at, ".", string(body)))
-		return errors.Join(err, recent(at), oneOf(strings.Fields(h.Get("Webhook-Signature")), want))
+		return errors.Join(err, present(key), recent(at), oneOf(strings.Fields(h.Get("Webhook-Signature")), want))
 	}
 	return Sender{Name: name, ID: stdmw.Header("Webhook-Id"), Verify: verify}
 }
@@ -100,7 +100,7 @@ func Stripe(secret string) Sender {
 		fields := strings.Split(h.Get("Stripe-Signature"), ",")
 		at, _ := strings.CutPrefix(fields[0], "t=")
 		want := "v1=" + hex.EncodeToString(mac([]byte(secret), at, ".", string(body)))
-		return errors.Join(recent(at), oneOf(fields[1:], want))
+		return errors.Join(present([]byte(secret)), recent(at), oneOf(fields[1:], want))
 	}
 	return Sender{Name: "stripe", ID: stdmw.JSON("id"), Verify: verify}
 }
@@ -113,7 +113,7 @@ func Stripe(secret string) Sender {
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
-		return oneOf(h.Values("X-Hub-Signature-256"), want)
+		return errors.Join(present([]byte(secret)), oneOf(h.Values("X-Hub-Signature-256"), want))
 	}
 	return Sender{Name: "github", ID: stdmw.Header("X-Github-Delivery"), Verify: verify, MaxBody: 25 << 20}
 }
@@ -124,6 +124,15 @@ func GitHub(secret string) Sender {
 // PAYPAL-TRANSMISSION-ID has a different ID for each delivery.
 func PayPal(verify func(h http.Header, body []byte) error) Sender {
 	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
+}
+
+// present returns an error for an empty secret, with which anybody can sign. The
+// configuration lacks it.
+func present(secret []byte) error {
+	if len(secret) == 0 {
+		return errors.New("the secret is empty")
+	}
+	return nil
 }
 
 func mac(key []byte, parts ...string) []byte {
