@@ -35,13 +35,21 @@ type listed struct {
 type github struct {
 	receiver http.Handler
 	url      string // of the hook in the API
-	// refuse returns the status with which the API refuses the n-th request, or 0. After -1
-	// the API carries out the request, and the answer is lost.
-	refuse func(method string, n int) int
 
 	mu         sync.Mutex
 	deliveries []listed // the oldest first
 	requests   int
+	refuse     refusal // nil: the API works
+}
+
+// refusal returns the status with which the API refuses the n-th request, or 0. After -1
+// the API carries out the request, and the answer is lost.
+type refusal func(method string, n int) int
+
+func (g *github) refuseBy(f refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refuse = f
 }
 
 const token = "token-of-the-test"
@@ -55,13 +63,13 @@ func newGitHub(t *testing.T, receiver http.Handler) *github {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.mu.Lock()
 		g.requests++
-		n, status := g.requests, 0
+		n, refuse, status := g.requests, g.refuse, 0
 		g.mu.Unlock()
 		switch {
 		case r.Header.Get("Authorization") != "Bearer "+token:
 			status = http.StatusUnauthorized
-		case g.refuse != nil:
-			status = g.refuse(r.Method, n)
+		case refuse != nil:
+			status = refuse(r.Method, n)
 		}
 		switch status {
 		case 0:
@@ -201,7 +209,10 @@ func TestRedeliver(t *testing.T) {
 	g.redeliver(t, 3)
 	r.ran(t, "fine-1", "outage-1", "outage-2", "slow", "fine-2")
 	var order []string
-	for _, d := range g.deliveries[len(g.deliveries)-3:] {
+	g.mu.Lock()
+	last := slices.Clone(g.deliveries[len(g.deliveries)-3:])
+	g.mu.Unlock()
+	for _, d := range last {
 		if d.Status != "OK" {
 			t.Errorf("got %+v, want OK", d)
 		}
@@ -241,7 +252,7 @@ func TestRedeliver_GivesUp(t *testing.T) {
 func TestRedeliver_APIFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		refuse    func(method string, n int) int
+		refuse    refusal
 		requested int // by the first call
 		again     int // by the second call, when the API works
 	}{
@@ -265,11 +276,11 @@ func TestRedeliver_APIFails(t *testing.T) {
 				g.deliver(guid, time.Hour, false, false)
 			}
 			r.store.down.Store(false)
-			g.refuse = c.refuse
+			g.refuseBy(c.refuse)
 			if got, err := g.hook().Redeliver(t.Context()); got != c.requested || err == nil {
 				t.Errorf("got %d, %v, want %d and an error", got, err, c.requested)
 			}
-			g.refuse = nil
+			g.refuseBy(nil)
 			g.redeliver(t, c.again)
 			r.ran(t, "a", "b", "c")
 		})
@@ -289,12 +300,12 @@ func TestRedeliver_APIFails(t *testing.T) {
 		g := newGitHub(t, r)
 		g.deliver("a", time.Hour, false, false)
 		ctx, cancel := context.WithCancel(t.Context())
-		g.refuse = func(method string, _ int) int {
+		g.refuseBy(func(method string, _ int) int {
 			if method == http.MethodPost {
 				cancel()
 			}
 			return 0
-		}
+		})
 		if _, err := g.hook().Redeliver(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
