@@ -48,10 +48,10 @@ type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
 
-	// assumed is set if err is nil only by a guess: the store no longer had the hold,
-	// and probably the release itself ended it. Either an earlier attempt of the
-	// release had no answer, or the hold could have expired. The hold may nevertheless
-	// have been lost before.
+	// assumed means that success is inferred: the store no longer had the hold, probably
+	// because the release itself ended it. Either an earlier attempt of the release had
+	// no answer, or the hold could have expired. The hold may nevertheless have been lost
+	// before.
 	assumed bool
 }
 

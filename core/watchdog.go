@@ -180,8 +180,8 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 }
 
 // answered handles the answer x to an extension of h that began at start, and schedules
-// the next extension. It notifies the lease of the answer, unless h is lost or no
-// longer trusted.
+// the next extension. It notifies the lease of the answer, unless h is lost or
+// retired.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()

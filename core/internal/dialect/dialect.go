@@ -67,7 +67,7 @@ type Dialect interface {
 	// row exists now, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows that have the versions of items. It waits for no locked
+	// Delete deletes the rows of items whose version is unchanged. It waits for no locked
 	// row, except on SQLite, where a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
