@@ -118,7 +118,7 @@ func unknown(t testing.TB, what string, err error) {
 }
 
 // unlocked repeats call while it fails with ErrUnavailable, until the end of patience.
-// On a stalled machine, waits for the server or for a row's lock time out.
+// On a stalled machine, a wait for the server or for a row's lock can time out.
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()

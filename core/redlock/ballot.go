@@ -264,8 +264,8 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 // firstGrace is the minimum time that the first nodes have for an answer.
 const firstGrace = 5 * time.Millisecond
 
-// awaitFirst waits briefly for the answers of all nodes before the first one that has
-// answered. Without these answers it is not certain which claim has the first node.
+// awaitFirst waits briefly for the nodes that precede, in the list, the first node that
+// has answered. Without their answers it is not certain which claim has the first node.
 // awaitFirst does not wait for a node whose time-out has passed, or that did not answer
 // its last call.
 func (b *ballot) awaitFirst(ctx context.Context) {
