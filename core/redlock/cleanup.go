@@ -38,8 +38,8 @@ type task struct {
 	last         uint64 // with unlessResent: the serial of the claim's last acquire
 }
 
-// now adds a task that releases c at node i at once. With tombstone, the node also has
-// to refuse c afterwards. The release must have been recorded as planned
+// now adds a task that releases c at node i at once. If tombstone is set, the node also
+// has to refuse c afterwards. The release must have been recorded as planned
 // (releaseOutcome.again).
 func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	at, life := time.Now(), c.TTL
@@ -49,8 +49,8 @@ func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	u.add(task{claim: c, node: i, at: at, until: at.Add(life), tombstone: tombstone})
 }
 
-// later adds a task that releases and refuses c at node i, unless c is sent again
-// before.
+// later adds a task that releases c at node i after resendLimit, and makes the node
+// refuse c afterwards. The task is dropped if c is sent again before that.
 func (u *cleanup) later(c store.Claim, i int) {
 	at := time.Now().Add(resendLimit)
 	u.add(task{

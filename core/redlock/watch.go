@@ -175,7 +175,7 @@ func (w *watch) wake(ctx context.Context, i int) {
 	}
 }
 
-// pass wakes the caller, unless out is closed.
+// pass wakes the caller, unless the channel out is closed or ctx is done.
 func (w *watch) pass(ctx context.Context) {
 	if w.grace != nil {
 		w.grace.Stop()
