@@ -79,9 +79,9 @@ type Dialect interface {
 	// replica, the ID and the version of the tables, and the maximum length of a
 	// statement.
 	Inside() Statement
-	// LoadLocked is Load in the transaction of the caller. It reads the newest row,
-	// without its value, and keeps others from changing it. It reads no row if key has
-	// none. SaveLocked changes that row.
+	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
+	// row, without its value, and keeps others from changing the row. It reads no row if
+	// key has none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof proves that a transaction of the caller is open.

@@ -146,8 +146,8 @@ func (t *text) written(locks string, claims []store.Claim, version int64) *text 
 	return t.add(")")
 }
 
-// these adds the condition on the names and leases of claims, with table before each
-// column.
+// these adds the condition on the names and leases of claims. Each column has the text
+// table as its prefix.
 func (t *text) these(claims []store.Claim, table string) *text {
 	t.add("(")
 	for i, c := range claims {
