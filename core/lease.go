@@ -30,7 +30,7 @@ type terms struct {
 	mode    Mode
 	maxHold time.Duration // 0: no limit
 	keep    time.Duration
-	record  *store.Record // of Begin
+	record  *store.Record // the record of a run, set by Begin
 }
 
 // Lease is a lock that is held until it is released or lost. Its methods are safe for

@@ -160,7 +160,7 @@ func (t *tally) empty() bool {
 type listing struct {
 	in    *tally // nil before and after the lease is listed
 	node  fifo.Node[Lease]
-	since clock.Moment // when the lease reached its stage
+	since clock.Moment // the time at which the lease reached its stage
 	stage stage
 }
 

@@ -14,7 +14,7 @@ import (
 type run struct {
 	found     store.Record  // the record that the store had at Begin
 	settling  sync.Once     // done by the first Finish or Withdraw
-	withdrawn bool          // the first was Withdraw
+	withdrawn bool          // the first of these calls was Withdraw
 	instead   *store.Record // the record that replaces one whose value is too long, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
 	committed bool          // Commit may have saved; guarded by the lease's mutex

@@ -78,7 +78,7 @@ func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []
 type releasing struct {
 	store.Claim
 	instead *store.Record // saved in place of Record if its value is too long, see Lease.FinishLong
-	name    string        // of the lease, for events
+	name    string        // the lease's name, for events
 	mode    Mode
 }
 

@@ -29,11 +29,11 @@ type watchdog struct {
 
 	mu       order.Mutex[watchdogRank]
 	queue    due.Queue[hold]
-	epoch    time.Time // the zero of the due times and of at
+	epoch    time.Time // the zero point of the due times and of the field at
 	timer    *time.Timer
-	at       time.Duration // when timer fires; 0 if it is not set
+	at       time.Duration // the time at which timer fires; 0 if it is not set
 	inFlight count         // goroutines that extend holds
-	lastLook clock.Moment  // when the clock was last read for a suspension
+	lastLook clock.Moment  // the last check of the clock for a suspension
 
 	ctx    context.Context // the context of all calls
 	cancel context.CancelFunc
