@@ -21,10 +21,10 @@ type ballot struct {
 	votes   votes
 	verdict verdict
 	final   bool          // the ballot has returned without winning: later grants are not wanted
-	begun   time.Time     // when all nodes were asked
-	asked   time.Time     // when nodes were last asked
+	begun   time.Time     // the time at which all nodes were asked
+	asked   time.Time     // the time at which nodes were last asked
 	took    time.Duration // the longest wait for answers in one round
-	late    bool          // a node time-out has passed: those that have answered may decide
+	late    bool          // a node time-out has passed: the nodes that have answered may decide
 	owner   string        // once won: the owner to whom the majority has granted the claim
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has arrived

@@ -11,7 +11,7 @@ import (
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
 	silentPause  = time.Second            // the same for a node that has been silent for a while
-	resendLimit  = 3 * time.Second        // a claim that was not sent again within it is abandoned
+	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is abandoned
 	maxTasks     = 4096                   // further claims expire with their TTL
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
@@ -33,7 +33,7 @@ type task struct {
 	node         int
 	at           time.Time
 	until        time.Time
-	tombstone    bool   // the node must also refuse the claim afterwards, which it does once it has no such hold
+	tombstone    bool   // the node must also refuse the claim afterwards, which a release ensures if it finds no hold
 	unlessResent bool   // skip the task if the claim was sent again
 	last         uint64 // with unlessResent: the serial of the claim's last acquire
 }

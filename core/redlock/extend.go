@@ -93,7 +93,7 @@ type extension struct {
 // tally counts the answers for one claim.
 type tally struct {
 	have []int // the nodes that have extended the claim
-	lack []int // the nodes that have no such hold and have not got it back yet
+	lack []int // the nodes that lack the hold, and at which it is not restored yet
 	lost int   // the number of nodes that have no such hold
 	err  error
 

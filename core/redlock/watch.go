@@ -68,7 +68,7 @@ type watch struct {
 	store  *Store
 	claim  store.Claim
 	cancel context.CancelFunc
-	unhook func() bool   // removes the cancel at the Store's Close
+	unhook func() bool   // makes Close of the Store no longer cancel the watch
 	ready  chan struct{} // closed when a majority is live, or cannot become live any more
 	out    chan struct{} // the caller's channel
 
