@@ -18,7 +18,7 @@ import (
 type framework struct {
 	name       string
 	pkg        string // the name of the package, with which panics and errors begin
-	header     string // of the idempotency key
+	header     string // the header of the idempotency key
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
