@@ -13,7 +13,7 @@ type text struct {
 	b     []byte
 	args  []any
 	mark  func(n int) string // the placeholder of argument n; nil: values are literals
-	quote [2]string          // before and after bytes in hex
+	quote [2]string          // the texts before and after bytes in hex
 	bin   string             // the type after bytes
 	int   string             // the type after numbers
 	most  int                // the maximum bytes of a literal
