@@ -165,7 +165,7 @@ func testOptional(t *testing.T, mw framework) {
 		key    httpmw.KeyFunc // nil: the header
 		body   string
 		header []string
-		runs   int32 // of two requests
+		runs   int32 // the number of runs after two requests
 	}{
 		{name: "no header", runs: 2},
 		{name: "a header", header: []string{"Idempotency-Key", "k"}, runs: 1},
