@@ -36,9 +36,9 @@ func (s *Store) Check(ctx context.Context) error {
 	defer cancel()
 	p := s.place
 	unread := func(err error) error {
-		// Without a server the tables are not to blame.
+		// Without a server, and in an unfit session, the tables are not to blame.
 		var network net.Error
-		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) {
+		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) || errors.Is(err, table.ErrOpen) {
 			return fmt.Errorf("sqlstore: check: %w", err)
 		}
 		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
