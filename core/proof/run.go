@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/proof/tally"
@@ -49,8 +50,12 @@ const (
 	recordFile = "record.json"
 )
 
-// run runs the parts, one package after the other, because tests with real processes
-// need the machine for themselves.
+// side is the number of packages whose tests run at once. Most of them wait for servers
+// and processes, and pass on a busy machine too.
+const side = 2
+
+// run runs the parts and prints the outcome of each package. It starts with the last
+// packages: the mutants take longest.
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -68,28 +73,34 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	}
 	r.Race = exec.Command("go", "build", "-race", "runtime/race").Run() == nil
 	r.CPUs, r.Versions = runtime.NumCPU(), versions()
+	var args [][]string // of go test, for each result
 	for _, p := range picked {
 		for _, pkg := range p.packages {
-			fmt.Fprintf(out, "%s: %s\n", p.name, pkg)
-			run := "."
-			if p.trials {
-				if run, err = trials(pkg); err != nil {
-					return err
-				}
+			some, err := r.arguments(p, pkg)
+			if err != nil {
+				return err
 			}
-			args := []string{"-run", run}
-			if r.Race && !(p.swift && r.Long) {
-				args = append(args, "-race", "-gcflags=modernc.org/...=-race=false") // as in the Makefile
-			}
-			if p.wide {
-				args = append(args, "-parallel", strconv.Itoa(2*r.CPUs))
-			}
-			res := r.test(pkg, args, filepath.Join(dir, tallyFile), out)
-			res.Part = p.name
-			r.Results = append(r.Results, res)
-			fmt.Fprintf(out, "    %d passed, %d failed, %d skipped %s (%v)\n", res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
+			r.Results, args = append(r.Results, result{Part: p.name, Package: pkg}), append(args, some)
 		}
 	}
+	var (
+		started  = make(chan struct{}, side)
+		all      sync.WaitGroup
+		printing sync.Mutex
+	)
+	for i := range slices.Backward(r.Results) {
+		started <- struct{}{}
+		all.Go(func() {
+			defer func() { <-started }()
+			res, failed := &r.Results[i], new(bytes.Buffer)
+			r.test(res, args[i], filepath.Join(dir, tallyFile), failed)
+			printing.Lock()
+			defer printing.Unlock()
+			fmt.Fprintf(out, "%s: %s\n%s    %d passed, %d failed, %d skipped %s (%v)\n",
+				res.Part, res.Package, failed, res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
+		})
+	}
+	all.Wait()
 	r.Took = time.Since(r.Start)
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -99,6 +110,25 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 		return err
 	}
 	return r.load(dir)
+}
+
+// arguments returns the arguments of go test for a package of p.
+func (r *record) arguments(p part, pkg string) ([]string, error) {
+	run := "."
+	if p.trials {
+		var err error
+		if run, err = trials(pkg); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"-run", run}
+	if r.Race && !(p.swift && r.Long) {
+		args = append(args, "-race", "-gcflags=modernc.org/...=-race=false") // as in the Makefile
+	}
+	if p.wide {
+		args = append(args, "-parallel", strconv.Itoa(2*r.CPUs))
+	}
+	return args, nil
 }
 
 // trials returns the pattern of the tests in the directory dir that ask package tally
@@ -143,16 +173,17 @@ func asks(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// test runs the tests of a package with additional arguments of go test, and prints the
-// output of the failed ones.
-func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer) result {
-	res, start := result{Package: pkg}, time.Now()
+// test runs the tests of res's package with additional arguments of go test, and prints
+// the output of the failed ones.
+func (r *record) test(res *result, more []string, tallyPath string, out io.Writer) {
+	start := time.Now()
+	defer func() { res.Took = time.Since(start) }()
 	timeout := "30m"
 	if r.Long {
 		timeout = "24h"
 	}
 	cmd := exec.Command("go", append([]string{"test", "-json", "-count=1", "-shuffle=on", "-timeout", timeout}, more...)...)
-	cmd.Dir = pkg // the package may be in a module of its own
+	cmd.Dir = res.Package // the package may be in a module of its own
 	cmd.Env = append(os.Environ(), tally.File+"="+tallyPath, tally.Asked+"=1")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -162,14 +193,12 @@ func (r *record) test(pkg string, more []string, tallyPath string, out io.Writer
 	}
 	if err != nil {
 		res.Fault = err.Error()
-		return res
+		return
 	}
 	res.read(pipe, out)
 	if err := cmd.Wait(); err != nil && res.Failed == 0 {
 		res.Fault = fmt.Sprintf("%v %s", err, strings.TrimSpace(stderr.String()))
 	}
-	res.Took = time.Since(start)
-	return res
 }
 
 // read counts the tests in the output of go test -json. It counts a test with cases and

@@ -67,7 +67,7 @@ type Dialect interface {
 	// row exists now, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows that have the versions of items. It deletes none if the
+	// Delete deletes the rows of items whose version is unchanged. It deletes none if the
 	// server's time is before that of items, which a server with another clock may have
 	// read. It waits for no locked row, except on SQLite, where a transaction locks the
 	// file.
@@ -81,9 +81,9 @@ type Dialect interface {
 	// replica, the ID and the version of the tables, and the maximum length of a
 	// statement.
 	Inside() Statement
-	// LoadLocked is Load in the transaction of the caller. It reads the newest row,
-	// without its value, and keeps others from changing it. It reads no row if key has
-	// none. SaveLocked changes that row.
+	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
+	// row, without its value, and keeps others from changing the row. It reads no row if
+	// key has none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof proves that a transaction of the caller is open.
