@@ -51,6 +51,15 @@
 // extended. A call that gets no connection within 1.5 seconds changes nothing and fails
 // with store.ErrUnavailable.
 //
+// # After a failover
+//
+// If a server answers as a read-only one, the call fails with store.ErrUnavailable. It is
+// not sent again. Its connection and the idle connections of the pool are closed, so that
+// the next call connects anew, to the server that the DSN leads to by then. A connection
+// is also closed after an error that ends its session or leaves its state unknown. The
+// pools of the caller's own transactions need a setting of the driver, such as
+// rejectReadOnly=true of go-sql-driver/mysql or target_session_attrs=read-write of pgx.
+//
 // # Answers
 //
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves an

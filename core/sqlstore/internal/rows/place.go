@@ -19,6 +19,8 @@ const (
 	// connectTimeout limits how long a call waits for a connection. It is less than the
 	// time limit of a call, so that the error names the missing connection.
 	connectTimeout = 1500 * time.Millisecond
+	// abandonTimeout limits how long a call waits for the idle connections that it closes.
+	abandonTimeout = 250 * time.Millisecond
 	// maxTogether is the maximum number of holds that one statement extends.
 	maxTogether = 64
 	// maxConnections is the maximum number of connections that a call tries.
@@ -134,12 +136,47 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 }
 
 // try runs work on a connection without a transaction, and reports whether work was run.
+// It closes the connection if the error shows that its session is over, or that its
+// server takes no locks.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
+	begun, err = p.use(ctx, c, work)
+	switch classOf(err) {
+	case ended, closed:
+		shut(c)
+	case away:
+		shut(c)
+		p.abandon(ctx)
+	}
+	return begun, err
+}
+
+// shut closes a connection, which its pool drops.
+func shut(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// abandon closes the idle connections of the pool. They may lead to a server that has
+// become a replica. Connections in use stay open, until a server has refused them too.
+func (p *Place) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
+	defer cancel()
+	for n := p.DB.Stats().Idle; n > 0; n-- {
+		c, err := p.DB.Conn(ctx) // an idle one, unless another call was faster
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		defer shut(c)
+	}
+}
+
+// use is try on the connection c.
+func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) error) (begun bool, err error) {
 	if err := p.idle(ctx, c); err != nil {
 		return false, err
 	}
