@@ -51,6 +51,13 @@
 // extended. A call that gets no connection within 1.5 seconds changes nothing and fails
 // with store.ErrUnavailable.
 //
+// A load balancer can forget an idle connection in silence. A call on it fails after two
+// seconds, with an unknown outcome. Then all idle connections get a ping, and those
+// without an answer are closed, so that one call fails and not one for each connection.
+// With pgx usually none fails, because pgx pings a connection that was idle for a second.
+// To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the load balancer.
+// A Store changes no setting of the pool.
+//
 // # After a failover
 //
 // If a server answers as a read-only one, the call fails with store.ErrUnavailable. It is

@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +20,11 @@ const (
 	// connectTimeout limits how long a call waits for a connection. It is less than the
 	// time limit of a call, so that the error names the missing connection.
 	connectTimeout = 1500 * time.Millisecond
-	// abandonTimeout limits how long a call waits for the idle connections that it closes.
-	abandonTimeout = 250 * time.Millisecond
+	// silenceLimit limits how long an idle connection may take to answer a ping.
+	silenceLimit = connectTimeout / 3
+	// silenceMin is the minimum wait for an answer after which a connection counts as
+	// silent. A statement may wait for a locked row for a second.
+	silenceMin = 1200 * time.Millisecond
 	// maxTogether is the maximum number of holds that one statement extends.
 	maxTogether = 64
 	// maxConnections is the maximum number of connections that a call tries.
@@ -33,6 +37,9 @@ type Place struct {
 	DB    *sql.DB
 	looks atomic.Bool // each statement checks whether a transaction is open
 	kept  atomic.Bool // the database is known not to be in memory
+
+	silent   atomic.Bool // a connection did not answer, so the next call asks the idle ones
+	renewing sync.Mutex  // held while they are asked
 }
 
 // New returns a Place in db.
@@ -139,18 +146,23 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 // It closes the connection if the error shows that its session is over, or that its
 // server takes no locks.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
+	if p.silent.Load() {
+		p.renew()
+	}
 	c, err := p.connect(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
+	silence := time.AfterFunc(silenceMin, func() { p.silent.Store(true) })
+	defer silence.Stop()
 	begun, err = p.use(ctx, c, work)
 	switch classOf(err) {
 	case ended, closed:
 		shut(c)
 	case away:
 		shut(c)
-		p.abandon(ctx)
+		p.abandon()
 	}
 	return begun, err
 }
@@ -162,16 +174,49 @@ func shut(c *sql.Conn) {
 
 // abandon closes the idle connections of the pool. They may lead to a server that has
 // become a replica. Connections in use stay open, until a server has refused them too.
-func (p *Place) abandon(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
-	defer cancel()
-	for n := p.DB.Stats().Idle; n > 0; n-- {
-		c, err := p.DB.Conn(ctx) // an idle one, unless another call was faster
-		if err != nil {
-			return
+func (p *Place) abandon() {
+	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
+}
+
+// renew closes the idle connections of the pool that do not answer a ping. A load
+// balancer or a firewall may have forgotten them. Without renew each one would cost a
+// call. Calls that begin meanwhile wait.
+func (p *Place) renew() {
+	p.renewing.Lock()
+	defer p.renewing.Unlock()
+	if !p.silent.Load() {
+		return
+	}
+	p.eachIdle(func(ctx context.Context, c *sql.Conn) {
+		if c.PingContext(ctx) != nil {
+			shut(c)
 		}
-		defer c.Close()
-		defer shut(c)
+	})
+	p.silent.Store(false)
+}
+
+// eachIdle runs do on all idle connections of the pool at once, for at most silenceLimit.
+// Some drivers ping a connection when it leaves the pool, and close it if it does not
+// answer.
+func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
+	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
+	defer cancel()
+	all := make([]*sql.Conn, p.DB.Stats().Idle)
+	var asked sync.WaitGroup
+	for i := range all {
+		asked.Go(func() {
+			c, err := p.DB.Conn(ctx) // an idle one, unless another call was faster
+			if err == nil {
+				all[i] = c
+				do(ctx, c)
+			}
+		})
+	}
+	asked.Wait()
+	for _, c := range all { // only now, so that none was taken twice
+		if c != nil {
+			_ = c.Close()
+		}
 	}
 }
 
@@ -189,9 +234,20 @@ func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) err
 	return true, work(c)
 }
 
+// connect takes a connection from the pool. A driver may ping an idle connection first,
+// without a time limit. If the ping is not answered, connect takes another connection.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
+	if p.DB.Stats().Idle > 0 {
+		pinging, cancel := context.WithTimeout(ctx, silenceLimit)
+		defer cancel()
+		if c, err := p.DB.Conn(pinging); err == nil || pinging.Err() == nil || ctx.Err() != nil {
+			return c, err
+		}
+		p.silent.Store(true)
+		p.renew()
+	}
 	c, err := p.DB.Conn(ctx)
 	if err == nil || context.Cause(ctx) != errNoConnection {
 		return c, err
