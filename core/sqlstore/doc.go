@@ -1,6 +1,6 @@
 // Package sqlstore stores locks in a SQL database behind database/sql: MariaDB 10.6 and
 // later, MySQL 8.0 and later, PostgreSQL 14 and later, and SQLite 3.35 and later. It
-// imports no driver. Its tests pass on the servers of core/SERVERS.md.
+// imports no driver. Migrate and Check refuse an older server. Its tests pass on the servers of core/SERVERS.md.
 //
 // # Rows
 //
@@ -78,8 +78,9 @@
 //
 // # Rights
 //
-// Migrate needs the right to create tables. A Store needs SELECT, INSERT, UPDATE and
+// Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store needs SELECT, INSERT, UPDATE and
 // DELETE on the tables whose names begin with lockkit_, and on PostgreSQL also USAGE of
-// the schema lockkit. The user of a transaction with once.Commit needs SELECT on the
+// the schema lockkit. Row-level security on these tables must let that user see all
+// rows. Check and each call name it otherwise. The user of a transaction with once.Commit needs SELECT on the
 // version table, and SELECT and UPDATE on the table of the locks.
 package sqlstore

@@ -167,6 +167,8 @@ func classOfCode(code uint64) class {
 // which can be long.
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
+	case isSecured(err):
+		return "row-level security refuses the user, Check names the remedy: "
 	case IsDenied(err):
 		return "the user lacks a right, Check names the GRANT: "
 	case isMissing(err):
@@ -187,7 +189,19 @@ func advice(err error) string {
 // a column.
 func IsDenied(err error) bool {
 	n := field(err, "Number")
-	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501"
+	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501" && !isSecured(err)
+}
+
+// isSecured reports whether row-level security has refused a statement. The SQLSTATE is
+// that of a missing right, and the text can be in any language. So isSecured compares
+// the names of the server's functions that return such an error, in the field Routine of
+// errors of pgx and lib/pq.
+func isSecured(err error) bool {
+	if stateOf(err) != "42501" {
+		return false
+	}
+	v := fieldOf(err, "Routine")
+	return v.Kind() == reflect.String && (v.String() == "ExecWithCheckOptions" || v.String() == "check_enable_rls")
 }
 
 // isMissing reports whether err is the error of a missing table.
@@ -197,28 +211,39 @@ func isMissing(err error) bool {
 }
 
 // field returns the number in the field name of err, or of an error that err wraps, or
-// 0. With it this package recognizes the errors of drivers that it does not import.
+// 0.
 func field(err error, name string) uint64 {
+	switch f := fieldOf(err, name); {
+	case f.CanUint():
+		return f.Uint()
+	case f.CanInt():
+		return uint64(f.Int())
+	}
+	return 0
+}
+
+// fieldOf returns the field name of err, or of an error that err wraps, if it is a
+// number or a text. Otherwise it returns the zero Value. With it this package recognizes
+// the errors of drivers that it does not import.
+func fieldOf(err error, name string) reflect.Value {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))
 		if v.Kind() != reflect.Struct {
 			continue
 		}
 		switch f := v.FieldByName(name); {
-		case f.CanUint():
-			return f.Uint()
-		case f.CanInt():
-			return uint64(f.Int())
+		case f.CanUint(), f.CanInt(), f.Kind() == reflect.String:
+			return f
 		}
 		if all, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, e := range all.Unwrap() {
-				if n := field(e, name); n != 0 {
-					return n
+				if f := fieldOf(e, name); f.IsValid() && !f.IsZero() {
+					return f
 				}
 			}
 		}
 	}
-	return 0
+	return reflect.Value{}
 }
 
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
@@ -59,6 +60,37 @@ func (p *Place) CheckClaim(c store.Claim) error {
 		return fmt.Errorf("sqlstore: the answer of %d bytes is too long: %w: %w", len(c.Record.Value), store.ErrInvalid, err)
 	}
 	return nil
+}
+
+// Load implements casstore.Place. If row-level security hides the version of the tables,
+// the error names the remedy.
+func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	e, err := p.Place.Load(ctx, key, w)
+	if errors.Is(err, table.ErrHidden) {
+		if remedy := p.Hidden(ctx); remedy != "" {
+			err = fmt.Errorf("%w: %s", store.ErrUnavailable, remedy)
+		}
+	}
+	return e, err
+}
+
+// Hidden returns the remedy if row-level security hides the tables from the user, and
+// otherwise "".
+func (p *Place) Hidden(ctx context.Context) (remedy string) {
+	if st := p.Dialect.Hidden("locks", "version"); st.Text != "" {
+		_ = table.One(ctx, p, st, &remedy)
+	}
+	return remedy
+}
+
+// Outdated returns the fault of a server that is too old, with its remedy. It returns ""
+// if the server does not report a version.
+func (p *Place) Outdated(ctx context.Context) string {
+	var version string
+	if err := table.One(ctx, p, p.Dialect.Server(), &version); err != nil {
+		return ""
+	}
+	return p.Dialect.Outdated(version)
 }
 
 // Take implements casstore.Usual. On some databases the token is the insert ID.
