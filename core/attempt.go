@@ -19,7 +19,7 @@ type attempt struct {
 	request   *request
 	ctx       context.Context // the caller's; the lease's context is also done if an earlier key is lost
 	lease     *Lease
-	until     time.Time // when the wait ends; zero if it has no limit
+	until     time.Time // the end of the wait; zero if it has no limit
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
 	failed    error     // the error of the last try, if the store did not answer the last request

@@ -50,8 +50,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
-	// With a slow store, batches one after the other would come too late, and leases
-	// would be lost.
+	// If a slow store got one batch after the other, some extensions would come too
+	// late, and leases would be lost.
 	sim(t, "batches side by side", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxResent bounds the bytes that the tries of one release send of a record's
-	// value. After that, the record instead, if it is set, replaces the record.
+	// maxResent bounds the bytes of a record's value that the tries of one release send
+	// in total. After that, the substitute (releasing.instead), if it is set, is sent in
+	// place of the record.
 	maxResent = 8 << 20
 	// cleanUpWidth bounds the number of repeated releases in flight. First tries are
 	// not counted.

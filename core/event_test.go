@@ -44,7 +44,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// scenes has a function for each kind that makes an event of the kind happen once.
+// scenes has, for each kind, a function that causes one event of that kind.
 var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
 	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
@@ -110,7 +110,7 @@ var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Revoked:  nil, // only inspect reports it: TestRevokedIsNotified
 }
 
-// calls makes the same call of once n times.
+// calls makes n equal calls of a new once.Once, and returns the Once.
 func calls(t *testing.T, l *core.Locker, n int) *once.Once {
 	t.Helper()
 	o, err := once.New(l)

@@ -81,7 +81,7 @@ func release(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// wantErr fails the test unless err matches each of want.
+// wantErr fails the test unless err matches all of the errors in want.
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {
@@ -91,7 +91,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantNot fails the test if err matches an error of these.
+// wantNot fails the test if err matches one of the errors in these.
 func wantNot(t *testing.T, err error, these ...error) {
 	t.Helper()
 	for _, e := range these {

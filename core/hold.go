@@ -52,12 +52,12 @@ type hold struct {
 	weight, limit int64
 	ttl           time.Duration
 	token         uint64       // the grant's token; a lease's token adds its tokenOffset
-	arrived       clock.Moment // when the grant was received
+	arrived       clock.Moment // the time at which the grant was received
 
 	mu      order.Mutex[holdRank]
 	lease   notices       // the lease that has the hold; nil from pass to giveTo, between two leases
 	from    clock.Moment  // the beginning of the last confirmed call
-	valid   time.Duration // the time for which the hold lasts, counted from from
+	valid   time.Duration // the time for which the hold lasts, counted from the field from
 	reach   time.Duration // the store may have the hold until arrived plus reach; 0 without Lease.Extend
 	retired bool          // lost or about to be released: no longer extended or trusted
 	passing passing       // see passing.go

@@ -30,7 +30,7 @@ type terms struct {
 	mode    Mode
 	maxHold time.Duration // 0: no limit
 	keep    time.Duration
-	record  *store.Record // of Begin
+	record  *store.Record // the record of a run, set by Begin
 }
 
 // Lease is a lock that is held until it is released or lost. Its methods are safe for
@@ -67,8 +67,8 @@ type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	unsaidEnd   func() // notifies the observer of the lease's end after the notifications in flight
 	holds       []*hold
 
-	// Part of the Lease, so that a lease with one key needs no further allocation: its
-	// hold, and the array of the slice holds.
+	// A lease with one key needs no further allocation: first is its hold, and one is
+	// the array of the slice holds.
 	first hold
 	one   [1]*hold
 }
@@ -209,8 +209,8 @@ func (l *Lease) notify(e Event) {
 	}
 }
 
-// notified counts a notification out. If no other notification is in flight, it
-// notifies the observer of a lease's end that was postponed.
+// notified records that a notification is done. If no other notification is in flight,
+// it notifies the observer of a lease's end that was postponed.
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--

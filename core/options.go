@@ -108,12 +108,12 @@ type AcquireOption func(*request)
 type request struct {
 	terms
 	key    string
-	keys   []string // key and also, sorted and without duplicates
+	keys   []string // the keys in key and also, sorted and without duplicates
 	one    [1]string
 	also   []string
 	name   string
 	ttl    time.Duration
-	wait   time.Duration // for a busy key; 0: no wait, negative: until ctx is done
+	wait   time.Duration // the maximum wait for a busy key; 0: no wait, negative: until ctx is done
 	pace   retry.Policy
 	weight int64
 	limit  int64

@@ -28,8 +28,8 @@ func (t *ownerText) text() string { return t.String() + "." + digest(t.String())
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
 // if the text has no token of key. It returns "" for a text that ownerText has not
-// made: the check finds cut, changed or added letters. Anyone can compute the check, so
-// admit compares the token with the token of the grant.
+// made: the check detects removed, changed and added letters. Anyone can compute the
+// check, so admit compares the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {

@@ -36,7 +36,8 @@ func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.Acquire
 	}, o...)
 }
 
-// rowBefore starts a lease, and calls come to add callers that wait behind it.
+// rowBefore starts a lease. It calls the function come, which adds callers that wait
+// behind the lease.
 func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiting), o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	store.setAll(nil)

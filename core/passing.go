@@ -39,19 +39,19 @@ type passing struct {
 // confirmation is one call that asks the store whether it has the hold, with the
 // callers that wait for the answer. One call is in flight at a time:
 //
-//	a caller           waits for the next call: passing.next
-//	the first of them  makes it, when the one before it (passing.asked) is answered
-//	answer "lost"      is the answer of passing.next too
-//	no answer          is that of these callers only; passing.next asks again
-//	the release        is the next call of passing.next, and of all callers after it
+//	a caller           waits for the answer to the next call (passing.next)
+//	its first caller   makes that call when the call before it (passing.asked) returns
+//	the answer "lost"  is also the answer for the callers of passing.next
+//	a missing answer   concerns only the callers of that call; passing.next asks again
+//	the release        replaces passing.next, and answers its callers and all later ones
 type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
 
-	// assumed is set if err is nil only by a guess: the store no longer had the hold,
-	// and probably the release itself ended it. Either an earlier attempt of the
-	// release had no answer, or the hold could have expired. The hold may nevertheless
-	// have been lost before.
+	// assumed means that success is inferred: the store no longer had the hold, probably
+	// because the release itself ended it. Either an earlier attempt of the release had
+	// no answer, or the hold could have expired. The hold may nevertheless have been lost
+	// before.
 	assumed bool
 }
 
@@ -216,7 +216,7 @@ func (h *hold) passTimeLeft() time.Duration {
 }
 
 // pass takes the hold from its released lease for the next lease, and reports whether
-// that is allowed. It is not allowed
+// the hold may be passed on. Passing on is not allowed
 //   - after the owner was shown, because a caller may join the hold,
 //   - after a call of Lease.Extend,
 //   - after passTime, after store.TokenStep leases, after a loss or after a

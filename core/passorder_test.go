@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// cycles makes n goroutines hold order:1 k times each, for d. It fails the test if a
-// lease is lost or an acquire fails.
+// cycles makes n goroutines acquire the key order:1 k times each, and hold it for d each
+// time. It fails the test if a lease is lost or an acquire fails.
 func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.AcquireOption) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -60,9 +60,9 @@ func underMutex() bool {
 
 // stress makes 16 goroutines of two processes acquire one key again and again for three
 // seconds. It checks that there is one holder at a time, that tokens grow, and that
-// releases return the right errors. As the flags say, goroutines pause when they read a
-// clock, calls fail, and holds are deleted and joined. stress returns the number of
-// leases, and the number of Acquire calls that the store got.
+// releases return the right errors. Each flag adds a disturbance: goroutines pause when
+// they read a clock, calls fail, holds are deleted, or holds are joined. stress returns
+// the number of leases, and the number of Acquire calls that the store got.
 func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (total, trips int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex

@@ -121,8 +121,8 @@ func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 	}
 }
 
-// snapshotStep is the number of entries after which each unlocks the roster for a
-// moment.
+// snapshotStep is the number of entries after which roster.each unlocks the roster for
+// a moment.
 const snapshotStep = 256
 
 // spareTallies is the number of tallies up to which empty tallies are not deleted. So
@@ -160,7 +160,7 @@ func (t *tally) empty() bool {
 type listing struct {
 	in    *tally // nil before and after the lease is listed
 	node  fifo.Node[Lease]
-	since clock.Moment // when the lease reached its stage
+	since clock.Moment // the time at which the lease reached its stage
 	stage stage
 }
 
@@ -179,9 +179,9 @@ type standing struct {
 	age     time.Duration
 }
 
-// longest returns the leases that have been held or waited for at least for the time
-// from: at most most leases, oldest first. It releases the roster's mutex between short
-// parts of the work.
+// longest returns the leases that were held or waited for at least as long as the
+// duration from, oldest first. It returns no more leases than the limit most. It
+// releases the roster's mutex between short parts of the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
 	r.each(func(_ tallyOf, t *tally) (visited int) {

@@ -14,7 +14,7 @@ import (
 type run struct {
 	found     store.Record  // the record that the store had at Begin
 	settling  sync.Once     // done by the first Finish or Withdraw
-	withdrawn bool          // the first was Withdraw
+	withdrawn bool          // the first of these calls was Withdraw
 	instead   *store.Record // the record that replaces one whose value is too long, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
 	committed bool          // Commit may have saved; guarded by the lease's mutex
@@ -166,8 +166,8 @@ func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 	return l.save(ctx, &r, nil)
 }
 
-// save implements Finish for r. If the value of r is too long, save stores the record
-// instead in place of r. instead may be nil.
+// save implements Finish for r. If the value of r is too long, save stores the
+// substitute (the parameter instead) in place of r. The substitute may be nil.
 func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	if err := checkRecord(r); err != nil {
 		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)

@@ -231,8 +231,8 @@ func hangAfter(ctx context.Context, n int, do func() error) error {
 	return hang(ctx, n, nil)
 }
 
-// late returns a fault in which the store executes the call d after the engine has
-// stopped waiting.
+// late returns a fault in which the engine stops waiting for the call, and the store
+// executes the call after a further time d.
 func late(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		context.AfterFunc(ctx, func() {
@@ -244,7 +244,7 @@ func late(d time.Duration) fault {
 }
 
 // slow returns a fault in which the request and the reply take the given times. If the
-// engine stops waiting before, the rest does not happen.
+// engine stops waiting during the request, the store does not execute the call.
 func slow(request, reply time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if !pause(ctx, request) {
@@ -270,7 +270,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// first returns a fault that applies f to the first calls, and none to the others.
+// first returns a fault that applies f to the first calls, as many as the parameter
+// calls. Later calls have no fault.
 func first(calls int, f fault) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if n <= calls {

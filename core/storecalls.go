@@ -78,21 +78,21 @@ func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []
 type releasing struct {
 	store.Claim
 	instead *store.Record // saved in place of Record if its value is too long, see Lease.FinishLong
-	name    string        // of the lease, for events
+	name    string        // the lease's name, for events
 	mode    Mode
 }
 
-// save makes the release save r, or instead if r is too long.
+// save makes the release save r, or the substitute instead if r is too long.
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
 // release releases c at the store. It returns assumed as true if the store no longer
 // has c after an attempt without an answer: that attempt probably released c.
 //
 // A store can refuse a long value by closing the connection. So after an attempt
-// without an answer a long value is not sent again. The record instead, if it is set,
-// replaces the long record, in c too. If the store then saves this record, or already
-// has a record, the claim is settled. The error then has the reason for which the long
-// value may not be stored.
+// without an answer a long value is not sent again. The substitute (c.instead), if it
+// is set, replaces the long record, in c too. If the store then saves the substitute,
+// or already has a record, the claim is settled. The error then has the reason for
+// which the long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the reason for which the record was replaced
@@ -128,7 +128,7 @@ const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
-// shorten replaces the record by instead, and reports whether instead was set.
+// shorten replaces the record by the substitute, and reports whether c had both.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
 		return false

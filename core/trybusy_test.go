@@ -26,7 +26,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 	whole, part := opts(core.Permits(8, 8)), opts(core.Permits(2, 8))
 	exclusive, shared := opts(), opts(core.Shared())
 	for name, c := range map[string]struct {
-		held      []core.AcquireOption // the claim that another process holds, until until
+		held      []core.AcquireOption // the options of another process's claim, which is held until the time until
 		until     time.Duration
 		tries     []try
 		questions int

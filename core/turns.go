@@ -5,8 +5,8 @@ import "time"
 // turns makes a process share its keys with other processes if waiters cannot be woken,
 // as with plain keys. The waiters of other processes then poll. A process that asked at
 // once after each of its releases would find the key free every time, and the polling
-// waiters would find it taken for seconds. So a process with rivals has a key for a
-// turn. After the turn it waits for one step of its pace before it asks.
+// waiters would find it taken for seconds. So a process with rivals uses a key in
+// turns. After each turn it waits for one step of its pace before it asks again.
 //
 // The map has entries for some keys that other processes had recently. The mutex of
 // waiters guards the map.
@@ -47,9 +47,9 @@ func (ts turns) noteRelease(key string) {
 	}
 }
 
-// rest returns the time from now on for which this process leaves key to others: until
-// step has passed since the end of its turn. It returns 0 or less if this process may
-// ask.
+// rest returns the time for which this process still leaves key to others. That time
+// ends when step has passed since the end of this process's last turn. rest returns 0
+// or less if this process may ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {
 		return time.Until(t.ended.Add(step))

@@ -15,7 +15,7 @@ import (
 // not an attempt (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
-	// unheard calls Begin, and fails the test unless it fails with want.
+	// unheard calls Begin, and fails the test unless Begin fails with the errors in want.
 	unheard := func(t *testing.T, ctx context.Context, l *core.Locker, key string, want ...error) {
 		t.Helper()
 		lease, _, err := l.Begin(ctx, key, begun())

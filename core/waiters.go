@@ -390,8 +390,8 @@ func (w *waiter) takeGiven() *hold {
 	return h
 }
 
-// notePlaced lets the release proceed that waits until w has a place in the store's
-// list.
+// notePlaced records that w has a place in the store's list, or leaves the queue. A
+// release that waits for this then continues.
 func (w *waiter) notePlaced() {
 	if w.placed != nil {
 		close(w.placed)

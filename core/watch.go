@@ -18,8 +18,9 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open opens the watch within most, and reports whether it did. It does nothing if the
-// watch is open or has failed recently, or if the store has no wake-ups.
+// open opens the watch within the time most, and reports whether the watch was opened.
+// It does nothing if the watch is open or has failed recently, or if the store has no
+// wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {

@@ -29,11 +29,11 @@ type watchdog struct {
 
 	mu       order.Mutex[watchdogRank]
 	queue    due.Queue[hold]
-	epoch    time.Time // the zero of the due times and of at
+	epoch    time.Time // the zero point of the due times and of the field at
 	timer    *time.Timer
-	at       time.Duration // when timer fires; 0 if it is not set
+	at       time.Duration // the time at which timer fires; 0 if it is not set
 	inFlight count         // goroutines that extend holds
-	lastLook clock.Moment  // when the clock was last read for a suspension
+	lastLook clock.Moment  // the last check of the clock for a suspension
 
 	ctx    context.Context // the context of all calls
 	cancel context.CancelFunc
@@ -180,8 +180,8 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 }
 
 // answered handles the answer x to an extension of h that began at start, and schedules
-// the next extension. It notifies the lease of the answer, unless h is lost or no
-// longer trusted.
+// the next extension. It notifies the lease of the answer, unless h is lost or
+// retired.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()

@@ -45,8 +45,8 @@ func Retry(p retry.Policy) ClientOption {
 }
 
 // RetryCodes sets the codes of errors, from any source, after which a call is tried
-// again. The default is UNAVAILABLE. After a refusal of this package's rules with a
-// hint, a call is always tried again.
+// again. The default is UNAVAILABLE. If a rule of this package refuses a call with a
+// retry hint, the call is tried again whatever its code, within the policy.
 func RetryCodes(c ...codes.Code) ClientOption {
 	c = slices.Clone(c)
 	return func(g *client) { g.codes, g.unary = c, append(g.unary, "RetryCodes") }

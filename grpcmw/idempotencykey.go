@@ -2,6 +2,7 @@ package grpcmw
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 
@@ -38,11 +39,12 @@ func idempotencyKey(ctx context.Context, _ string, _ any) (string, error) {
 	return key, err
 }
 
-// idempotencyKeyIn returns the key in the single element of values.
+// idempotencyKeyIn returns the key in the single element of values. It ignores blanks
+// around the value, because gRPC allows every proxy to strip them.
 func idempotencyKeyIn(s keys.Source, values []string) (string, error) {
 	value, err := s.Only(values)
 	if err != nil {
 		return "", err
 	}
-	return s.IdempotencyKey(value)
+	return s.IdempotencyKey(strings.Trim(value, " \t"))
 }

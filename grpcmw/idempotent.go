@@ -28,9 +28,12 @@ const operation = "grpc"
 // Idempotent returns a rule that gives unary calls with the same idempotency key the
 // response of the first call. o stores that response, which is replayed instead of
 // running the handler again. The key is in the metadata "idempotency-key", or
-// "grpcgateway-idempotency-key" as grpc-gateway names it. It has 1 to 255 visible ASCII
-// characters, with or without the quotes of an HTTP header. A quoted key may contain
-// blanks. A call without a key is refused, and so is a call with two different keys
+// "grpcgateway-idempotency-key" as grpc-gateway names it. Key sets another source. The
+// value is a quoted string of 1 to 255 characters, as in the HTTP header: visible ASCII
+// and blanks, with a backslash before each quote and backslash. The same text without
+// quotes is the same key, but a key without quotes contains no blanks, quotes, commas and
+// semicolons. Blanks inside the quotes are part of the key, and blanks around the value
+// are ignored. A call without a key is refused, and so is a call with two different keys
 // under the two names.
 //
 // scope identifies the caller. A key is valid only within its scope, so no caller can

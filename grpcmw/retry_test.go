@@ -178,16 +178,19 @@ func TestGateway(t *testing.T) {
 		s.open(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller())))
 		for _, md := range [][]string{
 			{key, "a"}, {key, `"a"`}, {gateway, "a"}, {gateway, `"a"`}, {key, "a", gateway, "a"}, {key, "a", gateway, `"a"`}, {key, `"a"`, gateway, "a"},
+			{key, " a "}, {key, ` "a" `}, {gateway, "  a"}, {key, "a ", gateway, ` "a"`}, // a proxy may strip these blanks
 		} {
 			s.Call("5", md...).Is(t, "run 1")
 		}
 		s.Call("5", key, `a b`).Refused(t, codes.InvalidArgument, grpcmw.ReasonKeyInvalid)
 		s.Call("5", key, `"a b\"\\"`).Is(t, "run 2")
+		s.Call("5", key, `" a b "`).Is(t, "run 3") // blanks inside quotes are part of the key
 		for name, md := range map[string][]string{
 			"missing": nil, "empty": {key, ""}, "empty, quoted": {key, `""`}, "twice": {key, "a", key, "a"},
 			"two names, two keys": {key, "a", gateway, "b"}, "two names, one of them empty": {key, "a", gateway, ""}, "two by one name": {key, "a", gateway, "a", gateway, "a"},
 			"a list": {key, `"a", "b"`}, "a parameter": {key, `"a";q=1`}, "not closed": {key, `"a`}, "bad escape": {key, `"a\b"`},
-			"a space": {key, "a b"}, "too long": {key, strings.Repeat("k", 256)}, "ends in an escape": {key, `"a\`}, "a quote within": {key, `a"b`},
+			"a space": {key, "a b"}, "blanks only": {key, "  "}, "blanks only, twice": {key, " ", gateway, " "},
+			"a comma": {key, "a,b"}, "a semicolon": {key, "a;b"}, "too long": {key, strings.Repeat("k", 256)}, "ends in an escape": {key, `"a\`}, "a quote within": {key, `a"b`},
 		} {
 			if r := s.Call("5", md...); status.Code(r.Err) != codes.InvalidArgument {
 				t.Errorf("%s: got %v, %v", name, r.Receipt, r.Err)
@@ -195,7 +198,7 @@ func TestGateway(t *testing.T) {
 		}
 		for i, char := range []string{"k", ":", "%", "{", "="} {
 			for range 2 {
-				s.Call("5", key, strings.Repeat(char, 255)).Is(t, fmt.Sprintf("run %d", 3+i))
+				s.Call("5", key, strings.Repeat(char, 255)).Is(t, fmt.Sprintf("run %d", 4+i))
 			}
 		}
 	})

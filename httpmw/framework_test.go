@@ -18,7 +18,7 @@ import (
 type framework struct {
 	name       string
 	pkg        string // the name of the package, with which panics and errors begin
-	header     string // of the idempotency key
+	header     string // the header of the idempotency key
 	Lock       func(l *core.Locker, name string, key httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 	Idempotent func(o *once.Once, scope httpmw.KeyFunc, opts ...option) gin.HandlerFunc
 
@@ -72,8 +72,8 @@ func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	}
 }
 
-// onEachKey is onEach for parts with an Idempotent: each runs again with keys of the
-// option Key.
+// onEachKey works like onEach, for parts with an Idempotent. Each part runs once more,
+// with keys of the option Key.
 func onEachKey(t *testing.T, part func(t *testing.T, mw framework)) {
 	t.Helper()
 	onEach(t, part)
@@ -108,8 +108,8 @@ func (t renamed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// ofGin skips a test of features that only gin has: its routes, its writer, and the
-// values in its contexts.
+// ofGin skips the test unless mw is httpmw. It is for features that only gin has: its
+// routes, its writer, and the values in its contexts.
 func (mw framework) ofGin(t *testing.T) {
 	t.Helper()
 	if mw.pkg != onGin.pkg {

@@ -241,7 +241,7 @@ func testStreamsUnderLock(t *testing.T, mw framework) {
 	})
 }
 
-// errorsOf returns a middleware that collects c.Errors, as an outer middleware sees
+// errorsOf has a middleware, collect, that collects c.Errors as an outer middleware sees
 // them.
 type errorsOf struct {
 	mu   sync.Mutex

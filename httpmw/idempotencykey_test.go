@@ -16,8 +16,8 @@ func testIdempotencyKey(t *testing.T, mw framework) {
 	for _, c := range []struct {
 		name   string
 		lines  []string
-		want   string // the key, or
-		detail string // the detail of the 400
+		want   string // the expected key, unless the request is refused
+		detail string // the expected detail of the 400 of a refused request
 	}{
 		{name: "a bare key", lines: []string{"8e03978e-40d5-43e8-bc93-6894a57f9324"}, want: "8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{name: "a quoted key", lines: []string{`"8e03978e"`}, want: "8e03978e"},

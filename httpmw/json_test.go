@@ -24,8 +24,8 @@ func testJSON(t *testing.T, mw framework) {
 		path        string // "id" if empty
 		contentType string // "application/json" if empty, "none" for no header
 		body        string
-		want        string // the value that is locked, or
-		detail      string // the detail of the 400
+		want        string // the value that is locked, unless the request is refused
+		detail      string // the expected detail of the 400 of a refused request
 	}{
 		{name: "an integer", body: `{"x":[1,{"id":2}],"id":42}`, want: "42"},
 		{name: "a nested field", path: "order.ref.id", body: `{"id":1,"order":{"id":2,"ref":{"id":3}}}`, want: "3"},

@@ -30,8 +30,8 @@ func testKeySources(t *testing.T, mw framework) {
 		path   string // the path of the POST, below /r/:id
 		body   string
 		header []string
-		want   string // the key that is locked, or
-		detail string // the detail of the 400
+		want   string // the key that is locked, unless the request is refused
+		detail string // the expected detail of the 400 of a refused request
 	}{
 		{name: "a path parameter", key: mw.Param("id"), path: "/r/42", want: "order:42"},
 		{name: "path parameter with escapes", key: mw.Param("id"), path: "/r/a:b%25", want: core.Key("order", "a:b%")},

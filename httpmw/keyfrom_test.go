@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -88,6 +89,17 @@ func testKeyFrom(t *testing.T, mw framework) {
 		s.send("POST", "/?key=a:1", body).problem(t, http.StatusUnprocessableEntity)
 	})
 
+	t.Run("quotes are part of it", func(t *testing.T) {
+		t.Parallel()
+		s, runs := mw.newSite(t), atomic.Int32{}
+		s.POST("/", mw.Idempotent(s.runs(), mw.AnyCaller(), mw.Key(mw.Header("webhook-id"))), counted(&runs))
+		for i, key := range []string{`a`, `"a"`, `a`, `"a"`} {
+			if r := s.send("POST", "/", "", "Webhook-Id", key); r.body != fmt.Sprintf("run %d", i%2+1) || r.isReplay() != (i > 1) {
+				t.Errorf("request %d: got %d %q %v", i, r.status, r.body, r.header)
+			}
+		}
+	})
+
 	t.Run("parts that run into each other", func(t *testing.T) {
 		t.Parallel()
 		s, runs := mw.newSite(t), atomic.Int32{}
@@ -153,7 +165,7 @@ func testOptional(t *testing.T, mw framework) {
 		key    httpmw.KeyFunc // nil: the header
 		body   string
 		header []string
-		runs   int32 // of two requests
+		runs   int32 // the number of runs after two requests
 	}{
 		{name: "no header", runs: 2},
 		{name: "a header", header: []string{"Idempotency-Key", "k"}, runs: 1},

@@ -304,7 +304,8 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits for next, for the end of the request's context, or for a long time.
+// pause waits until next receives or is closed, the request's context is done, or a long
+// time has passed.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

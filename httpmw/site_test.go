@@ -154,7 +154,8 @@ func (s *site) hold(key string) (release func()) {
 	return release
 }
 
-// eventually polls until ok.
+// eventually polls until the function ok returns true. It fails the test after the time
+// soon.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
@@ -164,7 +165,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// within receives from ch.
+// within receives from ch. It fails the test after the time soon.
 func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {

@@ -75,7 +75,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 			t.Errorf("got %d %q", r.status, r.body)
 		}
 		pushed.none(t)
-		// It is stored as soon as the store is back.
+		// The response is stored as soon as the store is back.
 		s.store.release.Store(nil)
 		eventually(t, "the answer is kept", func() bool { return s.pay("k", "/", "").isReplay() })
 	})

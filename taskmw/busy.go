@@ -126,8 +126,8 @@ func (d *delivery) end() {
 	}
 }
 
-// patience returns the time for which the delivery waits in-line. asked is the time of
-// core.Wait, or negative without it.
+// patience returns the time for which the delivery waits in-line. asked is the time set
+// by core.Wait, or negative if it is not set.
 func (b Busy) patience(d *delivery, asked time.Duration) time.Duration {
 	wait := asked
 	switch {

@@ -38,9 +38,9 @@ func CheckRun(l *core.Locker, opts ...core.AcquireOption) (wait time.Duration, e
 	return engine.CheckRun(l, opts...)
 }
 
-// Limits returns how long an acquire with opts, on top of the defaults of l, may hold: the
-// TTL of its lease, and its MaxHold, or 0 if it has none. An adapter whose requests have a
-// deadline derives a MaxHold from it. It fails with core.ErrInvalid where Check does.
+// Limits returns the TTL and the MaxHold (0 if none) of an acquire with opts on top of the
+// defaults of l. An adapter whose requests have a deadline derives a MaxHold from that
+// deadline. Limits fails with core.ErrInvalid if Check does.
 func Limits(l *core.Locker, opts ...core.AcquireOption) (ttl, maxHold time.Duration, err error) {
 	return engine.Limits(l, opts...)
 }

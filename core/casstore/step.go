@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/brief"
@@ -217,8 +218,18 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // unchanged returns the error of an operation that has certainly changed nothing.
 func (s *Store) unchanged(op string, err error) error {
-	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(err)))
+	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(untitled{err})))
 }
+
+// untitled is an error whose text omits that of store.ErrUnavailable, because it follows
+// that text.
+type untitled struct{ err error }
+
+func (u untitled) Error() string {
+	return strings.ReplaceAll(u.err.Error(), store.ErrUnavailable.Error()+": ", "")
+}
+
+func (u untitled) Unwrap() error { return u.err }
 
 // unknown returns the error of an operation that may have taken effect.
 func (s *Store) unknown(op string, err error) error {

@@ -175,7 +175,7 @@ func (h *handler) locks(p *page, locks []Lock, next string) {
 	}
 }
 
-// one makes p a page that shows one lock.
+// one turns p into a page that shows one lock.
 func (h *handler) one(r *http.Request, p *page, l Lock) {
 	row := h.row(p, l)
 	p.Lock = &row
@@ -183,7 +183,7 @@ func (h *handler) one(r *http.Request, p *page, l Lock) {
 	_, p.Now = h.may(r, ReleaseNow)
 }
 
-// sure makes p a page that asks to confirm a release.
+// sure turns p into a page that asks the operator to confirm a release.
 func (h *handler) sure(p *page, l Lock, x Hold) {
 	p.Sure = &confirmed{h.ref(p, l.Name, l.Digest, l.Key), holdRowOf(x)}
 }

@@ -14,8 +14,8 @@ import (
 // policies has options under which the results must be the same.
 var policies = map[string][]once.Option{"": nil, " AtMostOnce": {once.AtMostOnce()}}
 
-// TestLateAnswer checks runs whose lease is released or lost before fn returns (hazard
-// 58).
+// TestLateAnswer checks runs whose lease is released or lost before fn returns
+// (hazard 58).
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	// closing returns a Once, and an fn that closes the Locker of the Once and

@@ -167,7 +167,8 @@ func (s *series) failed(why failure) []metric.AddOption {
 	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.with(why)...)))
 }
 
-// with returns the attributes of the name and the additional ones.
+// with returns the attributes of the series, those in more, and the error type unless
+// why is noError.
 func (s *series) with(why failure, more ...attribute.KeyValue) []attribute.KeyValue {
 	all := slices.Concat(s.base, more) // a copy, because creating a set sorts the slice
 	if why != noError {

@@ -30,7 +30,8 @@ func run(t *testing.T, s store.Store) (c, last store.Claim) {
 	return c, last
 }
 
-// answered fails the test unless the run of c is done, or is not done if want is false.
+// answered fails the test unless the run of c is done. If want is false, the run must not
+// be done.
 func answered(t *testing.T, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	state, err := s.(store.Inspector).Look(t.Context(), c.Key)

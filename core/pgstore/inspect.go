@@ -76,9 +76,9 @@ func (s *Store) visible(ctx context.Context, op string) error {
 	return nil
 }
 
-// needs adds the missing GRANT to an error about a right. The GRANT is grant for a
-// table, and USAGE for the schema. The server's message contains the name of the schema
-// only if the schema is refused, in any language.
+// needs adds the missing GRANT to an error about a right. If a table is refused, it is
+// the parameter grant. If the schema is refused, it is USAGE on the schema. Only then
+// does the server's message contain the name of the schema, in any language.
 func needs(grant string, err error) error {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)

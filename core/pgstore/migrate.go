@@ -64,7 +64,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(time.Second): // for the calls that wait for the tables
+		case <-time.After(time.Second): // lets the calls proceed that wait for the tables
 		}
 	}
 }

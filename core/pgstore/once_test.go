@@ -75,7 +75,7 @@ func TestOnce(t *testing.T) {
 		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 			key := fmt.Sprintf("crash %d", i)
 			cut := testserver.NewPostgresProxy(t, server.Addr)
-			// The process of dying is cut off, as if it had died.
+			// The process of the Locker dying is cut off, as if the process had died.
 			dying, err := core.New(newStore(t, testclient.Postgres(t, server.URLAt(cut.Addr))))
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func TestOnce(t *testing.T) {
 			case opts != nil && (!errors.Is(err, once.ErrIndeterminate) || n != 0):
 				t.Errorf("got %v after %d runs, want %v", err, n, once.ErrIndeterminate)
 			}
-			// The process was only slow. It must not save its answer now.
+			// The process was only slow, and must not save its answer now.
 			cut.Heal()
 			close(ended)
 			if err := <-out; err == nil {

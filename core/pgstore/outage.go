@@ -54,7 +54,7 @@ func (p *place) moved(why error) {
 }
 
 // found records that a server accepts locks again. Connections that were opened before
-// may lead to the server that does not.
+// may still lead to the server that accepts none.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

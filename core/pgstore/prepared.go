@@ -21,7 +21,7 @@ type session struct {
 	asked     bool              // direct is known
 	direct    bool              // the connection leads to the server itself, and not to a pooler
 	forgets   bool              // somebody else removes its prepared statements
-	names     map[string]string // of prepared statements, by text
+	names     map[string]string // the names of prepared statements, by text
 	committed bool              // its transactions are known to be READ COMMITTED by default
 }
 

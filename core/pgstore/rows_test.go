@@ -20,8 +20,7 @@ func TestRows(t *testing.T) {
 	s := newStore(t, pool)
 	one := func(sql string) string { return server.Exec(sql)[0] }
 
-	// hazard 25
-	// Every row has an end, and acquires of other keys delete expired rows (hazard 25).
+	// Every row expires, and acquires of other keys delete expired rows (hazard 25).
 	t.Run("expired rows", func(t *testing.T) {
 		for i := range 300 {
 			c := claimed()

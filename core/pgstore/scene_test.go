@@ -86,8 +86,8 @@ func release(t testing.TB, s store.Store, c store.Claim) {
 	}
 }
 
-// held fails the test unless the key of c is busy for another owner, or free if want is
-// false.
+// held fails the test unless the key of c is busy for another owner. If want is false,
+// the key has to be free.
 func held(t testing.TB, s store.Store, c store.Claim, want bool) {
 	t.Helper()
 	next := exclusive(c.Key)
@@ -117,8 +117,8 @@ func unknown(t testing.TB, what string, err error) {
 	}
 }
 
-// unlocked repeats call while it fails with ErrUnavailable, until the end of patience.
-// On a stalled machine, waits for the server or for a row's lock time out.
+// unlocked repeats call while it fails with ErrUnavailable, for the time patience.
+// On a stalled machine, a wait for the server or for a row's lock can time out.
 func unlocked(call func() error) error {
 	for stop := time.Now().Add(patience); ; {
 		err := call()

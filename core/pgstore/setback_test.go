@@ -53,8 +53,8 @@ func granted(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// busyFor fails the test unless the error for c's key has a RetryAfter from least to
-// most.
+// busyFor fails the test unless the error for c's key has a RetryAfter between least
+// and most.
 func busyFor(t *testing.T, s store.Store, c store.Claim, least, most time.Duration) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), exclusive(c.Key))

@@ -36,7 +36,7 @@ func TestSilentConnections(t *testing.T) {
 	const size = 4
 	for _, c := range []struct {
 		name     string
-		idle     time.Duration // at least
+		idle     time.Duration // the minimum time for which the connections are idle
 		budget   time.Duration
 		failures int
 	}{

@@ -39,7 +39,6 @@ func TestTokens(t *testing.T) {
 	}
 	expire := func() { exec(t, pool, sweepAll) }
 
-	// hazard 34
 	// Rows are deleted, and the clock is behind the tokens (hazard 34).
 	t.Run("deleted rows", func(t *testing.T) {
 		c := exclusive("swept")
@@ -53,7 +52,6 @@ func TestTokens(t *testing.T) {
 			}
 		})
 	})
-	// hazard 34
 	// All stored tokens are lost (hazard 34).
 	t.Run("lost tables", func(t *testing.T) {
 		// The database seems to be new, or restored from an old backup.

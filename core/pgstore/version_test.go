@@ -24,7 +24,7 @@ type posing struct {
 
 func (c posing) Read(b []byte) (int, error) { return c.replies.Read(b) }
 
-// as makes the server of a pool report version.
+// as returns a change of a pool's configuration that makes the server report version.
 func as(version string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		dial := config.ConnConfig.DialFunc

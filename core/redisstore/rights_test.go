@@ -98,6 +98,9 @@ func TestRights(t *testing.T) {
 // either complete its work or leave the state unchanged (hazard 28). It may remove
 // expired entries.
 func TestHalfAScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a busy machine changes no outcome")
+	}
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
 	for _, denied := range strings.Fields("mget set hmget hset hdel hgetall del time pexpire pttl publish") {

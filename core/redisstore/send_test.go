@@ -180,8 +180,8 @@ func (h slowHook) hold(cmd redis.Cmder, next func() error) error {
 	return err
 }
 
-// TestScriptFlush makes a server forget scripts, which can occur at any time (hazard
-// 29).
+// TestScriptFlush makes a server forget scripts, which can occur at any time
+// (hazard 29).
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

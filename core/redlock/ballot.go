@@ -21,10 +21,10 @@ type ballot struct {
 	votes   votes
 	verdict verdict
 	final   bool          // the ballot has returned without winning: later grants are not wanted
-	begun   time.Time     // when all nodes were asked
-	asked   time.Time     // when nodes were last asked
+	begun   time.Time     // the time at which all nodes were asked
+	asked   time.Time     // the time at which nodes were last asked
 	took    time.Duration // the longest wait for answers in one round
-	late    bool          // a node time-out has passed: those that have answered may decide
+	late    bool          // a node time-out has passed: the nodes that have answered may decide
 	owner   string        // once won: the owner to whom the majority has granted the claim
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has arrived
@@ -41,8 +41,8 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 	}
 }
 
-// ask sends the claim to each node for which again returns true. It leaves out nodes to
-// which a request of the ballot is already in flight.
+// ask sends the claim to each node for which the function again returns true. It leaves
+// out nodes to which a request of the ballot is already in flight.
 func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
@@ -79,11 +79,11 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	}
 }
 
-// lead asks one node alone, among the nodes that were not asked yet and are not silent.
-// It begins with the node that follows skip others in a circle, and continues with the
-// next node while nodes fail. It returns false if a node is busy, or if ctx is done. It
-// returns true if a node has granted the claim or has not answered within its time-out,
-// or if no node is left to ask.
+// lead sends the claim to a single node, chosen among the nodes that were not asked yet
+// and are not silent. It treats these nodes as a circle and begins after the first skip
+// of them. If a node fails, it continues with the next one. lead returns false if a node
+// is busy, or if ctx is done. It returns true if a node has granted the claim or has not
+// answered within its time-out, or if no node is left to ask.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
 	for i, v := range b.votes { // no request is in flight that changes the votes
@@ -217,7 +217,7 @@ func (b *ballot) await(ctx context.Context) verdict {
 
 func (b *ballot) measure() { b.took = max(b.took, time.Since(b.asked)) }
 
-// beLate lets the nodes that have answered decide.
+// beLate ends the wait for further answers if the nodes that have answered can decide.
 func (b *ballot) beLate() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,7 +237,8 @@ const (
 	longestPause = 64 * firstPause
 )
 
-// retry asks the busy nodes again while the claim is refused and allowed is true.
+// retry asks the busy nodes again while the claim is refused and the function allowed
+// returns true.
 func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verdict {
 	pause, begun := firstPause, time.Now()
 	for round := 0; v == refused && allowed() && timeFor(ctx, 2*b.took); round++ {
@@ -264,8 +265,8 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 // firstGrace is the minimum time that the first nodes have for an answer.
 const firstGrace = 5 * time.Millisecond
 
-// awaitFirst waits briefly for the answers of all nodes before the first one that has
-// answered. Without these answers it is not certain which claim has the first node.
+// awaitFirst waits briefly for the nodes that precede, in the list, the first node that
+// has answered. Without their answers it is not certain which claim has the first node.
 // awaitFirst does not wait for a node whose time-out has passed, or that did not answer
 // its last call.
 func (b *ballot) awaitFirst(ctx context.Context) {

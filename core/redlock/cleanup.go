@@ -11,7 +11,7 @@ import (
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
 	silentPause  = time.Second            // the same for a node that has been silent for a while
-	resendLimit  = 3 * time.Second        // a claim that was not sent again within it is abandoned
+	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is abandoned
 	maxTasks     = 4096                   // further claims expire with their TTL
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
@@ -33,13 +33,13 @@ type task struct {
 	node         int
 	at           time.Time
 	until        time.Time
-	tombstone    bool   // the node must also refuse the claim afterwards, which it does once it has no such hold
+	tombstone    bool   // the node must also refuse the claim afterwards, which a release ensures if it finds no hold
 	unlessResent bool   // skip the task if the claim was sent again
 	last         uint64 // with unlessResent: the serial of the claim's last acquire
 }
 
-// now adds a task that releases c at node i at once. With tombstone, the node also has
-// to refuse c afterwards. The release must have been recorded as planned
+// now adds a task that releases c at node i at once. If tombstone is set, the node also
+// has to refuse c afterwards. The release must have been recorded as planned
 // (releaseOutcome.again).
 func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	at, life := time.Now(), c.TTL
@@ -49,8 +49,8 @@ func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 	u.add(task{claim: c, node: i, at: at, until: at.Add(life), tombstone: tombstone})
 }
 
-// later adds a task that releases and refuses c at node i, unless c is sent again
-// before.
+// later adds a task that releases c at node i after resendLimit, and makes the node
+// refuse c afterwards. The task is dropped if c is sent again before that.
 func (u *cleanup) later(c store.Claim, i int) {
 	at := time.Now().Add(resendLimit)
 	u.add(task{

@@ -93,7 +93,7 @@ type extension struct {
 // tally counts the answers for one claim.
 type tally struct {
 	have []int // the nodes that have extended the claim
-	lack []int // the nodes that have no such hold and have not got it back yet
+	lack []int // the nodes that lack the hold, and at which it is not restored yet
 	lost int   // the number of nodes that have no such hold
 	err  error
 
@@ -184,8 +184,9 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	return store.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
 }
 
-// heal restores at node n the claims that it lacks, while the confirmation is fresh. It
-// stops at the first call that is not answered. The next Extend starts it again.
+// heal restores at node n the claims that the node lacks, while the confirmation is
+// fresh. It stops at the first call that is not answered. The next Extend starts it
+// again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)

@@ -13,7 +13,7 @@ import (
 // health is the state of a node that was last reported to the observer.
 type health struct {
 	mu  sync.Mutex
-	out time.Time // since when the node does not count; zero while it counts
+	out time.Time // the time at which the node stopped counting; zero while it counts
 }
 
 // changed records the outcome of a call that began at start, and reports whether the

@@ -191,7 +191,7 @@ func TestLateMessages(t *testing.T) {
 			s.Error("node 0 was asked again")
 		}
 		s.free(2)
-		acquire(s.T, store, c) // by the other nodes
+		acquire(s.T, store, c) // granted by the other nodes
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 2 {
 			s.Errorf("the claim was granted and is at nodes %v, want 1 and 2", at)
@@ -267,7 +267,7 @@ func TestLateMessages(t *testing.T) {
 		s.faults[1].Next(storetest.OpAcquire, storetest.Fault{Delay: far})
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{}, storetest.Fault{Delay: far})
 		raised := c
-		raised.MinToken = 1<<51 - 1 // which takes two rounds
+		raised.MinToken = 1<<51 - 1 // so that the acquire takes two rounds
 		acquire(s.T, ours, raised)
 		if err := theirs.Release(s.Context(), c); err != nil {
 			s.Fatal(err)

@@ -193,7 +193,7 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	if longest <= 0 {
 		return 0
 	}
-	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // longest and the drift
+	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // 2*longest - valid is longest plus the drift
 }
 
 // lastAsked returns the start of the call by which node i last described its server, or

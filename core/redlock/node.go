@@ -108,9 +108,9 @@ const (
 	granted                 // a vote
 	uncounted               // granted by a node whose vote does not count
 	busy                    // another owner holds the key
-	lost                    // released before
-	invalid                 // a bad claim
-	unsupported             // not with this node
+	lost                    // the claim was released before
+	invalid                 // the claim is not allowed
+	unsupported             // the node does not support the claim
 	failed                  // certainly nothing was changed
 	unknown                 // the outcome is unknown
 )

@@ -25,7 +25,7 @@ type config struct {
 	quarantine time.Duration
 	observer   core.Observer // nil if there is none
 	observed   bool          // WithObserver was given
-	unhealed   bool          // for tests: nodes that lack a claim do not get it back
+	unhealed   bool          // for tests: a claim is not restored at nodes that lack it
 }
 
 // WithNodeTimeout sets the time after which the other nodes may decide without a node

@@ -72,7 +72,7 @@ type release struct {
 	failed  int // the number of nodes that certainly got no request
 	bad     int // the number of nodes that refused the claim as invalid or unsupported
 	err     error
-	late    bool // the time-out of a node has passed: those that have answered may decide
+	late    bool // the time-out of a node has passed: the nodes that have answered may decide
 	decided bool
 	done    chan struct{}
 }

@@ -51,7 +51,7 @@ type nodeEntry struct {
 // request is an acquire at one node.
 type request struct {
 	serial uint64
-	after  <-chan struct{} // the acquire must not be sent before this is closed; nil for at once
+	after  <-chan struct{} // the acquire must not be sent before this is closed; nil if it may be sent at once
 }
 
 // arrivalLimit is the minimum time for which an unanswered request is expected to arrive.

@@ -67,7 +67,7 @@ func TestServersAway(t *testing.T) {
 			t.Parallel()
 			for k := range 4 {
 				if k < 2 && testing.Short() {
-					continue // two away leave a majority as well
+					continue // the case of two servers away also has a majority
 				}
 				serversAway(t, k, do.take, do.back)
 			}

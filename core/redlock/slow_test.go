@@ -54,7 +54,7 @@ func TestSlowNodes_Majority(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		delays []time.Duration
-		want   time.Duration // of each round
+		want   time.Duration // the duration of each round
 		token  time.Duration // the wait for the token of a slow node
 	}{
 		{"all of three slow", []time.Duration{sluggish, sluggish, sluggish}, sluggish, 0},
@@ -141,7 +141,7 @@ func TestSlowNodes_End(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		ttl    time.Duration
-		budget time.Duration // 0 for none
+		budget time.Duration // the caller's time limit; 0 if there is none
 		want   time.Duration
 	}{
 		{"limit of the store", 10 * time.Second, 0, 2 * time.Second},
@@ -337,7 +337,7 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 			s.Errorf("got %d requests at node 0 before its release, want %d", n, asked)
 		}
 		s.free(2)
-		acquire(s.T, store, c) // by the other nodes
+		acquire(s.T, store, c) // granted by the other nodes
 		time.Sleep(5 * time.Second)
 		if at := s.has(c); len(at) != 3 {
 			s.Errorf("got the claim at nodes %v, want all", at)

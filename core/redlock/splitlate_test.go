@@ -62,7 +62,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 type split struct {
 	nodes, claims    int
 	timeout, slowest time.Duration // a node's time-out, and the longest delay at the slowest node
-	budget           time.Duration // the caller's
+	budget           time.Duration // the caller's time limit
 }
 
 // vote reports whether a claim was granted, and the number of unknown outcomes.
@@ -87,7 +87,7 @@ func (r split) vote(t *testing.T, seed uint64) (granted bool, unknown int) {
 		t.Cleanup(late.Wait)
 		nodes[i] = storetest.Faulty(storetest.Faulty(n, late), pace)
 	}
-	var stores []store.Store // of two processes
+	var stores []store.Store // the Stores of two processes
 	for range 2 {
 		stores = append(stores, newStore(t, nodes, redlock.WithNodeTimeout(r.timeout)))
 	}

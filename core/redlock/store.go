@@ -96,8 +96,8 @@ func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
 const callLimit = 2 * time.Second
 
-// question returns a context that limits a call to Limit, and to the time after which
-// its answer could not be valid any more.
+// question returns a context for a call. The context is done after Limit, or earlier
+// when the answer to the call could no longer be valid.
 func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }

@@ -68,7 +68,7 @@ type watch struct {
 	store  *Store
 	claim  store.Claim
 	cancel context.CancelFunc
-	unhook func() bool   // removes the cancel at the Store's Close
+	unhook func() bool   // makes Close of the Store no longer cancel the watch
 	ready  chan struct{} // closed when a majority is live, or cannot become live any more
 	out    chan struct{} // the caller's channel
 
@@ -175,7 +175,7 @@ func (w *watch) wake(ctx context.Context, i int) {
 	}
 }
 
-// pass wakes the caller, unless out is closed.
+// pass wakes the caller, unless the channel out is closed or ctx is done.
 func (w *watch) pass(ctx context.Context) {
 	if w.grace != nil {
 		w.grace.Stop()

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -36,6 +37,11 @@ func (s *Store) Check(ctx context.Context) error {
 	defer cancel()
 	p := s.place
 	unread := func(err error) error {
+		// Without a server the tables are not to blame.
+		var network net.Error
+		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) {
+			return fmt.Errorf("sqlstore: check: %w", err)
+		}
 		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
 			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", store.ErrUnavailable, p.Dialect.Name(), err)
 	}

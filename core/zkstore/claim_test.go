@@ -10,7 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestUnusableClaims checks that invalid claims are refused before anything is sent.
+// TestUnusableClaims checks that invalid and unsupported claims are refused before
+// anything is sent.
 func TestUnusableClaims(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// remove deletes a node in the background. It retries until the deletion is confirmed
-// or the node's session is gone. Session 0 is for nodes without a session; their
-// deletion is retried until it is confirmed.
+// remove deletes a node in the background. It retries until the node is gone, the
+// server refuses the deletion (zk.ErrNoAuth), the client has another session than the
+// node's, or the Store is closed. Session 0 is for nodes without a session.
 func (s *Store) remove(path string, session int64) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {

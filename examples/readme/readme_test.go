@@ -61,6 +61,7 @@ var imports = map[string]string{
 	"asynq":      "github.com/hibiken/asynq",
 	"taskmw":     "github.com/lockkit/lockkit/taskmw",
 	"webhook":    "github.com/lockkit/lockkit/examples/recipes/webhook",
+	"cron":       "github.com/lockkit/lockkit/examples/recipes/cron",
 }
 
 // given declares the variables that code blocks with statements may use. They are

@@ -45,13 +45,17 @@ func TestRecipePages(t *testing.T) {
 // TestPages_SayWhatTheyDoNotPromise names the pages beside the recipes that have to say it.
 func TestPages_SayWhatTheyDoNotPromise(t *testing.T) {
 	t.Parallel()
-	for page, heading := range map[string]string{
-		"httpmw/README.md":                  "### What it does not promise",
-		"httpmw/stdmw/frameworks/README.md": notPromised,
-		"httpmw/httpretry/doc.go":           "// # What it does not promise",
+	for page, headings := range map[string][]string{
+		"httpmw/README.md":                  {"### What a key does not promise", "### What it does not promise"},
+		"httpmw/stdmw/frameworks/README.md": {notPromised},
+		"httpmw/httpretry/doc.go":           {"// # What it does not promise"},
+		"grpcmw/connectmw/README.md":        {notPromised},
+		"taskmw/watermillmw/README.md":      {notPromised},
 	} {
-		if itemsUnder(read(t, page), heading) == 0 {
-			t.Errorf("%s has no items under %q", page, heading)
+		for _, heading := range headings {
+			if itemsUnder(read(t, page), heading) == 0 {
+				t.Errorf("%s has no items under %q", page, heading)
+			}
 		}
 	}
 }

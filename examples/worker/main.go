@@ -193,7 +193,7 @@ func (s *service) report(ctx context.Context, c config, booked []int, drained ti
 	return 0, nil
 }
 
-// sleep waits for d. It returns an error if ctx is done before.
+// sleep waits for d. It returns the cause of ctx if ctx is done first.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -18,7 +18,8 @@ import (
 // tries.
 var hung = httpretry.TryTimeout(300 * time.Millisecond)
 
-// often allows enough tries for a test in which the time-out hung can end some of them.
+// often allows enough tries for a test in which the short time-out (hung) ends some of
+// them.
 var often = httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 100})
 
 func TestFaults(t *testing.T) {

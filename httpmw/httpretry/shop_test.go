@@ -70,7 +70,7 @@ type shop struct {
 	locks     *core.Locker
 	// before is called before an order is charged, and can respond instead.
 	before func(w http.ResponseWriter, order string) (answered bool)
-	// inside is mounted inside Idempotent.
+	// inside is a middleware that is mounted inside Idempotent.
 	inside func(http.Handler) http.Handler
 }
 

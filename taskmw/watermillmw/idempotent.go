@@ -43,8 +43,9 @@ import (
 // holds the run until the handler returns, as Lock holds its lock.
 //
 // At most 256 KiB of produced messages are stored. A run that has produced more is acked if all
-// of its messages were published. A duplicate of it fails with once.ErrUnreplayable, because it
-// is unknown whether all of them were published.
+// of its messages were published. A duplicate of the run's message fails with
+// once.ErrUnreplayable, because it is not recorded whether all messages of the run were
+// published.
 //
 // After Commit the database decides. The message is acked if the transaction was committed,
 // whatever the handler returns. It is delivered again if the transaction was rolled back or its

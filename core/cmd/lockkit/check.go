@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-var checkCommand = command{"check", "check [flags]                       say what makes the store's servers unfit", check}
+var checkCommand = command{"check", "check [flags]                          report why the store's servers are unfit", check}
 
 const checkHelp = `usage: lockkit check [flags]
 

@@ -42,7 +42,7 @@ func (o *operator) arguments(args []string, help string, least, most int) (code 
 	}
 	if n := o.flags.NArg(); n < least || n > most {
 		usage, _, _ := strings.Cut(help, "\n")
-		return complain(o.errs, exitUsage, errors.New(usage)), false
+		return complain(o.errs, exitUsage, fmt.Errorf("%s; see lockkit %s -h", usage, o.flags.Name())), false
 	}
 	return exitOK, true
 }

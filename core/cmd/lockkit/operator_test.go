@@ -336,7 +336,7 @@ func TestOperators(t *testing.T) {
 				}
 			})
 			served(t, url, "show", "a\nb").want(t, 64, "printable")
-			served(t, url, "revoke", "a").want(t, 64, "usage")
+			served(t, url, "revoke", "a").want(t, 64, "usage: lockkit revoke [flags] KEY HOLD; see lockkit revoke -h")
 			served(t, url, "show").want(t, 64, "usage")
 			served(t, url, "ls", "a", "b").want(t, 64, "usage")
 		})

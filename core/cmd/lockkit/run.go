@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-var runCommand = command{"run", "run [flags] KEY -- COMMAND [ARG...] run a command under the lock of KEY", run}
+var runCommand = command{"run", "run [flags] KEY -- COMMAND [ARG...]    run a command under the lock of KEY", run}
 
 const (
 	tokenVariable = "LOCKKIT_TOKEN"

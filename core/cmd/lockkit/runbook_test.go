@@ -143,7 +143,8 @@ func (s *scene) run(command string) call {
 	return s.sh(command)
 }
 
-// noted records that the test covers a command of the text.
+// noted records that the test covers a command of the text. It fails the test if the
+// text does not have the command.
 func (s *scene) noted(command string) {
 	s.t.Helper()
 	if _, ok := s.words[command]; !ok {

@@ -10,7 +10,7 @@ import (
 // to then. The monotonic clock stops while the machine is suspended, but the clocks of
 // other machines continue. So the time since a moment counts both.
 type Moment struct {
-	at     time.Duration // since started
+	at     time.Duration // the time since started
 	asleep time.Duration
 }
 

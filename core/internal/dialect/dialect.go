@@ -76,7 +76,7 @@ type Dialect interface {
 	// row exists now, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows that have the versions of items. It waits for no locked
+	// Delete deletes the rows of items whose version is unchanged. It waits for no locked
 	// row, except on SQLite, where a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
@@ -88,9 +88,9 @@ type Dialect interface {
 	// replica, the ID and the version of the tables, and the maximum length of a
 	// statement.
 	Inside() Statement
-	// LoadLocked is Load in the transaction of the caller. It reads the newest row,
-	// without its value, and keeps others from changing it. It reads no row if key has
-	// none. SaveLocked changes that row.
+	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
+	// row, without its value, and keeps others from changing the row. It reads no row if
+	// key has none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof proves that a transaction of the caller is open.

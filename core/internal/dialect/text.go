@@ -13,7 +13,7 @@ type text struct {
 	b     []byte
 	args  []any
 	mark  func(n int) string // the placeholder of argument n; nil: values are literals
-	quote [2]string          // before and after bytes in hex
+	quote [2]string          // the texts before and after bytes in hex
 	bin   string             // the type after bytes
 	int   string             // the type after numbers
 	most  int                // the maximum bytes of a literal
@@ -146,8 +146,8 @@ func (t *text) written(locks string, claims []store.Claim, version int64) *text 
 	return t.add(")")
 }
 
-// these adds the condition on the names and leases of claims, with table before each
-// column.
+// these adds the condition on the names and leases of claims. Each column has the text
+// table as its prefix.
 func (t *text) these(claims []store.Claim, table string) *text {
 	t.add("(")
 	for i, c := range claims {

@@ -44,14 +44,14 @@ type Listener[D any] struct {
 
 	// The hub's mutex guards the following fields.
 	watches map[string][]*watch[D]
-	used    time.Time // when a watch was last added or removed
+	used    time.Time // the time at which a watch was last added or removed
 }
 
 type watch[D any] struct {
 	of   string
 	ch   chan struct{}
 	data D
-	stop func() bool // undoes the leave that follows ctx; nil at first
+	stop func() bool // cancels the call of leave at the end of ctx; nil at first
 }
 
 // Watch returns a channel that receives after each wake-up for of, until ctx is done.

@@ -106,9 +106,11 @@ func (s *State) place(lease string) int {
 	return slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Lease == lease })
 }
 
-// wake returns the leases of the waiting claims to wake. These are every claim that a
-// finished record answers, and the earliest claim that would be admitted now. The third
-// kind is the earliest claim before that one that only holds without an owner keep out.
+// wake returns the leases of the waiting claims to wake:
+//   - every claim that a finished record answers,
+//   - the earliest claim that would be admitted now,
+//   - the earliest claim before that one which only holds without an owner keep out.
+//
 // The claim of the third kind keeps its place, and so does a fair claim that would be
 // admitted. Every other woken claim loses its place, so that the next change wakes the
 // next claim.

@@ -241,8 +241,8 @@ func TestGate(t *testing.T) {
 			t.Error("the gate is open")
 		}
 	})
-	// The error does not match the end of the probe's time, which could be mistaken for
-	// the end of a caller's context.
+	// The error does not match context.DeadlineExceeded of the probe, which could be
+	// mistaken for the end of the caller's context.
 	sim(t, "end of a probe", hangs, func(t *testing.T, s *server) {
 		s.Failed(s.Begin(), fmt.Errorf("dial: %w", context.DeadlineExceeded))
 		if err := s.enter(t); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "dial: context deadline") {

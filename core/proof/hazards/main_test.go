@@ -1,7 +1,7 @@
 // Package hazards_test checks the behavior of the kit as a whole, the engine of core
-// over redisstore, when something fails. The tests use a real redis-server that is
-// frozen, emptied, full or cut off, and holders in separate processes that are stopped
-// and killed. core/PROOF.md lists the hazards by number.
+// over redisstore, when something fails. The tests run a real redis-server, which they
+// freeze, empty, fill or cut off. The holders are separate processes, which the tests
+// stop and kill. core/PROOF.md lists the hazards by number.
 //
 // The tests judge by evidence from outside of the kit: one monotonic clock for all
 // processes, the state in the server, the commands that the server received, and a

@@ -52,7 +52,8 @@ func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func(
 	}
 }
 
-// tagging sets an ETag at the first write, unless the header was written before.
+// tagging sets an ETag at the first write, if the status is below 300 and nothing was
+// written before.
 type tagging struct {
 	gin.ResponseWriter
 }

@@ -112,8 +112,8 @@ func (v *verdict) faults() []string {
 	return all
 }
 
-// percentile returns the lowest of the sorted times that at least p percent of them do
-// not exceed, or 0 if there are none.
+// percentile returns the p-th percentile of the sorted times (nearest rank), or 0 if
+// there are none.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

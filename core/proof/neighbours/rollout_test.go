@@ -176,8 +176,8 @@ func excludes(a, b *release) {
 	}
 }
 
-// rollsOut shows that each two successive releases exclude each other, first forward and then
-// back. If a release is left out, both enter.
+// rollsOut shows that every two successive releases exclude each other, first rolling forward
+// and then back. If a release is left out, both enter.
 func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string) {
 	t.Helper()
 	replica := func() *neighbours.Driver {

@@ -51,6 +51,25 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// TestCheck_NoServer: the tables are not to blame if no server answers, and the error
+// names its class once.
+func TestCheck_NoServer(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("mysql", "app@tcp(127.0.0.1:1)/shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	p := newStore(t, db, database{sqlstore.MySQL, "mysql", ""})
+	_, acquire := p.Acquire(t.Context(), store.Claim{Key: "k", Owner: "o", Lease: "l", Weight: store.All, Limit: store.All, TTL: time.Second})
+	for _, err := range []error{p.Check(t.Context()), acquire} {
+		if !errors.Is(err, store.ErrUnavailable) || strings.Count(err.Error(), store.ErrUnavailable.Error()) != 1 ||
+			!strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "Migrate") {
+			t.Errorf("got %v, want %v once, and the reason", err, store.ErrUnavailable)
+		}
+	}
+}
+
 func TestMariaDB_Check(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartMariaDB(t, "innodb_flush_log_at_trx_commit = 2", "max_allowed_packet = 512K").NewDatabase(t)

@@ -2,9 +2,11 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
@@ -12,10 +14,17 @@ import (
 	"github.com/lockkit/lockkit/examples/recipes/cache"
 )
 
-type shared struct{ sync.Map }
+// shared is a cache in memory. missed is called for each miss, unless it is nil.
+type shared struct {
+	sync.Map
+	missed func()
+}
 
 func (s *shared) Get(_ context.Context, key string) (string, bool) {
 	v, ok := s.Load(key)
+	if !ok && s.missed != nil {
+		s.missed()
+	}
 	value, _ := v.(string)
 	return value, ok
 }
@@ -28,10 +37,17 @@ func (down) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, store.ErrUnavailable
 }
 
+// TestGet checks callers that have all missed the entry before the first fill ends.
 func TestGet(t *testing.T) {
 	t.Parallel()
-	mem, c, fills := memstore.New(), &shared{}, atomic.Int32{}
+	mem, misses, fills := memstore.New(), atomic.Int32{}, atomic.Int32{}
 	var wg sync.WaitGroup
+	missed := make(chan struct{}) // by all 30 callers, and by the first one a second time
+	c := &shared{missed: func() {
+		if misses.Add(1) == 31 {
+			close(missed)
+		}
+	}}
 	for range 3 {
 		locks, err := core.New(mem)
 		if err != nil {
@@ -41,6 +57,7 @@ func TestGet(t *testing.T) {
 			wg.Go(func() {
 				got, err := cache.Get(t.Context(), locks, c, "rates", func(context.Context) (string, error) {
 					fills.Add(1)
+					<-missed
 					return "1.07", nil
 				})
 				if got != "1.07" || err != nil {
@@ -64,5 +81,35 @@ func TestGetWithoutStore(t *testing.T) {
 	got, err := cache.Get(t.Context(), locks, &shared{}, "rates", func(context.Context) (string, error) { return "1.07", nil })
 	if got != "1.07" || err != nil {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// lost is a store whose claims cannot be extended.
+type lost struct{ store.Store }
+
+func (lost) Extend(_ context.Context, claims []store.Claim) []store.Extension {
+	out := make([]store.Extension, len(claims))
+	for i := range out {
+		out[i].Err = store.ErrLost
+	}
+	return out
+}
+
+// TestGet_LockLost checks that a fill is canceled when its lock is lost.
+func TestGet_LockLost(t *testing.T) {
+	t.Parallel()
+	locks, err := core.New(lost{memstore.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = cache.Get(ctx, locks, &shared{}, "rates", func(ctx context.Context) (string, error) {
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	})
+	if !errors.Is(err, core.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
 	}
 }

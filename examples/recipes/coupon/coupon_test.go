@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -48,6 +49,15 @@ func TestRedeem(t *testing.T) {
 	if n := redeemed.Load(); n != 1 {
 		t.Fatalf("40 orders of one account: redeemed %d times, want 1", n)
 	}
+	count := func(query string) (n int) {
+		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	if n := count(`SELECT count(*) FROM redemptions`); n != 1 {
+		t.Errorf("40 orders of one account: got %d rows, want 1", n)
+	}
 	if !redeem(db, "ann", winner.Load().(string)) {
 		t.Error("the same order again: got false")
 	}
@@ -65,6 +75,9 @@ func TestRedeem(t *testing.T) {
 	}
 	waits := make(chan bool)
 	go func() { waits <- redeem(db, "cid", "order 61") }()
+	testserver.Eventually(t, time.Minute, "the other order waits for the row", func() bool {
+		return count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO redemptions%'`) == 1
+	})
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 var (
@@ -215,24 +217,77 @@ func TestConsumers_HandlerFails(t *testing.T) {
 	}
 }
 
-// TestHandle_RunsElsewhere checks that Handle waits while another consumer runs the record.
-func TestHandle_RunsElsewhere(t *testing.T) {
-	t.Parallel()
-	runs, inside, done := newRuns(t), make(chan struct{}), make(chan error, 2)
-	go func() {
-		done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error {
-			close(inside)
-			time.Sleep(100 * time.Millisecond)
-			return nil
+// outage is a store that is unavailable while down is true.
+type outage struct {
+	store.Store
+	down atomic.Bool
+}
+
+func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	if o.down.Load() {
+		return store.Grant{}, store.ErrUnavailable
+	}
+	return o.Store.Acquire(ctx, c)
+}
+
+// TestHandle_Waits checks that Handle does not return while another consumer runs the
+// record, or while the store is unavailable: the caller would commit a record that
+// nobody has handled.
+func TestHandle_Waits(t *testing.T) {
+	own := errors.New("no connection")
+	for name, c := range map[string]struct {
+		elsewhere error // of the other consumer's handler
+		down      bool
+		handled   int
+	}{
+		"done elsewhere":    {nil, false, 1},
+		"failed elsewhere":  {own, false, 2},
+		"store unavailable": {nil, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &outage{Store: memstore.New()}
+				locks, err := core.New(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = locks.Close(t.Context()) }()
+				runs, err := once.New(locks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var handled atomic.Int32
+				leave, first, second := make(chan struct{}), make(chan error, 1), make(chan error, 1)
+				handle := func(done chan error, returned error) {
+					done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error {
+						if handled.Add(1) == 1 {
+							<-leave
+						}
+						return returned
+					})
+				}
+				if s.down.Store(c.down); c.down {
+					first <- nil
+				} else {
+					go handle(first, c.elsewhere)
+					synctest.Wait()
+				}
+				go handle(second, nil)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if len(second) != 0 {
+					t.Errorf("returned %v, and the record is not handled", <-second)
+					second <- nil
+				}
+				s.down.Store(false)
+				close(leave)
+				if err := <-first; !errors.Is(err, c.elsewhere) {
+					t.Errorf("the other consumer: got %v, want %v", err, c.elsewhere)
+				}
+				if err := <-second; err != nil || int(handled.Load()) != c.handled {
+					t.Errorf("got %v after %d runs, want %d", err, handled.Load(), c.handled)
+				}
+			})
 		})
-	}()
-	<-inside
-	go func() {
-		done <- Handle(t.Context(), runs, "payments/0/7", nil, func(context.Context, []byte) error { return errors.New("a second run") })
-	}()
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	}
 }

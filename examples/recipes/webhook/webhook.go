@@ -24,7 +24,8 @@ import (
 
 // Sender is a service that sends webhooks.
 type Sender struct {
-	// Name is the scope of the sender's IDs, because two senders may use the same IDs.
+	// Name is the scope of the sender's IDs, because two senders may use the same IDs. GitHub
+	// uses the same ID for an event at several hooks, so each hook needs its own name.
 	Name string
 	// ID finds the ID of a delivery. A repeated delivery has the same ID.
 	ID stdmw.KeyFunc
@@ -87,7 +88,7 @@ func Standard(name, secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		id, at := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
 		want := "v1," + base64.StdEncoding.EncodeToString(mac(key, id, ".", at, ".", string(body)))
-		return errors.Join(err, recent(at), oneOf(strings.Fields(h.Get("Webhook-Signature")), want))
+		return errors.Join(err, present(key), recent(at), oneOf(strings.Fields(h.Get("Webhook-Signature")), want))
 	}
 	return Sender{Name: name, ID: stdmw.Header("Webhook-Id"), Verify: verify}
 }
@@ -99,19 +100,20 @@ func Stripe(secret string) Sender {
 		fields := strings.Split(h.Get("Stripe-Signature"), ",")
 		at, _ := strings.CutPrefix(fields[0], "t=")
 		want := "v1=" + hex.EncodeToString(mac([]byte(secret), at, ".", string(body)))
-		return errors.Join(recent(at), oneOf(fields[1:], want))
+		return errors.Join(present([]byte(secret)), recent(at), oneOf(fields[1:], want))
 	}
 	return Sender{Name: "stripe", ID: stdmw.JSON("id"), Verify: verify}
 }
 
 // GitHub returns GitHub as a sender, https://docs.github.com/webhooks. GitHub repeats a
-// failed delivery only on request, with the same ID. Its signature covers the body, but
-// neither a time nor the ID. So somebody who has recorded a delivery can send it again
-// under a new ID, and it is handled again. GitHub's bodies have up to 25 MB.
+// failed delivery only on request, with the same ID: see Hook.Redeliver. Its signature
+// covers the body, but neither a time nor the ID. So somebody who has recorded a
+// delivery can send it again under a new ID, and it is handled again. GitHub's bodies
+// have up to 25 MB.
 func GitHub(secret string) Sender {
 	verify := func(h http.Header, body []byte) error {
 		want := "sha256=" + hex.EncodeToString(mac([]byte(secret), string(body)))
-		return oneOf(h.Values("X-Hub-Signature-256"), want)
+		return errors.Join(present([]byte(secret)), oneOf(h.Values("X-Hub-Signature-256"), want))
 	}
 	return Sender{Name: "github", ID: stdmw.Header("X-Github-Delivery"), Verify: verify, MaxBody: 25 << 20}
 }
@@ -122,6 +124,15 @@ func GitHub(secret string) Sender {
 // PAYPAL-TRANSMISSION-ID has a different ID for each delivery.
 func PayPal(verify func(h http.Header, body []byte) error) Sender {
 	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
+}
+
+// present returns an error for an empty secret, with which anybody can sign. The
+// configuration lacks it.
+func present(secret []byte) error {
+	if len(secret) == 0 {
+		return errors.New("the secret is empty")
+	}
+	return nil
 }
 
 func mac(key []byte, parts ...string) []byte {

@@ -21,6 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/examples/recipes/webhook"
+	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
 const secret = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0"
@@ -90,7 +91,11 @@ func replica(t *testing.T, s store.Store, sender webhook.Sender, handle http.Han
 }
 
 func deliver(h http.Handler, header http.Header, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
+	return deliverTo(h, "/hooks", header, body)
+}
+
+func deliverTo(h http.Handler, path string, header http.Header, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header = header.Clone()
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -229,5 +234,50 @@ func TestOldDelivery(t *testing.T) {
 		if got := deliver(h, header, "{}").Code; got != http.StatusUnauthorized {
 			t.Errorf("at %q: got %d", at, got)
 		}
+	}
+}
+
+// TestNoSecret checks senders whose secret is missing in the configuration. Anybody can
+// sign with an empty secret.
+func TestNoSecret(t *testing.T) {
+	t.Parallel()
+	at := fmt.Sprint(time.Now().Unix())
+	for name, c := range map[string]struct {
+		sender webhook.Sender
+		header http.Header
+	}{
+		"acme": {webhook.Standard("acme", "whsec_"), http.Header{
+			"Webhook-Id": {"msg_1"}, "Webhook-Timestamp": {at},
+			"Webhook-Signature": {"v1," + base64.StdEncoding.EncodeToString(sum(nil, "msg_1."+at+`.{"id":"1"}`))},
+		}},
+		"stripe": {webhook.Stripe(""), http.Header{"Stripe-Signature": {"t=" + at + ",v1=" + hex.EncodeToString(sum(nil, at+`.{"id":"1"}`))}}},
+		"github": {webhook.GitHub(""), http.Header{
+			"X-Github-Delivery": {"guid"}, "X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(sum(nil, `{"id":"1"}`))},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := replica(t, memstore.New(), c.sender, func(http.ResponseWriter, *http.Request) { t.Error("it was handled") })
+			if got := deliver(h, c.header, `{"id":"1"}`).Code; got != http.StatusUnauthorized {
+				t.Errorf("got %d, want 401", got)
+			}
+		})
+	}
+}
+
+// TestGitHubSignatureAsID checks the ID that the page proposes against recorded
+// deliveries.
+func TestGitHubSignatureAsID(t *testing.T) {
+	t.Parallel()
+	sender, runs := senders["github"], 0
+	sender.ID = stdmw.Header("X-Hub-Signature-256")
+	h := replica(t, memstore.New(), sender, func(http.ResponseWriter, *http.Request) { runs++ })
+	for _, id := range []string{"sent", "forged"} {
+		if got := deliver(h, sign["github"](id, "{}"), "{}").Code; got != http.StatusOK || runs != 1 {
+			t.Errorf("%s: got %d after %d runs, want one run", id, got, runs)
+		}
+	}
+	if deliver(h, sign["github"]("other", `{"n":2}`), `{"n":2}`); runs != 2 {
+		t.Errorf("another body: got %d runs, want 2", runs)
 	}
 }

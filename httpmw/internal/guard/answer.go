@@ -131,34 +131,6 @@ func decodeAnswer(data []byte) (a answer, err error) {
 	return a, nil
 }
 
-// decoder reads encoded values from the front of rest.
-type decoder struct {
-	rest   []byte
-	broken bool
-}
-
-// number returns the next number, which is at most most, or 0 if there is none.
-func (d *decoder) number(most int) int {
-	n, size := binary.Uvarint(d.rest)
-	if size <= 0 || n > uint64(most) {
-		d.rest, d.broken = nil, true
-		return 0
-	}
-	d.rest = d.rest[size:]
-	return int(n)
-}
-
-func (d *decoder) text() string {
-	n := d.number(len(d.rest))
-	if n > len(d.rest) { // the length itself took some bytes
-		d.rest, d.broken = nil, true
-		return ""
-	}
-	s := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	return s
-}
-
 // replay writes the response again, by the same calls as the first time.
 func (a answer) replay(w Writer) {
 	if w.Written() {

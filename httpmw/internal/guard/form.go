@@ -52,3 +52,17 @@ func formOf(c Carrier) (url.Values, error) {
 	}
 	return again.PostForm, nil
 }
+
+// TakeForm copies to r the form that was parsed from its copy. The server removes only
+// the temporary files of its own request, and does not know of copies.
+func TakeForm(r, parsed *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = parsed.MultipartForm
+	}
+	if r.PostForm == nil {
+		r.PostForm = parsed.PostForm
+	}
+	if r.Form == nil {
+		r.Form = parsed.Form
+	}
+}

@@ -227,7 +227,8 @@ func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	failed := len(errs) > before
 	silent := !w.Written() && (!w.chosen || failed && w.status == http.StatusOK && slices.ContainsFunc(errs[before:], ofContext))
-	// An outer middleware writes the body, and may also choose the status.
+	// unanswered: the handler failed and wrote no body, so an outer middleware writes the
+	// body, and may also choose the status.
 	unanswered := failed && w.Size() <= 0 && (w.Status() >= http.StatusBadRequest || !w.Written() && !w.chosen)
 	unclear := slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, once.ErrIndeterminate) })
 	certain := !unclear && !w.passing && !adapter.AttemptAsked(ctx)
@@ -261,26 +262,6 @@ func (e *execution) keeps() bool {
 		return keeps(statusOf(e.writer.Status()))
 	}
 	return e.keepIf(e.writer.shown())
-}
-
-// The notes that a middleware leaves for an outer Idempotent.
-const (
-	gaveUp  = 1 + iota // a context is done, which explains a missing response
-	refused            // an inner middleware refused the request, and ran nothing
-)
-
-// inside leaves the note what. A refusal overrides gaveUp, because its response stays
-// even if a context is done later.
-func inside(x Exchange, what int) {
-	if x.Inside() < what {
-		x.SetInside(what)
-	}
-}
-
-// over reports whether ctx, under which the handlers ran, is done, or whether a
-// time-out middleware has left a context in the request whose deadline has passed.
-func over(ctx context.Context, x Exchange) bool {
-	return ctx.Err() != nil || errors.Is(x.Request().Context().Err(), context.DeadlineExceeded)
 }
 
 // ofContext reports whether err is the error of a context that is done.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"net/http"
 	"slices"
 
 	"github.com/lockkit/lockkit/core"
@@ -113,19 +112,5 @@ func run(x Exchange, ctx context.Context) {
 	x.Next()
 	if over(ctx, x) {
 		inside(x, gaveUp)
-	}
-}
-
-// TakeForm copies to r the form that was parsed from its copy. The server removes only
-// the temporary files of its own request, and does not know of copies.
-func TakeForm(r, parsed *http.Request) {
-	if r.MultipartForm == nil {
-		r.MultipartForm = parsed.MultipartForm
-	}
-	if r.PostForm == nil {
-		r.PostForm = parsed.PostForm
-	}
-	if r.Form == nil {
-		r.Form = parsed.Form
 	}
 }

@@ -12,6 +12,7 @@ require (
 	github.com/labstack/echo/v4 v4.15.0
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/lockkit/lockkit v0.0.0
+	google.golang.org/grpc v1.64.1
 )
 
 require (
@@ -48,8 +49,8 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20240318140521-94a12d6c2237 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240318140521-94a12d6c2237 // indirect
-	google.golang.org/grpc v1.64.1 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )

@@ -190,6 +190,60 @@ func TestJetStream_ManualAck(t *testing.T) {
 	}
 }
 
+// A nack of a busy message counts for MaxDeliver, after which JetStream drops the message. With
+// OnBusy(Fail) and an outer Retry the message is delivered once.
+func TestJetStream_MaxDeliver(t *testing.T) {
+	t.Parallel()
+	retry := middleware.Retry{MaxRetries: 1 << 20, InitialInterval: 10 * time.Millisecond, MaxInterval: 10 * time.Millisecond}
+	for name, c := range map[string]struct {
+		policy     watermillmw.Busy
+		outer      message.HandlerMiddleware
+		deliveries int32
+		runs       int32 // of the busy message
+	}{
+		"Reschedule":     {watermillmw.Reschedule, func(h message.HandlerFunc) message.HandlerFunc { return h }, 2, 0},
+		"Fail and Retry": {watermillmw.Fail, retry.Middleware, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := jetStream(t, soon, natsclient.ManualAck(), natsclient.MaxDeliver(2))
+			l := newLocker(t)
+			lease, err := l.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var deliveries, tries, busy, other atomic.Int32
+			h := func(msg *message.Message) ([]*message.Message, error) {
+				if string(msg.Payload) == `{"id":1}` {
+					busy.Add(1)
+				} else {
+					other.Add(1)
+				}
+				return nil, nil
+			}
+			tried := func(h message.HandlerFunc) message.HandlerFunc {
+				return func(msg *message.Message) ([]*message.Message, error) {
+					defer tries.Add(1)
+					return h(msg)
+				}
+			}
+			b.serve(t, nil, h, counted(&deliveries), c.outer, tried,
+				watermillmw.Lock(l, "order", watermillmw.Payload("id"), watermillmw.Acquire(core.Wait(10*time.Millisecond)), watermillmw.OnBusy(c.policy)))
+			b.publish(t, 1, `{"id":1}`)
+			eventually(t, "it was tried twice", func() bool { return tries.Load() >= 2 })
+			if err := lease.Release(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it has run", func() bool { return busy.Load() == c.runs })
+			b.publish(t, 1, `{"id":2}`)
+			eventually(t, "the next message has run", func() bool { return other.Load() == 1 })
+			if d, n := deliveries.Load(), busy.Load(); d != c.deliveries+1 || n != c.runs {
+				t.Errorf("got %d deliveries and %d runs of the busy message, want %d and %d", d-1, n, c.deliveries, c.runs)
+			}
+		})
+	}
+}
+
 // Redis streams deliver a nacked message again before all others.
 func TestRedisStreams_Order(t *testing.T) {
 	t.Parallel()

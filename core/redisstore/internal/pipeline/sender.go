@@ -258,7 +258,7 @@ func (s *sender) take(w *worker) bool {
 	return n > 0
 }
 
-// unused reports whether nothing is in flight.
+// unused reports whether s has no workers, neither working nor idle ones.
 func (s *sender) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
