@@ -199,7 +199,8 @@ type Sweeper interface {
 
 	// Delete deletes each of the entries that still has the version of its item, in as
 	// few steps as possible, and returns the number of deleted entries. It leaves out
-	// entries that another client has locked. There are at most 1,000 items, of
+	// entries that another client has locked. In a place with replicas, it deletes no
+	// item whose Now is after the current time. There are at most 1,000 items, of
 	// different keys.
 	Delete(ctx context.Context, items []Item) (deleted int, err error)
 }

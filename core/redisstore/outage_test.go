@@ -121,7 +121,7 @@ func back(t *testing.T, s store.Store) {
 // acquires are granted as soon as the server answers.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]redisstore.Option{"hash": nil, "plain": {redisstore.WithPlainKeys()}} {
+	for name, opts := range map[string][]redisstore.Option{"hash": nil, "plain": {redisstore.WithPlainKeys()}, "redisson": {redisstore.WithRedisson()}} {
 		t.Run(name+": connections are refused", func(t *testing.T) {
 			t.Parallel()
 			server := testserver.StartRedis(t)
@@ -270,38 +270,40 @@ func TestOutage(t *testing.T) {
 			return err == nil
 		})
 	})
-	t.Run("waiters during and after outage", func(t *testing.T) {
-		t.Parallel()
-		server := testserver.StartRedis(t)
-		asks := testclient.Redis(t, server.Addr)
-		holder := closing(t, newStore(t, testclient.Redis(t, server.Addr)))
-		lease, err := holder.Acquire(t.Context(), "order:1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := closing(t, newStore(t, testclient.Redis(t, server.Addr)))
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				if _, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute)); !errors.Is(err, store.ErrUnavailable) {
-					t.Errorf("got %v", err)
-				}
+	for name, opts := range map[string][]redisstore.Option{"hash": nil, "redisson": {redisstore.WithRedisson()}} {
+		t.Run("waiters during and after outage: "+name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.StartRedis(t)
+			asks := testclient.Redis(t, server.Addr)
+			holder := closing(t, newStore(t, testclient.Redis(t, server.Addr), opts...))
+			lease, err := holder.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := closing(t, newStore(t, testclient.Redis(t, server.Addr), opts...))
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					if _, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute)); !errors.Is(err, store.ErrUnavailable) {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+			testserver.Eventually(t, soon, "the first of them is known to the server", func() bool {
+				return len(asks.PubSubChannels(t.Context(), "*").Val()) > 0
 			})
-		}
-		testserver.Eventually(t, soon, "the first of them is known to the server", func() bool {
-			return len(asks.PubSubChannels(t.Context(), "*").Val()) > 0
+			server.Kill()
+			all.Wait()
+			if err := lease.Release(t.Context()); !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
+				t.Errorf("release: got %v", err)
+			}
+			server.Restart() // which has forgotten the holder
+			testserver.Eventually(t, soon, "an acquire is granted", func() bool {
+				last, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
+				return err == nil && last.Release(t.Context()) == nil
+			})
 		})
-		server.Kill()
-		all.Wait()
-		if err := lease.Release(t.Context()); !errors.Is(err, store.ErrUnavailable) || knownDown(err) {
-			t.Errorf("release: got %v", err)
-		}
-		server.Restart() // which has forgotten the holder
-		testserver.Eventually(t, soon, "an acquire is granted", func() bool {
-			last, err := l.Acquire(t.Context(), "order:1", core.Wait(10*time.Minute))
-			return err == nil && last.Release(t.Context()) == nil
-		})
-	})
+	}
 	t.Run("timed-out calls name the cause", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)

@@ -37,9 +37,9 @@ func (s *Store) Check(ctx context.Context) error {
 	defer cancel()
 	p := s.place
 	unread := func(err error) error {
-		// Without a server the tables are not to blame.
+		// Without a server, and in an unfit session, the tables are not to blame.
 		var network net.Error
-		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) {
+		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) || errors.Is(err, table.ErrOpen) {
 			return fmt.Errorf("sqlstore: check: %w", err)
 		}
 		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
@@ -135,8 +135,12 @@ func (s *Store) try(ctx context.Context) error {
 	if err := s.Release(ctx, c); err != nil {
 		return fmt.Errorf("sqlstore: check: %w", err)
 	}
-	if len(state.Holds) != 1 {
-		return errors.New("sqlstore: check: a granted lock cannot be read: reads may come from a replica, send all statements to one server")
+	elsewhere, err := s.place.ReadsElsewhere(ctx, c.Key)
+	if err != nil {
+		return fmt.Errorf("sqlstore: check: %w", err)
+	}
+	if elsewhere || len(state.Holds) != 1 {
+		return errors.New("sqlstore: check: a replica answers reads, and may lack a granted lock: send all statements to one server")
 	}
 	return s.sweep(ctx, c.Key)
 }

@@ -32,10 +32,12 @@
 // holders: a standby that answers, a replica that takes over without the last commits,
 // and a cluster in which several servers write. A read that a standby or a read-only
 // server has answered is an error. A statement writes nothing if its time was read from
-// another server's clock. Commits have to be durable: innodb_flush_log_at_trx_commit=1
-// on MariaDB and MySQL, fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and
-// MySQL with a binary log need sync_binlog=1, which is not the default of MariaDB, and
-// binlog_format=ROW or MIXED. Check finds most of these faults.
+// another server's clock. So a proxy that sends plain reads to a replica can cause
+// refusals, but no second holder. Commits have to be durable:
+// innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync on PostgreSQL,
+// synchronous=FULL on SQLite. MariaDB and MySQL with a binary log need sync_binlog=1,
+// which is not the default of MariaDB, and binlog_format=ROW or MIXED. Check finds most
+// of these faults.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set

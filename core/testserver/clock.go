@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -37,21 +34,8 @@ type Clock struct {
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
 	RequireRedis(t)
-	library, err := clockLibrary()
-	if err != nil {
-		Missing(t, fmt.Sprintf("a server's clock cannot be set: %v (it needs Linux and a C compiler: apt-get install gcc libc6-dev)", err))
-	}
-	dir := tempDir(t)
-	name := filepath.Join(dir, "clock.so")
-	if err := os.WriteFile(name, library, 0o700); err != nil {
-		t.Fatalf("testserver: clock: %v", err)
-	}
-	file, err := os.Create(filepath.Join(dir, "dial"))
-	if err != nil {
-		t.Fatalf("testserver: clock: %v", err)
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	c := &Clock{t: t, file: file, env: []string{"LD_PRELOAD=" + name, "TESTSERVER_CLOCK=" + file.Name()}}
+	file, env := preload(t, tempDir(t), "TESTSERVER_CLOCK", "a server's clock cannot be set", clockLibrary)
+	c := &Clock{t: t, file: file, env: env}
 	c.since, c.rate = time.Now(), rate
 	c.set(16, math.Float64bits(c.rate))
 	c.set(8, 0)
@@ -158,21 +142,4 @@ func (c *Clock) Ahead() time.Duration {
 var clockSource []byte
 
 // clockLibrary compiles clock.c, once per process.
-var clockLibrary = sync.OnceValues(func() ([]byte, error) {
-	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("this is %s", runtime.GOOS)
-	}
-	dir, err := os.MkdirTemp("", "testserver")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
-	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
-		return nil, err
-	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
-	}
-	return os.ReadFile(library)
-})
+var clockLibrary = sync.OnceValues(func() ([]byte, error) { return compile(clockSource) })

@@ -11,3 +11,8 @@ func AskMySQL(addr, sql string) ([]string, error) {
 func (i Impairment) Draw(toll *Toll, chance func() float64) (lag time.Duration, drop bool) {
 	return i.draw(toll, chance)
 }
+
+// AskPostgres runs statements on the server at addr, which may be a proxy.
+func AskPostgres(addr, sql string) ([]string, error) {
+	return askPostgres(addr, "postgres", time.Minute, sql)
+}

@@ -30,6 +30,12 @@ type Postgres struct {
 // it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
+	return startPostgres(t, nil, settings)
+}
+
+// startPostgres starts a server like StartPostgres, and adds env to its environment.
+func startPostgres(t testing.TB, env, settings []string) *Postgres {
+	t.Helper()
 	RequirePostgres(t)
 	s := &Postgres{Dir: postgresDir(t), t: t, database: "postgres"}
 	if err := postgresData.copyTo(s.Dir); err != nil {
@@ -52,6 +58,7 @@ func StartPostgres(t testing.TB, settings ...string) *Postgres {
 		}, settings...)
 		cmd := exec.Command(program("postgres"), "-D", data)
 		cmd.Dir = s.Dir
+		cmd.Env = append(os.Environ(), env...)
 		if err := asPostgres(cmd); err != nil {
 			return nil, err
 		}

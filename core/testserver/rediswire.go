@@ -46,10 +46,14 @@ func scriptName(words []string) string {
 	if len(words) == 6 && name == "set" && words[3] == "nx" {
 		return "acquire"
 	}
-	if len(words) < 5 || name != "evalsha" && name != "eval" || words[2] != "1" {
+	if len(words) < 5 || name != "evalsha" && name != "eval" {
 		return ""
 	}
-	switch name, _, _ := strings.Cut(words[4], " "); name {
+	keys, err := strconv.Atoi(words[2])
+	if err != nil || keys < 1 || len(words) <= 3+keys {
+		return ""
+	}
+	switch name, _, _ := strings.Cut(words[3+keys], " "); name {
 	case "acquire", "extend", "release":
 		return name
 	}

@@ -124,7 +124,9 @@ func TestCheck(t *testing.T) {
 			unfit(t, do(t, url, "check"), line)
 		}
 		server.Exec("SET GLOBAL read_only=0")
-		unfit(t, do(t, url+"?autocommit=0", "check"), "autocommit is off")
+		if c := do(t, url+"?autocommit=0", "check"); c.code == 0 || !strings.Contains(c.out, "set autocommit=1 in the DSN") || strings.Contains(c.out, "GRANT") {
+			t.Errorf("%+v", c) // MariaDB's session can be read, MySQL's cannot
+		}
 		do(t, url+"?autocommit=0", "run", "m:1", "--", "true").want(t, 69, "autocommit")
 		server.Exec("UPDATE lockkit_version SET version=99")
 		unfit(t, do(t, url, "check"), "the tables are of version 99")

@@ -34,6 +34,12 @@ func openMySQL(raw string) (*storeClient, error) {
 	}
 	c.User, c.DBName = u.User.Username(), database
 	c.Passwd, _ = u.User.Password()
+	if c.Params == nil {
+		c.Params = make(map[string]string)
+	}
+	if _, set := c.Params["innodb_lock_wait_timeout"]; !set {
+		c.Params["innodb_lock_wait_timeout"] = "1" // on MySQL the store needs it
+	}
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, err

@@ -76,8 +76,10 @@ type Dialect interface {
 	// row exists now, Save may fail with the error for an existing key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows of items whose version is unchanged. It waits for no locked
-	// row, except on SQLite, where a transaction locks the file.
+	// Delete deletes the rows of items whose version is unchanged. It deletes none if the
+	// server's time is before that of items, which a server with another clock may have
+	// read. It waits for no locked row, except on SQLite, where a transaction locks the
+	// file.
 	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables. The ID is random, and a copy of the database has
@@ -199,6 +201,14 @@ func micros(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixMicro()
+}
+
+// readAt returns the latest time at which items were read, in microseconds.
+func readAt(items []casstore.Item) (us int64) {
+	for _, item := range items {
+		us = max(us, item.Now.UnixMicro())
+	}
+	return us
 }
 
 const (

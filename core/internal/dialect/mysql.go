@@ -204,13 +204,20 @@ func (d MySQL) rows(id string, value bool) *text {
 }
 
 // Load implements Dialect. With Current it reads the newest row with a lock, as for a
-// write. Then a proxy that sends reads to replicas sends Load to the primary.
+// write. It ends in FOR UPDATE, by which proxies that send reads to replicas recognize a
+// statement for the primary. The subqueries lock nothing.
 func (d MySQL) Load(key string, w casstore.Want) Statement {
-	t := d.rows(mysqlID+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key)
-	if w.Current {
-		return Statement{Text: mysqlNoWait + t.end().Text + " LOCK IN SHARE MODE"}
+	if !w.Current {
+		return d.rows(mysqlServer("f.id")+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 	}
-	return t.end()
+	t := d.text().add(mysqlNoWait, "SELECT ", mysqlAlone, ",@@global.read_only=0,", ofVersionRow("version", "0"), ",", mysqlServer(ofVersionRow("id", "''")))
+	t.add(",@@max_allowed_packet,", mysqlNow, ",", ofVersionRow("token", "0"), rowColumns, valueColumn(w.Value))
+	return t.add(" FROM (SELECT 1 AS one) f LEFT JOIN lockkit_locks k ON k.name=").name(key).add(" FOR UPDATE").end()
+}
+
+// ofVersionRow returns a subquery for a column of the row of the version.
+func ofVersionRow(column, missing string) string {
+	return "COALESCE((SELECT " + column + " FROM lockkit_version)," + missing + ")"
 }
 
 // List implements Dialect.
@@ -252,20 +259,24 @@ func (d MySQL) Delete(items []casstore.Item) Statement {
 		}
 		t.add("name=").name(item.Key).add(" AND version=").num(item.Version)
 	}
-	t.add(") AND ", mysqlAlone, " LIMIT ", strconv.Itoa(len(items)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k", mysqlRows)
+	t.add(") AND ", mysqlNow, ">=").num(readAt(items)).add(" AND ", mysqlAlone, " LIMIT ", strconv.Itoa(len(items)), " FOR UPDATE SKIP LOCKED) l STRAIGHT_JOIN lockkit_locks k", mysqlRows)
 	return t.add(" ON k.name=l.name").end()
 }
 
-// mysqlID is different on a replica, although a replica has the same rows. Two servers
-// of one replication cannot have the same server_id.
-const mysqlID = "CONCAT(id,' ',@@global.server_id)"
+// mysqlServer adds the server to the ID of the tables, because a replica has the same
+// rows. Two servers of one replication cannot have the same server_id.
+func mysqlServer(id string) string { return "CONCAT(" + id + ",' ',@@global.server_id)" }
 
-// ID implements Dialect.
-func (MySQL) ID() Statement { return Statement{Text: "SELECT " + mysqlID + " FROM lockkit_version"} }
+// ID implements Dialect. Like a Load of the newest row, it is a statement for the
+// primary.
+func (MySQL) ID() Statement {
+	return Statement{Text: mysqlNoWait + "SELECT " + mysqlServer(ofVersionRow("id", "''")) +
+		" FROM (SELECT 1 AS one) f LEFT JOIN lockkit_locks k ON k.name='' FOR UPDATE"}
+}
 
 // Inside implements Dialect.
 func (MySQL) Inside() Statement {
-	return Statement{Text: "SELECT 1=1,1=1," + mysqlID + ",version,@@max_allowed_packet FROM lockkit_version"}
+	return Statement{Text: "SELECT 1=1,1=1," + mysqlServer("id") + ",version,@@max_allowed_packet FROM lockkit_version"}
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every

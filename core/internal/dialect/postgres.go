@@ -149,25 +149,36 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit.locks", claims, version).end()
 }
 
-// rows begins the statements that read rows.
-func (d PostgreSQL) rows(id string, value bool) *text {
-	return d.text().add("SELECT true,NOT pg_catalog.pg_is_in_recovery(),f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+// rows begins the statements that read rows. writes is true on a server that writes them.
+func (d PostgreSQL) rows(writes, id string, value bool) *text {
+	return d.text().add("SELECT true,", writes, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
-// Load implements Dialect.
+// isPrimary is false on a standby. isOriginal is false in a table that a subscription
+// writes, which is a logical replica. Every user may read the list of these tables.
+const (
+	isPrimary  = "NOT pg_catalog.pg_is_in_recovery()"
+	isOriginal = "NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid)"
+)
+
+// Load implements Dialect. The newest row is not in a logical replica.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
-	return d.rows("f.id,0", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+	writes := isPrimary
+	if w.Current {
+		writes += " AND " + isOriginal
+	}
+	return d.rows(writes, "f.id,0", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d PostgreSQL) List(after string, most int) Statement {
-	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	t := d.rows(isPrimary, noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d PostgreSQL) Dead(most int) Statement {
-	t := d.rows(noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	t := d.rows(isPrimary, noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 
@@ -228,19 +239,18 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 	}
 	t := d.text().add("WITH c AS MATERIALIZED ", fast, ",l AS MATERIALIZED (SELECT k.name FROM unnest(").word(string(names) + "}")
 	t.add("::text[],").word(string(versions) + "}").add("::bigint[]) d(name,version) JOIN lockkit.locks k ON k.name=pg_catalog.decode(d.name,'hex')")
-	return t.add(" AND k.version=d.version FOR UPDATE OF k SKIP LOCKED) DELETE FROM lockkit.locks k USING c,l WHERE k.name=l.name AND c.now>0").end()
+	return t.add(" AND k.version=d.version FOR UPDATE OF k SKIP LOCKED) DELETE FROM lockkit.locks k USING c,l WHERE k.name=l.name AND c.now>=").num(readAt(items)).end()
 }
 
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
 // Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
-// it was before the last extension, and could then not write it. A table that a
-// subscription writes is a logical replica, which has the ID of its origin. Every user
-// may read the list of these tables.
+// it was before the last extension, and could then not write it. A logical replica has
+// the ID of its origin.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
-		"NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid),f.id,f.version,0 FROM lockkit.version f"}
+		isOriginal + ",f.id,f.version,0 FROM lockkit.version f"}
 }
 
 // LoadLocked implements Dialect.

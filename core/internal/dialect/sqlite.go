@@ -151,7 +151,7 @@ func (d SQLite) Delete(items []casstore.Item) Statement {
 		}
 		t.add("(").name(item.Key).add(",").num(item.Version).add(")")
 	}
-	return t.add(")").end()
+	return t.add(") AND ", sqliteNow, ">=").num(readAt(items)).end()
 }
 
 // ID implements Dialect.

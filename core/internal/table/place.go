@@ -39,7 +39,7 @@ type Place struct {
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id   atomic.Pointer[string] // the ID of the tables, as the last Load read it
+	id   atomic.Pointer[string] // the ID of the tables, as the first Load or the last current one read it
 	most atomic.Int64           // the maximum bytes of a statement, of the last Load, or 0
 }
 
@@ -52,7 +52,7 @@ var (
 // Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
 // version.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
-	items, err := p.read(ctx, p.Dialect.Load(key, w))
+	items, err := p.read(ctx, p.Dialect.Load(key, w), w.Current)
 	switch {
 	case err != nil:
 		return casstore.Entry{}, err
@@ -62,19 +62,33 @@ func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return items[0].Entry, nil
 }
 
+// ReadsElsewhere reports whether another server answers plain reads than the one that
+// writes, if their IDs differ.
+func (p *Place) ReadsElsewhere(ctx context.Context, key string) (bool, error) {
+	var ids [2]string
+	for i, w := range []casstore.Want{{}, {Current: true}} {
+		var r dialect.Row
+		if err := One(ctx, p.DB, p.Dialect.Load(key, w), r.Fields()...); err != nil {
+			return false, err
+		}
+		ids[i] = r.ID
+	}
+	return ids[0] != ids[1], nil
+}
+
 // List implements casstore.Lister.
 func (p *Place) List(ctx context.Context, after string, most int) ([]casstore.Item, error) {
-	return p.read(ctx, p.Dialect.List(after, most))
+	return p.read(ctx, p.Dialect.List(after, most), false)
 }
 
 // Dead implements casstore.Sweeper.
 func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
-	return p.read(ctx, p.Dialect.Dead(most))
+	return p.read(ctx, p.Dialect.Dead(most), false)
 }
 
-// read returns the entries in the rows that st returns. Its errors match
-// store.ErrUnavailable.
-func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstore.Item, err error) {
+// read returns the entries in the rows that st returns. A replica may answer it, unless
+// current is set. Its errors match store.ErrUnavailable.
+func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (items []casstore.Item, err error) {
 	err = p.DB.Query(ctx, st, func(scan Scan) error {
 		var r dialect.Row
 		if err := scan(r.Fields()...); err != nil {
@@ -90,7 +104,7 @@ func (p *Place) read(ctx context.Context, st dialect.Statement) (items []casstor
 		case r.Schema > dialect.SchemaVersion:
 			return errNew
 		}
-		if known := p.id.Load(); r.ID != "" && (known == nil || *known != r.ID) {
+		if known := p.id.Load(); r.ID != "" && (known == nil || current && *known != r.ID) {
 			id := r.ID // a copy, so that p.id does not retain the row
 			p.id.Store(&id)
 		}

@@ -112,7 +112,7 @@ func releaseOp(r *rig) {
 		}
 		got <- l
 	}()
-	r.eventually("a claim waits", func() bool { return r.places() == 1 })
+	r.waits()
 	r.arm("release", 0)
 	began := time.Now()
 	r.told(lease.Release(context.Background()), began, 1)

@@ -24,6 +24,7 @@ import (
 // that is connected directly, and a key that no other trial uses.
 type rig struct {
 	t       *testing.T
+	place   place
 	cell    cell
 	fault   fault
 	trial   int
@@ -43,7 +44,7 @@ var number atomic.Int64
 func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, cell: c, fault: f, trial: trial, key: fmt.Sprint("cell:", number.Add(1)),
+		t: t, place: p, cell: c, fault: f, trial: trial, key: fmt.Sprint("cell:", number.Add(1)),
 		proxies: make(map[string]*testserver.Proxy),
 	}
 	for _, addr := range p.nodes {
@@ -56,7 +57,7 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	})
 	r.asks = p.client(t, true, nil)
-	r.locker, r.rival = newLocker(t, ours, nil), newLocker(t, r.asks, nil)
+	r.locker, r.rival = p.locker(t, ours), p.locker(t, r.asks)
 	for _, c := range []redis.UniversalClient{ours, r.asks} {
 		if err := c.Set(t.Context(), r.stored()+":probe", 1, time.Minute).Err(); err != nil {
 			t.Fatal(err)
@@ -65,13 +66,38 @@ func newRig(t *testing.T, p place, c cell, f fault, trial int) *rig {
 	// If the last token is ahead of the server's clock, the next one is greater by
 	// store.TokenStep.
 	r.last = uint64(time.Now().Add(time.Hour).UnixMicro())
-	if err := r.asks.Set(t.Context(), r.stored(), "f\tt "+strconv.FormatUint(r.last, 10), time.Hour).Err(); err != nil {
+	name, value := r.stored(), "f\tt "+strconv.FormatUint(r.last, 10)
+	if p.redisson { // its counter is at the last token of the last grant
+		name, value = r.counter(), strconv.FormatUint(r.last+store.TokenStep-1, 10)
+	}
+	if err := r.asks.Set(t.Context(), name, value, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func (r *rig) stored() string { return "lk2:{" + r.key + "}" }
+func (r *rig) stored() string {
+	if r.place.redisson {
+		return r.key
+	}
+	return "lk2:{" + r.key + "}"
+}
+
+// counter returns the key of the tokens of Redisson's keys.
+func (r *rig) counter() string { return "redisson_lock_token:{" + r.key + "}" }
+
+// waits returns once a claim waits for the key. With Redisson's keys the server only knows
+// that somebody listens.
+func (r *rig) waits() {
+	r.t.Helper()
+	channel := "redisson_lock__channel:{" + r.key + "}"
+	r.eventually("a claim waits", func() bool {
+		if r.place.redisson {
+			return r.asks.PubSubNumSub(context.Background(), channel).Val()[channel] > 0
+		}
+		return r.places() == 1
+	})
+}
 
 // arm makes the fault hit the next call of a script, after skip others.
 func (r *rig) arm(script string, skip int) {
@@ -137,9 +163,20 @@ func (r *rig) eventually(what string, ok func() bool) {
 // fields returns the fields that the server stores for the key.
 func (r *rig) fields() map[string]string {
 	r.t.Helper()
-	m, err := testclient.Fields(context.Background(), r.asks, r.stored())
+	if !r.place.redisson {
+		m, err := testclient.Fields(context.Background(), r.asks, r.stored())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return m
+	}
+	holds, err := r.asks.HGetAll(context.Background(), r.stored()).Result()
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	m := map[string]string{"t": r.asks.Get(context.Background(), r.counter()).Val()}
+	for lease, value := range holds {
+		m["h:"+lease] = value
 	}
 	return m
 }
@@ -263,7 +300,7 @@ func (r *rig) finish(next bool) {
 			r.t.Errorf("%s is left", f)
 		}
 	}
-	if left := r.asks.PTTL(context.Background(), r.stored()).Val(); left <= 0 {
+	if left := r.asks.PTTL(context.Background(), r.stored()).Val(); left <= 0 && (!r.place.redisson || left != -2) {
 		r.t.Errorf("the key has %v to live", left)
 	}
 	if n := r.times(); n != 1 {

@@ -55,6 +55,8 @@ var drivers = []struct {
 	}},
 	{"node on three servers", 3, neighbours.StartNode, []neighbour{
 		{row: "node-redlock %s on three servers", pkg: "redlock@", client: "redlock"},
+		{row: "node-redlock %s on three servers", pkg: "redlock5@npm:redlock@", client: "redlock-5"},
+		{row: "the same with `using` on three servers", client: "redlock-5-using", renews: true, mute: true},
 	}},
 	{"spring", 1, func(t testing.TB, addrs ...string) *neighbours.Driver { return neighbours.StartSpring(t, addrs[0]) }, []neighbour{
 		{row: "Spring Integration %s, `RedisLockRegistry`", pkg: "org.springframework.integration:spring-integration-redis:", client: "spring", prefix: "test:", shown: "its registry key and `:`"},

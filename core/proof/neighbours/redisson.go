@@ -30,6 +30,10 @@ const (
 // a busy machine would lose locks that a test needs.
 const RedissonWatchdog = 5 * time.Second
 
+// SentinelWatchdog is the lockWatchdogTimeout on Sentinel: Redisson's default. A failover can take
+// longer than RedissonWatchdog.
+const SentinelWatchdog = 30 * time.Second
+
 var redissons = map[string]*kit{
 	Redisson3: javaKit(Redisson3, "RedissonDriver"),
 	Redisson4: javaKit(Redisson4, "RedissonDriver"),
@@ -46,7 +50,11 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 	if k == nil || len(addrs) == 0 {
 		t.Fatalf("neighbours: got version %q and %d addresses, want a constant and at least one", version, len(addrs))
 	}
-	args := append([]string{strconv.FormatInt(RedissonWatchdog.Milliseconds(), 10)}, addrs...)
+	watchdog := RedissonWatchdog
+	if addrs[0] == "sentinel" {
+		watchdog = SentinelWatchdog
+	}
+	args := append([]string{strconv.FormatInt(watchdog.Milliseconds(), 10)}, addrs...)
 	return &Redisson{startJava(t, k, "RedissonDriver", args...)}
 }
 
@@ -58,7 +66,7 @@ func StartRedissonUnsharded(t testing.TB, version string, addrs ...string) *Redi
 }
 
 // StartRedissonOnSentinel starts a JVM with Redisson as client of the master that the sentinels
-// name.
+// name. Its watchdog time is SentinelWatchdog.
 func StartRedissonOnSentinel(t testing.TB, version string, s *testserver.Sentinel) *Redisson {
 	t.Helper()
 	return StartRedisson(t, version, append([]string{"sentinel", testserver.SentinelName}, s.SentinelAddrs()...)...)

@@ -22,6 +22,7 @@ const limit = time.Minute
 
 // site has the servers that both sides use.
 type site struct {
+	servers []*testserver.Redis
 	addrs   []string
 	clients []redis.UniversalClient
 }
@@ -31,7 +32,7 @@ func newSite(t *testing.T, servers int) *site {
 	s := &site{}
 	for range servers {
 		server := testserver.StartRedis(t)
-		s.addrs = append(s.addrs, server.Addr)
+		s.servers, s.addrs = append(s.servers, server), append(s.addrs, server.Addr)
 		s.clients = append(s.clients, testclient.Redis(t, server.Addr))
 	}
 	return s

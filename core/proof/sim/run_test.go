@@ -23,7 +23,8 @@ import (
 // client is one program: a Locker with its own store.
 type client struct {
 	id      int
-	hash    bool // the usual keys, not plain ones
+	hash    bool // the usual keys, not plain ones or Redisson's
+	plain   bool // plain keys, without re-entry
 	journal *journal
 	ctx     context.Context
 	locker  *core.Locker
@@ -120,9 +121,15 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1
 	}
 	conn := redis.NewClient(o)
+	// Every second scene without the usual keys has Redisson's. Their tokens would not outlast a
+	// wipe, so they have none.
+	plain := !hash && s.seed%2 == 0
 	var opts []redisstore.Option
-	if !hash {
+	switch {
+	case plain:
 		opts = append(opts, redisstore.WithPlainKeys())
+	case !hash:
+		opts = append(opts, redisstore.WithRedisson())
 	}
 	redisStore, err := redisstore.New(conn, opts...)
 	if err != nil {
@@ -132,7 +139,7 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 	if s.ruin != nil {
 		store = s.ruin(n, store)
 	}
-	c := &client{id: id, hash: hash, journal: j, ctx: ctx}
+	c := &client{id: id, hash: hash, plain: plain, journal: j, ctx: ctx}
 	c.wipe = func() {
 		if n.now() < n.plan.until {
 			n.server.FlushAll()

@@ -221,7 +221,7 @@ func (w *worker) write(lease *core.Lease, h *hold) {
 
 // nest acquires the key again under its own lease.
 func (w *worker) nest(lease *core.Lease, outer *hold) {
-	if !w.hash {
+	if w.plain {
 		return
 	}
 	inner, h := w.acquire(lease.Context(), outer, outer.key, store.All, store.All, core.TTL(ttls[w.r.IntN(len(ttls))]))

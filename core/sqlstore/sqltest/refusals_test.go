@@ -127,8 +127,7 @@ func TestMariaDB_ReadOnly(t *testing.T) {
 }
 
 // TestSQLite_Full checks that a file that may not grow refuses changes that need room,
-// and still accepts extensions and releases. TestClasses of package rows has the errors
-// of full disks on servers.
+// and still accepts extensions and releases. TestFullDisk is about servers.
 func TestSQLite_Full(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "locks.db")

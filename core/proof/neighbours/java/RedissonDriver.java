@@ -1,3 +1,4 @@
+import java.net.URI;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -42,6 +43,10 @@ final class RedissonDriver extends Driver {
             if (args[1].equals("unsharded")) {
                 cluster.setShardedSubscriptionMode(ShardedSubscriptionMode.OFF);
                 first = 2;
+            }
+            String user = URI.create("redis://" + args[first]).getUserInfo();
+            if (user != null) { // nodes that Redisson discovers need the user too
+                cluster.setUsername(user.split(":")[0]).setPassword(user.split(":")[1]);
             }
             for (int i = first; i < args.length; i++) {
                 cluster.addNodeAddress("redis://" + args[i]);

@@ -8,7 +8,9 @@ const {default: Redlock5} = require('redlock5');
 
 const servers = process.argv.slice(2).map((addr) => {
 	const [host, port] = addr.split(':');
-	return new Redis(Number(port), host);
+	// By default a request to a server that is down fails after 20 attempts to connect, with pauses
+	// of up to 2 s.
+	return new Redis({host, port: Number(port), maxRetriesPerRequest: 1, retryStrategy: () => 200}).on('error', () => {});
 });
 const once = {retryCount: 0};
 const redlock = new Redlock(servers, once);

@@ -122,6 +122,8 @@ func classOfNumber(n uint64) class {
 	switch n {
 	case 1020, 1205, 1213: // the row has changed since the snapshot, a lock wait, a deadlock
 		return conflict
+	case 1021: // no room for the temporary table of an extension; a Save needs none
+		return conflict
 	case 1062: // a duplicate key
 		return present
 	case 1044, 1045, 1142, 1143, 1227, 1370, 1820, // rights and passwords

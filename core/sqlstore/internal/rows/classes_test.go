@@ -50,6 +50,7 @@ func TestClasses(t *testing.T) {
 		{&numbered{1020}, conflict, "record has changed since last read (innodb_snapshot_isolation rolls back)"},
 		{&numbered{1205}, conflict, "lock wait timeout exceeded; try restarting transaction"},
 		{&numbered{1213}, conflict, "deadlock found when trying to get lock; try restarting transaction"},
+		{&numbered{1021}, conflict, "disk got full writing a temporary table"},
 		{&numbered{1062}, present, "duplicate entry for key"},
 		{&numbered{1040}, unchanged, "too many connections"},
 		{&numbered{1046}, unchanged, "no database selected"},
