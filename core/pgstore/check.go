@@ -132,17 +132,9 @@ const rights = `SELECT coalesce(pg_catalog.string_agg('GRANT ' || lacks || ' TO 
 	) needed`
 
 // hidden returns the remedy if row-level security hides all rows of some of the tables
-// from the user, and otherwise "". For such a table row-level security is on, the user
-// does not bypass it, and no policy lets the user read. hidden reads only the catalogs.
+// from the user, and otherwise "".
 func hidden(ctx context.Context, pg *pgconn.PgConn, tables ...string) (string, error) {
-	return value(ctx, pg, `SELECT coalesce('row-level security hides ' || pg_catalog.string_agg('lockkit.' || c.relname, ', ' ORDER BY c.relname) ||
-		' from the user: ' || pg_catalog.string_agg('ALTER TABLE lockkit.' || c.relname || ' DISABLE ROW LEVEL SECURITY', '; ' ORDER BY c.relname) ||
-		'; or ALTER ROLE ' || pg_catalog.quote_ident(current_user) || ' BYPASSRLS', '')
-	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'lockkit'
-	WHERE c.relname IN ('`+strings.Join(tables, "','")+`') AND pg_catalog.row_security_active(c.oid) AND NOT EXISTS (
-		SELECT FROM pg_catalog.pg_policy p, pg_catalog.unnest(p.polroles) r
-			WHERE p.polrelid = c.oid AND p.polpermissive AND p.polcmd IN ('r', '*')
-				AND (r = 0 OR pg_catalog.pg_has_role(r, 'USAGE')))`, 1)
+	return value(ctx, pg, dialect.PostgreSQL{}.Hidden(tables...).Text, 1)
 }
 
 // try takes, extends, watches and releases a key that nobody else uses.

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,9 +14,9 @@ import (
 )
 
 // forget drops all further requests on the existing connections of a proxy, which stay
-// open. New connections work.
-func forget(proxy *testserver.Proxy) {
-	last := 0
+// open. New connections work. It returns the number of the last connection that is
+// forgotten.
+func forget(proxy *testserver.Proxy) (last int) {
 	for _, r := range proxy.Requests() {
 		last = max(last, r.Link)
 	}
@@ -25,6 +26,7 @@ func forget(proxy *testserver.Proxy) {
 		}
 		return testserver.Pass
 	})
+	return last
 }
 
 // hazard 23
@@ -49,7 +51,8 @@ func TestSilentConnections(t *testing.T) {
 			s := newStore(t, pool)
 			fill(t, pool, size)
 			time.Sleep(c.idle) // pgxpool pings connections that were idle for a second
-			forget(proxy)
+			last := forget(proxy)
+			proxy.Forget()
 			failures := 0
 			for range 2 * size {
 				ctx, cancel := context.WithTimeout(t.Context(), c.budget)
@@ -61,6 +64,26 @@ func TestSilentConnections(t *testing.T) {
 			}
 			if failures > c.failures {
 				t.Errorf("got %d failures, want at most %d", failures, c.failures)
+			}
+			// Each statement or ping without an answer makes a call late. After one, the other
+			// connections get one ping each, for which no call waits.
+			statements, pings := 0, make(map[int]int)
+			for _, r := range proxy.Requests() {
+				switch {
+				case r.Link > last:
+				case len(r.Args) > 0 && strings.Contains(r.Args[0], "-- ping"):
+					pings[r.Link]++
+				default:
+					statements++
+				}
+			}
+			if statements > 1 {
+				t.Errorf("got %d statements on silent connections, want at most 1", statements)
+			}
+			for link, n := range pings {
+				if n > 1 {
+					t.Errorf("connection %d: got %d pings without an answer, want at most 1", link, n)
+				}
 			}
 		})
 	}

@@ -28,7 +28,8 @@ const leastPool = 4
 
 // Check reports whether the database is fit to store locks, and tries them on a key of
 // its own. It returns one error with the faults and the remedy of each, such as the
-// GRANT for each right that the user lacks. The error matches store.ErrUnavailable if
+// GRANT for each right that the user lacks, or the ALTER TABLE for a table that
+// row-level security hides. The error matches store.ErrUnavailable if
 // the database could not be reached or the tables cannot be read. It matches
 // store.ErrUnsupported if the tables are of another version.
 func (s *Store) Check(ctx context.Context) error {
@@ -44,9 +45,15 @@ func (s *Store) Check(ctx context.Context) error {
 		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
 			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", store.ErrUnavailable, p.Dialect.Name(), err)
 	}
+	if old := p.Outdated(ctx); old != "" {
+		return errors.New("sqlstore: check: " + old)
+	}
 	v, err := installed(ctx, p)
 	if lacks := lacking(ctx, p); lacks != nil {
 		return lacks
+	}
+	if remedy := p.Hidden(ctx); remedy != "" {
+		return errors.New("sqlstore: check: " + remedy)
 	}
 	if errors.Is(err, rows.ErrInMemory) {
 		return fmt.Errorf("sqlstore: check: %w", rows.ErrInMemory)

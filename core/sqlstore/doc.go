@@ -1,6 +1,6 @@
 // Package sqlstore stores locks in a SQL database behind database/sql: MariaDB 10.6 and
 // later, MySQL 8.0 and later, PostgreSQL 14 and later, and SQLite 3.35 and later. It
-// imports no driver. Its tests pass on the servers of core/SERVERS.md.
+// imports no driver. Migrate and Check refuse an older server. Its tests pass on the servers of core/SERVERS.md.
 //
 // # Rows
 //
@@ -53,6 +53,22 @@
 // extended. A call that gets no connection within 1.5 seconds changes nothing and fails
 // with store.ErrUnavailable.
 //
+// A load balancer can forget an idle connection in silence. A call on it fails after two
+// seconds, with an unknown outcome. Then all idle connections get a ping, and those
+// without an answer are closed, so that one call fails and not one for each connection.
+// With pgx usually none fails, because pgx pings a connection that was idle for a second.
+// To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the load balancer.
+// A Store changes no setting of the pool.
+//
+// # After a failover
+//
+// If a server answers as a read-only one, the call fails with store.ErrUnavailable. It is
+// not sent again. Its connection and the idle connections of the pool are closed, so that
+// the next call connects anew, to the server that the DSN leads to by then. A connection
+// is also closed after an error that ends its session or leaves its state unknown. The
+// pools of the caller's own transactions need a setting of the driver, such as
+// rejectReadOnly=true of go-sql-driver/mysql or target_session_attrs=read-write of pgx.
+//
 // # Answers
 //
 // An answer of package once is in the row of its key. once.Commit with In(tx) saves an
@@ -64,8 +80,9 @@
 //
 // # Rights
 //
-// Migrate needs the right to create tables. A Store needs SELECT, INSERT, UPDATE and
+// Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store needs SELECT, INSERT, UPDATE and
 // DELETE on the tables whose names begin with lockkit_, and on PostgreSQL also USAGE of
-// the schema lockkit. The user of a transaction with once.Commit needs SELECT on the
+// the schema lockkit. Row-level security on these tables must let that user see all
+// rows. Check and each call name it otherwise. The user of a transaction with once.Commit needs SELECT on the
 // version table, and SELECT and UPDATE on the table of the locks.
 package sqlstore

@@ -26,8 +26,8 @@ func Schema(d Dialect) string {
 // If the tables do not exist, the user of db needs the right to create them. Other users
 // need SELECT, INSERT, UPDATE and DELETE on the tables.
 //
-// Migrate fails with store.ErrUnsupported if the tables are of another version, or if a
-// database of SQLite is in memory. Migrate of package pgstore moves the tables of an
+// Migrate fails with store.ErrUnsupported if the server is older than this package needs,
+// if the tables are of another version, or if a database of SQLite is in memory. Migrate of package pgstore moves the tables of an
 // older version on PostgreSQL. If the database cannot be reached or refuses a statement,
 // Migrate fails with store.ErrUnavailable.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
@@ -35,13 +35,22 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	if err != nil {
 		return err
 	}
+	if old := p.Outdated(ctx); old != "" {
+		return fmt.Errorf("sqlstore: migrate: %s: %w", old, store.ErrUnsupported)
+	}
 	v, err := installed(ctx, p)
 	if errors.Is(err, rows.ErrInMemory) {
 		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnsupported, rows.ErrInMemory)
 	}
 	if err != nil || v == 0 {
 		// The version may be unreadable. install changes no tables of another process.
-		if err := install(ctx, db, d); err != nil {
+		if remedy := p.Hidden(ctx); remedy != "" {
+			return fmt.Errorf("sqlstore: migrate: %w: %s", store.ErrUnavailable, remedy)
+		}
+		if err := install(ctx, db, d); rows.IsDenied(err) {
+			return fmt.Errorf("sqlstore: migrate: %w: the user may not make the tables: %s for the first time, or call Migrate as another user: %w",
+				store.ErrUnavailable, d.Creation(), err)
+		} else if err != nil {
 			return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
 		}
 		v, err = installed(ctx, p)

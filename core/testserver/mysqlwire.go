@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// These are commands of MySQL's protocol. The proxy counts the last three.
+// These are commands of MySQL's protocol. The proxy counts all except the first.
 const (
 	comQuit    = 0x01
 	comQuery   = 0x03
+	comPing    = 0x0e
 	comPrepare = 0x16
 	comExecute = 0x17
 )
@@ -56,6 +57,8 @@ func (w *mysqlWire) request(r *bufio.Reader) (message, error) {
 	switch raw[4] {
 	case comQuery:
 		m.request = &Request{Name: "query", Args: []string{string(raw[5:])}}
+	case comPing:
+		m.request = &Request{Name: "ping"}
 	case comPrepare:
 		m.request = &Request{Name: "prepare", Args: []string{"prepare", string(raw[5:])}}
 	case comExecute:

@@ -9,7 +9,7 @@ import (
 type Request struct {
 	// Name is the name of the request. For Redis it is the command in lower case, for
 	// ZooKeeper "create" or "getData", for PostgreSQL "query" or "sync", for MySQL
-	// "query", "prepare" or "execute", and for HTTP the method.
+	// "query", "prepare", "execute" or "ping", and for HTTP the method.
 	Name string
 	// Args are the words of the request. For Redis they are all words of the command.
 	// For a query they are the statement, for a prepare "prepare" and the statement. For

@@ -23,6 +23,15 @@ const SchemaVersion = 7
 type Dialect interface {
 	// Name returns the name of the database for errors.
 	Name() string
+	// Server reads the version of the server. Outdated returns the fault of a version that
+	// is too old, with its remedy, or "".
+	Server() Statement
+	Outdated(version string) string
+	// Hidden reads the remedy if row-level security hides all rows of some of the tables
+	// from the user, or "". It is empty if the database has no row-level security.
+	Hidden(tables ...string) Statement
+	// Creation names the rights that the user of Schema needs.
+	Creation() string
 	// Schema returns the statements that make the tables. Running them again changes
 	// nothing.
 	Schema() []string

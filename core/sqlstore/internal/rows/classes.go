@@ -8,17 +8,22 @@ import (
 
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// class states whether a statement that failed with an error can have taken effect.
+// class states whether a statement that failed with an error can have taken effect, and
+// whether the connection stays in the pool.
 type class int
 
 const (
-	unknown   class = iota // the statement may have taken effect
-	unchanged              // it has certainly not
+	unknown   class = iota // the statement may have taken effect; the driver judges the connection
+	ended                  // it may have taken effect; the connection is closed
+	unchanged              // it has certainly not; the connection is good, as for the next two
 	conflict               // it has not, because of another statement; it may be sent again
 	present                // it has not, because a row with the same key exists
+	closed                 // it has not; the session is over, so the connection is closed
+	away                   // it has not; the server takes no locks, so idle connections are closed too
 )
 
 // errPresent is the error of class present.
@@ -32,7 +37,7 @@ func classify(err error) error {
 		return nil
 	}
 	switch classOf(err) {
-	case unchanged:
+	case unchanged, closed, away:
 		return fmt.Errorf("%w: %s%w", store.ErrUnavailable, advice(err), err)
 	case conflict:
 		return fmt.Errorf("%w: %w: %w", store.ErrUnavailable, casstore.ErrConflict, err)
@@ -43,9 +48,13 @@ func classify(err error) error {
 }
 
 // classOf recognizes the errors of drivers by their fields and methods, for any dialect.
-// Other errors have the class unknown. For example, a proxy can have errors with numbers
-// of its own, or with numbers of another database.
+// An error with a code that is not listed has the class ended. For example, a proxy can
+// have errors with numbers of its own, or with numbers of another database. An error
+// without a code has the class unknown.
 func classOf(err error) class {
+	if errors.Is(err, table.ErrReplica) {
+		return away
+	}
 	if state := stateOf(err); state != "" {
 		return classOfState(state)
 	}
@@ -78,20 +87,26 @@ func classOfState(state string) class {
 	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock wait
 		return conflict
 	case "40003": // statement completion unknown
-		return unknown
-	case "57014", "57P03", "57P05": // canceled; not ready for sessions; idle for too long
+		return ended
+	case "57014": // canceled
 		return unchanged
+	case "25P03", "25P04", "53300", "55000", // idle in a transaction, a transaction, too many sessions, a server in a wrong state
+		"57P03", "57P05": // not ready for sessions; idle for too long
+		return closed
+	case "25006": // read-only
+		return away
 	}
 	switch state[:2] {
-	case "0A", // not supported
-		"21", "22", "23", "26", "42", "44", // a statement, its data, or a constraint
+	case "0A": // not supported: SERIALIZABLE on a standby
+		return away
+	case "21", "22", "23", "26", "42", "44", // a statement, its data, or a constraint
 		"25", "2B", "2D", "40", "55", // the state of a transaction or of an object
 		"28", "3D", "3F", // names and rights
 		"53", "54", // no memory, disk or connection left; a limit
 		"P0": // PL/pgSQL, as in a trigger
 		return unchanged
 	}
-	return unknown // also 08 connections, 57 operators, 58 system, XX internal
+	return ended // also 08 connections, 57 operators, 58 system, XX internal
 }
 
 // classOfNumber returns the class of the field Number of an error of
@@ -116,12 +131,17 @@ func classOfNumber(n uint64) class {
 		1064, 1149, 1235, // an invalid statement, or one that is not supported
 		1048, 1231, 1264, 1292, 1364, 1366, 1406, 1690, // values
 		1040, 1203, 1226, 1461, // a limit of connections, of a user, of prepared statements
-		1114, 1118, 1153, // no room in the table, the row or the packet
-		1290, 1792, 1836, // read-only
+		1114, 1118, // no room in the table or the row
 		1665: // the statement is not fit for a binary log of statements
 		return unchanged
+	case 1153: // the packet is too long; the server ends the session
+		return closed
+	case 1290, 1792, 1836: // read-only
+		return away
+	case 1317, 1969, 3024: // the statement was stopped, perhaps during its COMMIT
+		return unknown
 	}
-	return unknown
+	return ended
 }
 
 // classOfCode returns the class of an error code of SQLite. modernc.org/sqlite has the
@@ -134,24 +154,30 @@ func classOfCode(code uint64) class {
 	switch code & 0xff {
 	case 5, 6: // BUSY, LOCKED: another connection has locked the file or a table
 		return conflict
-	case 1, 3, 8, 9, 13, 14, 15, // ERROR, PERM, READONLY, INTERRUPT, FULL, CANTOPEN, PROTOCOL
+	case 0: // no code
+		return unknown
+	case 8: // READONLY, also if the file was moved away
+		return away
+	case 1, 3, 9, 13, 14, 15, // ERROR, PERM, INTERRUPT, FULL, CANTOPEN, PROTOCOL
 		17, 18, 19, 20, 21, 23, 25: // SCHEMA, TOOBIG, CONSTRAINT, MISMATCH, MISUSE, AUTH, RANGE
 		return unchanged
 	}
-	return unknown
+	return ended
 }
 
 // advice returns the remedy for err and a colon, or "". It precedes the server's text,
 // which can be long.
 func advice(err error) string {
 	switch n, state := field(err, "Number"), stateOf(err); {
+	case isSecured(err):
+		return "row-level security refuses the user, Check names the remedy: "
 	case IsDenied(err):
 		return "the user lacks a right, Check names the GRANT: "
 	case isMissing(err):
 		return "call Migrate: "
 	case n == 1046:
 		return "put the name of the database into the DSN: "
-	case n == 1290, n == 1836, state == "25006":
+	case n == 1290, n == 1792, n == 1836, state == "25006", state == "0A000":
 		return "the server is read-only, perhaps a replica: send all statements to the primary: "
 	case n == 1665:
 		return dialect.BinlogAdvice + ": "
@@ -165,7 +191,19 @@ func advice(err error) string {
 // a column.
 func IsDenied(err error) bool {
 	n := field(err, "Number")
-	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501"
+	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501" && !isSecured(err)
+}
+
+// isSecured reports whether row-level security has refused a statement. The SQLSTATE is
+// that of a missing right, and the text can be in any language. So isSecured compares
+// the names of the server's functions that return such an error, in the field Routine of
+// errors of pgx and lib/pq.
+func isSecured(err error) bool {
+	if stateOf(err) != "42501" {
+		return false
+	}
+	v := fieldOf(err, "Routine")
+	return v.Kind() == reflect.String && (v.String() == "ExecWithCheckOptions" || v.String() == "check_enable_rls")
 }
 
 // isMissing reports whether err is the error of a missing table.
@@ -175,28 +213,39 @@ func isMissing(err error) bool {
 }
 
 // field returns the number in the field name of err, or of an error that err wraps, or
-// 0. With it this package recognizes the errors of drivers that it does not import.
+// 0.
 func field(err error, name string) uint64 {
+	switch f := fieldOf(err, name); {
+	case f.CanUint():
+		return f.Uint()
+	case f.CanInt():
+		return uint64(f.Int())
+	}
+	return 0
+}
+
+// fieldOf returns the field name of err, or of an error that err wraps, if it is a
+// number or a text. Otherwise it returns the zero Value. With it this package recognizes
+// the errors of drivers that it does not import.
+func fieldOf(err error, name string) reflect.Value {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))
 		if v.Kind() != reflect.Struct {
 			continue
 		}
 		switch f := v.FieldByName(name); {
-		case f.CanUint():
-			return f.Uint()
-		case f.CanInt():
-			return uint64(f.Int())
+		case f.CanUint(), f.CanInt(), f.Kind() == reflect.String:
+			return f
 		}
 		if all, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, e := range all.Unwrap() {
-				if n := field(e, name); n != 0 {
-					return n
+				if f := fieldOf(e, name); f.IsValid() && !f.IsZero() {
+					return f
 				}
 			}
 		}
 	}
-	return 0
+	return reflect.Value{}
 }
 
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/dialect"
+	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -34,7 +37,7 @@ func (e coded) Code() int { return int(e) }
 
 func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
 
-// TestClasses checks the class of each error. The meanings are those of the servers'
+// TestClasses checks the class of each error, and whether the connection is kept. The meanings are those of the servers'
 // documents: MySQL's and MariaDB's error references with "InnoDB Error Handling",
 // PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
 func TestClasses(t *testing.T) {
@@ -57,78 +60,85 @@ func TestClasses(t *testing.T) {
 		{&numbered{1142}, unchanged, "command denied to user"},
 		{&numbered{1143}, unchanged, "command denied to user for column"},
 		{&numbered{1146}, unchanged, "table doesn't exist"},
-		{&numbered{1153}, unchanged, "got a packet bigger than max_allowed_packet"},
+		{&numbered{1153}, closed, "got a packet bigger than max_allowed_packet"},
 		{&numbered{1226}, unchanged, "user has exceeded a resource"},
-		{&numbered{1290}, unchanged, "the server is running with --read-only"},
+		{&numbered{1290}, away, "the server is running with --read-only"},
 		{&numbered{1406}, unchanged, "data too long for column"},
 		{&numbered{1665}, unchanged, "cannot execute statement: impossible to write to binary log, as text at READ COMMITTED"},
-		{&numbered{1792}, unchanged, "cannot execute statement in a READ ONLY transaction"},
-		{&numbered{1836}, unchanged, "running in read-only mode"},
-		{&numbered{1030}, unknown, "got error from storage engine"},
-		{&numbered{1053}, unknown, "server shutdown in progress"},
-		{&numbered{1105}, unknown, "unknown error, also of proxies and of TiDB"},
-		{&numbered{1158}, unknown, "got an error reading communication packets"},
-		{&numbered{1180}, unknown, "got error during COMMIT"},
+		{&numbered{1792}, away, "cannot execute statement in a READ ONLY transaction"},
+		{&numbered{1836}, away, "running in read-only mode"},
+		{&numbered{1030}, ended, "got error from storage engine"},
+		{&numbered{1053}, ended, "server shutdown in progress"},
+		{&numbered{1105}, ended, "unknown error, also of proxies and of TiDB"},
+		{&numbered{1158}, ended, "got an error reading communication packets"},
+		{&numbered{1180}, ended, "got error during COMMIT"},
 		{&numbered{1317}, unknown, "query execution was interrupted"},
-		{&numbered{1927}, unknown, "connection was killed (MariaDB)"},
+		{&numbered{1927}, ended, "connection was killed (MariaDB)"},
 		{&numbered{1969}, unknown, "max_statement_time exceeded (MariaDB)"},
-		{&numbered{2003}, unknown, "a client's: can't connect to the server behind a proxy"},
-		{&numbered{2006}, unknown, "a client's: server has gone away"},
-		{&numbered{2013}, unknown, "a client's: lost connection during query"},
-		{&numbered{2027}, unknown, "a client's: malformed packet"},
+		{&numbered{2003}, ended, "a client's: can't connect to the server behind a proxy"},
+		{&numbered{2006}, ended, "a client's: server has gone away"},
+		{&numbered{2013}, ended, "a client's: lost connection during query"},
+		{&numbered{2027}, ended, "a client's: malformed packet"},
 		{&numbered{3024}, unknown, "maximum statement execution time exceeded"},
-		{&numbered{3100}, unknown, "group replication: error in the hook before_commit"},
-		{&numbered{3169}, unknown, "session was killed"},
-		{&numbered{4031}, unknown, "disconnected because of inactivity"},
-		{&numbered{9001}, unknown, "ProxySQL: max connect timeout reached"},
-		{&numbered{9999}, unknown, "none"},
-		{&numbered{1}, unknown, "none"},
+		{&numbered{3100}, ended, "group replication: error in the hook before_commit"},
+		{&numbered{3169}, ended, "session was killed"},
+		{&numbered{4031}, ended, "disconnected because of inactivity"},
+		{&numbered{9001}, ended, "ProxySQL: max connect timeout reached"},
+		{&numbered{9999}, ended, "none"},
+		{&numbered{1}, ended, "none"},
 
 		{stated("40001"), conflict, "serialization_failure"},
 		{stated("40P01"), conflict, "deadlock_detected"},
 		{stated("23505"), unchanged, "unique_violation"},
-		{stated("25006"), unchanged, "read_only_sql_transaction"},
+		{stated("0A000"), away, "feature_not_supported: SERIALIZABLE on a standby"},
+		{stated("25006"), away, "read_only_sql_transaction"},
+		{stated("25P03"), closed, "idle_in_transaction_session_timeout"},
+		{stated("25P04"), closed, "transaction_timeout"},
 		{stated("25P02"), unchanged, "in_failed_sql_transaction"},
 		{stated("40000"), unchanged, "transaction_rollback"},
 		{stated("42501"), unchanged, "insufficient_privilege"},
 		{stated("42P01"), unchanged, "undefined_table"},
 		{stated("53100"), unchanged, "disk_full"},
-		{stated("53300"), unchanged, "too_many_connections"},
+		{stated("53300"), closed, "too_many_connections"},
 		{stated("54000"), unchanged, "program_limit_exceeded"},
 		{stated("55P03"), conflict, "lock_not_available, after lock_timeout"},
-		{stated("55000"), unchanged, "object_not_in_prerequisite_state"},
+		{stated("55000"), closed, "object_not_in_prerequisite_state"},
 		{stated("57014"), unchanged, "query_canceled"},
-		{stated("57P03"), unchanged, "cannot_connect_now"},
-		{stated("57P05"), unchanged, "idle_session_timeout"},
-		{stated("08006"), unknown, "connection_failure"},
-		{stated("08007"), unknown, "transaction_resolution_unknown"},
-		{stated("08P01"), unknown, "protocol_violation, of pgbouncer for any error"},
-		{stated("40003"), unknown, "statement_completion_unknown"},
-		{stated("57P01"), unknown, "admin_shutdown"},
-		{stated("57P02"), unknown, "crash_shutdown"},
-		{stated("58030"), unknown, "io_error"},
-		{stated("XX000"), unknown, "internal_error"},
-		{stated("XX001"), unknown, "data_corrupted"},
-		{stated("CR000"), unknown, "none of PostgreSQL's"},
+		{stated("57P03"), closed, "cannot_connect_now"},
+		{stated("57P05"), closed, "idle_session_timeout"},
+		{stated("08006"), ended, "connection_failure"},
+		{stated("08007"), ended, "transaction_resolution_unknown"},
+		{stated("08P01"), ended, "protocol_violation, of pgbouncer for any error"},
+		{stated("40003"), ended, "statement_completion_unknown"},
+		{stated("57P01"), ended, "admin_shutdown"},
+		{stated("57P02"), ended, "crash_shutdown"},
+		{stated("58030"), ended, "io_error"},
+		{stated("XX000"), ended, "internal_error"},
+		{stated("XX001"), ended, "data_corrupted"},
+		{stated("CR000"), ended, "none of PostgreSQL's"},
 
 		{coded(5), conflict, "SQLITE_BUSY"},
 		{coded(6), conflict, "SQLITE_LOCKED"},
 		{coded(517), conflict, "SQLITE_BUSY_SNAPSHOT"},
 		{withCode{5}, conflict, "SQLITE_BUSY"},
 		{coded(1), unchanged, "SQLITE_ERROR"},
-		{coded(8), unchanged, "SQLITE_READONLY"},
+		{coded(8), away, "SQLITE_READONLY"},
+		{coded(1032), away, "SQLITE_READONLY_DBMOVED"},
 		{coded(9), unchanged, "SQLITE_INTERRUPT"},
 		{coded(13), unchanged, "SQLITE_FULL"},
 		{withCode{14}, unchanged, "SQLITE_CANTOPEN"},
+		{coded(18), unchanged, "SQLITE_TOOBIG"},
 		{coded(2067), unchanged, "SQLITE_CONSTRAINT_UNIQUE"},
-		{coded(2), unknown, "SQLITE_INTERNAL"},
-		{coded(10), unknown, "SQLITE_IOERR"},
-		{coded(1034), unknown, "SQLITE_IOERR_FSYNC"},
-		{coded(11), unknown, "SQLITE_CORRUPT"},
-		{withCode{26}, unknown, "SQLITE_NOTADB"},
+		{coded(2), ended, "SQLITE_INTERNAL"},
+		{coded(10), ended, "SQLITE_IOERR"},
+		{coded(1034), ended, "SQLITE_IOERR_FSYNC"},
+		{coded(11), ended, "SQLITE_CORRUPT"},
+		{withCode{26}, ended, "SQLITE_NOTADB"},
 
 		{io.ErrUnexpectedEOF, unknown, "the connection broke"},
 		{context.DeadlineExceeded, unknown, "the caller has left"},
+		{fmt.Errorf("%w: %w", store.ErrUnavailable, table.ErrReplica), away, "a replica has answered"},
+		{table.ErrOpen, unknown, "the session has an open transaction"},
 	} {
 		t.Run(c.err.Error(), func(t *testing.T) {
 			t.Parallel()
@@ -137,11 +147,19 @@ func TestClasses(t *testing.T) {
 				t.Errorf("%s: got class %d, want %d", c.meaning, got, c.want)
 			}
 			said := classify(err)
-			if got, want := errors.Is(said, store.ErrUnavailable), c.want != unknown; got != want {
+			if got, want := errors.Is(said, store.ErrUnavailable), c.want != unknown && c.want != ended; got != want {
 				t.Errorf("%s: matches %v: got %v, want %v", c.meaning, store.ErrUnavailable, got, want)
 			}
 			if got, want := errors.Is(said, casstore.ErrConflict), c.want == conflict; got != want {
 				t.Errorf("%s: matches %v: got %v, want %v", c.meaning, casstore.ErrConflict, got, want)
+			}
+			// The calls also show that no statement is sent again.
+			p := newFake(t, answer{err: c.err}, answer{rows: 1})
+			_, _ = p.Change(t.Context(), dialect.Statement{Text: "UPDATE"})
+			of := p.DB.Driver().(*fake)
+			kept := !slices.Contains([]class{ended, closed, away}, c.want)
+			if got := p.DB.Stats().OpenConnections == 1 && of.closed == 0; got != kept || len(of.sent) != 1 {
+				t.Errorf("%s: connection kept: got %v, want %v; sent %d times, want once", c.meaning, got, kept, len(of.sent))
 			}
 		})
 	}

@@ -30,6 +30,7 @@ type fake struct {
 	mu      sync.Mutex
 	answers []answer
 	sent    []string
+	closed  int // connections that were closed
 }
 
 // newFake returns a Place of PostgreSQL's dialect with these answers.
@@ -73,7 +74,12 @@ func (c connection) Prepare(string) (driver.Stmt, error) { return nil, errors.Er
 
 func (c connection) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
 
-func (c connection) Close() error { return nil }
+func (c connection) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed++
+	return nil
+}
 
 func (c connection) ExecContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Result, error) {
 	a, err := c.answer(text)

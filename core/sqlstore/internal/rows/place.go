@@ -7,9 +7,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
@@ -19,6 +21,11 @@ const (
 	// connectTimeout limits how long a call waits for a connection. It is less than the
 	// time limit of a call, so that the error names the missing connection.
 	connectTimeout = 1500 * time.Millisecond
+	// silenceLimit limits how long an idle connection may take to answer a ping.
+	silenceLimit = connectTimeout / 3
+	// silenceMin is the minimum wait for an answer after which a connection counts as
+	// silent. A statement may wait for a locked row for a second.
+	silenceMin = 1200 * time.Millisecond
 	// maxTogether is the maximum number of holds that one statement extends.
 	maxTogether = 64
 	// maxConnections is the maximum number of connections that a call tries.
@@ -31,6 +38,9 @@ type Place struct {
 	DB    *sql.DB
 	looks atomic.Bool // each statement checks whether a transaction is open
 	kept  atomic.Bool // the database is known not to be in memory
+
+	silent   atomic.Bool // a connection did not answer, so the next call asks the idle ones
+	renewing sync.Mutex  // held while they are asked
 }
 
 // New returns a Place in db.
@@ -50,6 +60,37 @@ func (p *Place) CheckClaim(c store.Claim) error {
 		return fmt.Errorf("sqlstore: the answer of %d bytes is too long: %w: %w", len(c.Record.Value), store.ErrInvalid, err)
 	}
 	return nil
+}
+
+// Load implements casstore.Place. If row-level security hides the version of the tables,
+// the error names the remedy.
+func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	e, err := p.Place.Load(ctx, key, w)
+	if errors.Is(err, table.ErrHidden) {
+		if remedy := p.Hidden(ctx); remedy != "" {
+			err = fmt.Errorf("%w: %s", store.ErrUnavailable, remedy)
+		}
+	}
+	return e, err
+}
+
+// Hidden returns the remedy if row-level security hides the tables from the user, and
+// otherwise "".
+func (p *Place) Hidden(ctx context.Context) (remedy string) {
+	if st := p.Dialect.Hidden("locks", "version"); st.Text != "" {
+		_ = table.One(ctx, p, st, &remedy)
+	}
+	return remedy
+}
+
+// Outdated returns the fault of a server that is too old, with its remedy. It returns ""
+// if the server does not report a version.
+func (p *Place) Outdated(ctx context.Context) string {
+	var version string
+	if err := table.One(ctx, p, p.Dialect.Server(), &version); err != nil {
+		return ""
+	}
+	return p.Dialect.Outdated(version)
 }
 
 // Take implements casstore.Usual. On some databases the token is the insert ID.
@@ -134,12 +175,85 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 }
 
 // try runs work on a connection without a transaction, and reports whether work was run.
+// It closes the connection if the error shows that its session is over, or that its
+// server takes no locks.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
+	if p.silent.Load() {
+		p.renew()
+	}
 	c, err := p.connect(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
+	silence := time.AfterFunc(silenceMin, func() { p.silent.Store(true) })
+	defer silence.Stop()
+	begun, err = p.use(ctx, c, work)
+	switch classOf(err) {
+	case ended, closed:
+		shut(c)
+	case away:
+		shut(c)
+		p.abandon()
+	}
+	return begun, err
+}
+
+// shut closes a connection, which its pool drops.
+func shut(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// abandon closes the idle connections of the pool. They may lead to a server that has
+// become a replica. Connections in use stay open, until a server has refused them too.
+func (p *Place) abandon() {
+	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
+}
+
+// renew closes the idle connections of the pool that do not answer a ping. A load
+// balancer or a firewall may have forgotten them. Without renew each one would cost a
+// call. Calls that begin meanwhile wait.
+func (p *Place) renew() {
+	p.renewing.Lock()
+	defer p.renewing.Unlock()
+	if !p.silent.Load() {
+		return
+	}
+	p.eachIdle(func(ctx context.Context, c *sql.Conn) {
+		if c.PingContext(ctx) != nil {
+			shut(c)
+		}
+	})
+	p.silent.Store(false)
+}
+
+// eachIdle runs do on all idle connections of the pool at once, for at most silenceLimit.
+// Some drivers ping a connection when it leaves the pool, and close it if it does not
+// answer.
+func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
+	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
+	defer cancel()
+	all := make([]*sql.Conn, p.DB.Stats().Idle)
+	var asked sync.WaitGroup
+	for i := range all {
+		asked.Go(func() {
+			c, err := p.DB.Conn(ctx) // an idle one, unless another call was faster
+			if err == nil {
+				all[i] = c
+				do(ctx, c)
+			}
+		})
+	}
+	asked.Wait()
+	for _, c := range all { // only now, so that none was taken twice
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// use is try on the connection c.
+func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) error) (begun bool, err error) {
 	if err := p.idle(ctx, c); err != nil {
 		return false, err
 	}
@@ -152,9 +266,20 @@ func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bo
 	return true, work(c)
 }
 
+// connect takes a connection from the pool. A driver may ping an idle connection first,
+// without a time limit. If the ping is not answered, connect takes another connection.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
+	if p.DB.Stats().Idle > 0 {
+		pinging, cancel := context.WithTimeout(ctx, silenceLimit)
+		defer cancel()
+		if c, err := p.DB.Conn(pinging); err == nil || pinging.Err() == nil || ctx.Err() != nil {
+			return c, err
+		}
+		p.silent.Store(true)
+		p.renew()
+	}
 	c, err := p.DB.Conn(ctx)
 	if err == nil || context.Cause(ctx) != errNoConnection {
 		return c, err

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"strings"
@@ -23,6 +24,33 @@ func TestLoad_Standby(t *testing.T) {
 		row[1] = true
 		if _, err := newFake(t, answer{tuple: row}).Load(t.Context(), "key", casstore.Want{Current: current}); err != nil {
 			t.Errorf("of the primary: got %v, want nil", err)
+		}
+	}
+}
+
+// TestAbandon checks that the refusal of a read-only server closes the idle connections
+// of the pool, and that other refusals do not.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]int{1290: 0, 1927: 2, 1142: 3} {
+		p := newFake(t, answer{err: &numbered{number}})
+		p.DB.SetMaxIdleConns(3)
+		var all [3]*sql.Conn
+		for i := range all {
+			c, err := p.DB.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = c
+		}
+		for _, c := range all {
+			_ = c.Close()
+		}
+		if _, err := p.Change(t.Context(), dialect.Statement{Text: "UPDATE"}); err == nil {
+			t.Errorf("error %d: got nil, want an error", number)
+		}
+		if got := p.DB.Stats().OpenConnections; got != want {
+			t.Errorf("error %d: got %d connections, want %d", number, got, want)
 		}
 	}
 }
