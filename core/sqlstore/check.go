@@ -29,9 +29,9 @@ const leastPool = 4
 // Check reports whether the database is fit to store locks, and tries them on a key of
 // its own. It returns one error with the faults and the remedy of each, such as the
 // GRANT for each right that the user lacks, or the ALTER TABLE for a table that
-// row-level security hides. The error matches store.ErrUnavailable if
-// the database could not be reached or the tables cannot be read. It matches
-// store.ErrUnsupported if the tables are of another version.
+// row-level security hides. The error matches store.ErrUnavailable if the database could
+// not be reached or the tables cannot be read. It matches store.ErrUnsupported if the
+// tables are of another version.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()

@@ -1,6 +1,7 @@
 // Package sqlstore stores locks in a SQL database behind database/sql: MariaDB 10.6 and
 // later, MySQL 8.0 and later, PostgreSQL 14 and later, and SQLite 3.35 and later. It
-// imports no driver. Migrate and Check refuse an older server. Its tests pass on the servers of core/SERVERS.md.
+// imports no driver. Migrate and Check refuse an older server. Its tests pass on the
+// servers of core/SERVERS.md.
 //
 // # Rows
 //
@@ -55,7 +56,8 @@
 //
 // A load balancer can forget an idle connection in silence. A call on it fails after two
 // seconds, with an unknown outcome. Then all idle connections get a ping, and those
-// without an answer are closed, so that one call fails and not one for each connection.
+// without an answer are closed. So of calls one after another, one fails, and not one for
+// each connection. Calls at once can fail together, and so can calls with a shorter time.
 // With pgx usually none fails, because pgx pings a connection that was idle for a second.
 // To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the load balancer.
 // A Store changes no setting of the pool.
@@ -80,9 +82,10 @@
 //
 // # Rights
 //
-// Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store needs SELECT, INSERT, UPDATE and
-// DELETE on the tables whose names begin with lockkit_, and on PostgreSQL also USAGE of
-// the schema lockkit. Row-level security on these tables must let that user see all
-// rows. Check and each call name it otherwise. The user of a transaction with once.Commit needs SELECT on the
-// version table, and SELECT and UPDATE on the table of the locks.
+// Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store
+// needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with lockkit_,
+// and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
+// must let that user see all rows. Check and each call name it otherwise. The user of a
+// transaction with once.Commit needs SELECT on the version table, and SELECT and UPDATE
+// on the table of the locks.
 package sqlstore

@@ -27,9 +27,9 @@ func Schema(d Dialect) string {
 // need SELECT, INSERT, UPDATE and DELETE on the tables.
 //
 // Migrate fails with store.ErrUnsupported if the server is older than this package needs,
-// if the tables are of another version, or if a database of SQLite is in memory. Migrate of package pgstore moves the tables of an
-// older version on PostgreSQL. If the database cannot be reached or refuses a statement,
-// Migrate fails with store.ErrUnavailable.
+// if the tables are of another version, or if a database of SQLite is in memory. Migrate
+// of package pgstore moves the tables of an older version on PostgreSQL. If the database
+// cannot be reached or refuses a statement, Migrate fails with store.ErrUnavailable.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {

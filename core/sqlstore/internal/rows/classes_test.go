@@ -37,9 +37,10 @@ func (e coded) Code() int { return int(e) }
 
 func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
 
-// TestClasses checks the class of each error, and whether the connection is kept. The meanings are those of the servers'
-// documents: MySQL's and MariaDB's error references with "InnoDB Error Handling",
-// PostgreSQL's appendix "Error Codes", and SQLite's "Result and Error Codes".
+// TestClasses checks the class of each error, and whether the connection is kept. The
+// meanings are those of the servers' documents: MySQL's and MariaDB's error references
+// with "InnoDB Error Handling", PostgreSQL's appendix "Error Codes", and SQLite's
+// "Result and Error Codes".
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
