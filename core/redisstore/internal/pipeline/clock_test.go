@@ -19,7 +19,7 @@ import (
 func TestTimed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	client := testclient.Redis(t, server.Addr)
+	client := testclient.Redis(t, server.Addr, patient)
 	us := func() int64 { return client.Time(t.Context()).Val().UnixMicro() }
 	timed := func(p *pipeline.Pipeline, key string) (any, error) {
 		return p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed())
@@ -27,6 +27,7 @@ func TestTimed(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
 		p, key := newPipeline(t, client), newKey()
+		p.Patient()
 		before := us()
 		got, err := timed(p, key)
 		if at, ok := got.(int64); err != nil || !ok || at < before || at > us() {
@@ -42,7 +43,8 @@ func TestTimed(t *testing.T) {
 	t.Run("together with others", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p := newPipeline(t, testclient.Redis(t, proxy.Addr, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool))
+		p := newPipeline(t, testclient.Redis(t, proxy.Addr, patient, func(o *redis.Options) { o.PoolSize = 1 }, testclient.OnePool))
+		p.Patient()
 		mustTake(t, p, newKey())
 		proxy.Forget()
 		before := us()
@@ -217,10 +219,12 @@ func TestALateTime(t *testing.T) {
 		return p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 60_000).Timed())
 	}
 	start := func(t *testing.T, addr string, h *leaving) *pipeline.Pipeline {
-		client := testclient.Redis(t, addr)
+		client := testclient.Redis(t, addr, patient)
 		client.AddHook(h)
 		t.Cleanup(h.late.Wait)
-		return newPipeline(t, client)
+		p := newPipeline(t, client)
+		p.Patient()
+		return p
 	}
 	t.Run("of a server", func(t *testing.T) {
 		t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -32,6 +33,11 @@ func newPipeline(t testing.TB, client redis.UniversalClient) *pipeline.Pipeline 
 	p := pipeline.New(client)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// patient is for the client of a Pipeline that is Patient.
+func patient(o *redis.Options) {
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute
 }
 
 // takeScript takes a key, unless the key has another value. The proxies of testserver

@@ -182,6 +182,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 			client := redis.NewClient(o)
 			client.AddHook(h)
 			p := pipeline.New(client)
+			p.Patient()
 			p.Enough(8)
 			if wrong := callers(t, p); wrong != "" {
 				t.Fatal(wrong) // a faulty Pipeline may never close

@@ -53,6 +53,7 @@ type sender struct {
 	stall  time.Duration // the time after which a worker no longer delays the calls behind it
 	enough int           // the number of waiting calls that start another worker
 	beside int           // the maximum number of workers, if none has stalled
+	limit  time.Duration // the time after which a call has taken too long
 
 	mu      sync.Mutex
 	queue   []*Call
@@ -73,7 +74,7 @@ type worker struct {
 }
 
 func newSender(client redis.UniversalClient) *sender {
-	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside}
+	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside, limit: Limit}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
 		// Time-outs of the socket would not be enough, however short. Each is for one
@@ -161,7 +162,7 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 // that.
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
-	c.ctx, c.until = ctx, now.Add(Limit)
+	c.ctx, c.until = ctx, now.Add(s.limit)
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	if s.brief && ctx.Done() == nil && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
@@ -232,7 +233,7 @@ func (s *sender) carry(w *worker) int {
 	if len(w.batch) > 1 {
 		ctx = context.WithoutCancel(ctx) // the canceled context of one call must not end the others
 	}
-	ctx, cancel := Bounded(ctx)
+	ctx, cancel := bounded(ctx, s.limit)
 	f := s.fly(ctx, w.batch)
 	cancel() // before the callers are woken, so that the worker soon leaves them its thread
 	s.mu.Lock()

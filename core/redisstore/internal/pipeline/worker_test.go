@@ -14,7 +14,8 @@ import (
 
 func TestACallerThatSendsByItselfMeetsWorkers(t *testing.T) {
 	t.Parallel()
-	p := newPipeline(t, testclient.Redis(t, testserver.StartRedis(t).Addr))
+	p := newPipeline(t, testclient.Redis(t, testserver.StartRedis(t).Addr, patient))
+	p.Patient()
 	p.Stall(time.Nanosecond) // every worker counts as stalled, so that there are many
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -42,7 +43,10 @@ func TestASilentNetworkPasses(t *testing.T) {
 		// closed.
 		o.ContextTimeoutEnabled, o.ReadTimeout, o.PoolSize = false, -1, 50
 	}))
-	mustTake(t, p, newKey())
+	testserver.Eventually(t, time.Minute, "the server knows the script", func() bool {
+		_, err := take(t.Context(), p, newKey())
+		return err == nil
+	})
 	const hanging = 8 // the maximum number of workers
 	fault := proxy.Inject(testserver.Match{Script: "acquire", Times: hanging}, testserver.DropReply)
 	var wg sync.WaitGroup
