@@ -161,7 +161,7 @@ func (d MySQL) Take(c store.Claim, version int64) Statement {
 		cell.add(t)
 		t.add(",lockkit_locks.", cell.column, ")")
 	}
-	// The statement has granted if the row now has this lease, with this deadline.
+	// The claim was granted if the row now has this lease and this deadline.
 	t.add(",written=IF(lockkit_locks.lease=").name(c.Lease).add(" AND lockkit_locks.until=", mysqlNow, "+").num(ttl)
 	return t.add(",", mysqlNow, ",lockkit_locks.written)").end()
 }
