@@ -47,7 +47,8 @@ func (q *Queue[T]) Add(at time.Duration, v *T) *Entry[T] {
 	return e
 }
 
-// Remove removes the value of e, which must not be used any more. A nil e has no value.
+// Remove removes the value of e. The caller must not use e any more. If e is nil,
+// Remove does nothing.
 func (q *Queue[T]) Remove(e *Entry[T]) {
 	if e == nil {
 		return
