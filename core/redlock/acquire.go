@@ -11,20 +11,22 @@ import (
 
 // Acquire implements store.Store. It sends the claim to all nodes at once. The claim is
 // granted when a majority of all nodes has granted it and some of its validity is left.
-// Calls of nodes that have not answered by then continue in the background.
+// Calls to nodes that have not answered by then continue in the background.
 //
 // Acquire waits for a majority until ctx is done, Limit has passed, or a grant could
 // not be valid any more. If a majority has answered but is split, Acquire waits for the
 // other nodes only for the time-out of a node.
 //
 // If the claim fails, the nodes that have granted it release it. If a majority answers
-// but refuses, they do so before Acquire returns. If no majority answers, or the
-// majority is too late, they do so in the background. The error then says that the
-// outcome is unknown, and the caller releases the claim, as after any such error. A
-// grant that arrives after Acquire has failed is released on arrival.
+// but refuses, Acquire waits for these releases, for at most a node's time. If no
+// majority answers, or the majority is too late, the releases continue in the
+// background. The error then says that the outcome is unknown, and the caller releases
+// the claim, as after any such error. A grant that arrives after Acquire has failed is
+// released on arrival.
 //
-// Acquire also settles split votes. The claim that has the first node asks again a few
-// times. The other claims are released, and ask one node before the others.
+// Acquire also settles split votes. The claim that has the first node asks the busy
+// nodes again a few times. The other claims are released. Each of them then asks one
+// node before the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -60,10 +62,10 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 			return store.Grant{}, err
 		}
 	}
-	// Acquires may be in flight to at most a minority of the nodes when Acquire
-	// returns. More can be in flight after several rounds, or when many goroutines send
-	// the same claim. If another process then released the claim, those acquires would
-	// create it again, and no other claim would get a majority.
+	// When Acquire returns, acquires may be in flight to at most a minority of the
+	// nodes. Without this wait, more could be in flight after several rounds, or when
+	// many goroutines send the same claim. If another process then released the claim,
+	// those acquires would create it again, and no other claim would get a majority.
 	s.awaitAcquires(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.release(ctx)
@@ -76,18 +78,19 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 // key may be changing hands.
 const leastBallots = 3
 
-// vote makes the nodes vote. If the claim is refused, it makes the nodes that have
-// granted it release it. If nodes had granted the claim, or a late answer may still
-// grant it, the key is changing hands, perhaps without a new holder: a release has not
-// reached all nodes yet, or another claim is being released as well. So vote asks
-// again, at least leastBallots times, and for at least half of a node's time.
+// vote makes the nodes vote. If the claim is refused, the nodes that have granted it
+// release it. If a node had granted the claim, or a late answer may still grant it, the
+// key is changing hands and may have no new holder: a release has not reached all nodes
+// yet, or another claim is being released as well. So vote asks again, until there were
+// at least leastBallots ballots and half of a node's time has passed, or ctx leaves no
+// time for another.
 //
 // Each further ballot asks one node first, and asks the others only if that node does
 // not refuse. So only a few of many such claims proceed at a time, and the others do
 // not take nodes from them.
 //
-// A further ballot does not ask nodes whose answers are overdue. While it waited for
-// them, it would block other claims at the nodes that have granted it.
+// A further ballot does not ask nodes whose answers are overdue. During such a wait,
+// this claim would block other claims at the nodes that have granted it.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
 	var last *ballot // the last ballot in which all nodes were asked
 	pause, overdue, nodeTime, took := firstPause, votes(nil), s.timeout, time.Duration(0)

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// FuzzAgreement checks that the shown holds are those that a majority has, whatever the
-// nodes show. It also checks that the shown times are those for which a majority has
-// them.
+// FuzzAgreement checks that a hold is shown exactly if a majority has it, whatever the
+// nodes show. It also checks that a majority has the hold for at least the shown Left
+// and Age.
 func FuzzAgreement(f *testing.F) {
 	f.Add(uint8(3), []byte("a1\x10\x20|a1\x08\x30|b1\x10\x20"))
 	f.Add(uint8(5), []byte("a1\x10\x20a1\x08\x30|a1\x01\x01a1\x02\x02|a1\x09\x09"))
@@ -23,8 +23,8 @@ func FuzzAgreement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, size uint8, text []byte) {
 		n := int(size%9) + 1
 		quorum := n/2 + 1
-		// A hold is an ID, a weight, a remaining time and an age. '|' begins the list
-		// of the next node.
+		// Four bytes encode a hold: its ID, weight, remaining time and age. '|' begins
+		// the list of the next node.
 		lists := make([][]store.Hold, 1, n)
 		for len(text) > 0 {
 			if text[0] == '|' {
@@ -100,7 +100,7 @@ func FuzzAgreement(f *testing.F) {
 	})
 }
 
-// FuzzCursor checks that a cursor that List did not create is refused, or is a valid
+// FuzzCursor checks that any text is either refused as a cursor or read as a valid
 // position.
 func FuzzCursor(f *testing.F) {
 	f.Add(uint8(3), "1 0 1700000000000 17")

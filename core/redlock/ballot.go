@@ -20,11 +20,11 @@ type ballot struct {
 	mu      sync.Mutex
 	votes   votes
 	verdict verdict
-	final   bool          // the ballot has returned without winning: later grants are not wanted
+	final   bool          // release was called: later grants are not wanted
 	begun   time.Time     // the time at which all nodes were asked
 	asked   time.Time     // the time at which nodes were last asked
 	took    time.Duration // the longest wait for answers in one round
-	late    bool          // a node time-out has passed: the nodes that have answered may decide
+	late    bool          // set after the node time-out or ctx: the answers so far may decide
 	owner   string        // once won: the owner to whom the majority has granted the claim
 	done    chan struct{} // closed at the verdict
 	news    chan struct{} // receives when an answer has arrived
@@ -42,7 +42,8 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 }
 
 // ask sends the claim to each node for which the function again returns true. It leaves
-// out nodes to which a request of the ballot is already in flight.
+// out nodes to which a request of the ballot is already in flight. If the other nodes
+// cannot form a majority, it sends nothing.
 func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
@@ -80,10 +81,10 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 }
 
 // lead sends the claim to a single node, chosen among the nodes that were not asked yet
-// and are not silent. It treats these nodes as a circle and begins after the first skip
-// of them. If a node fails, it continues with the next one. lead returns false if a node
-// is busy, or if ctx is done. It returns true if a node has granted the claim or has not
-// answered within its time-out, or if no node is left to ask.
+// and are not silent. It treats these nodes as a circle and begins with the one at
+// index skip. After a node that fails, it continues with the next one. lead returns
+// false if a node is busy, or if ctx is done. It returns true if a node sends another
+// answer or none within its time-out, or if no node is left to ask.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
 	for i, v := range b.votes { // no request is in flight that changes the votes
@@ -104,7 +105,8 @@ func (b *ballot) lead(ctx context.Context, skip int) bool {
 }
 
 // askAlone sends the claim to node i and returns the kind of its answer. It returns
-// silent if the answer does not arrive within the time-out of a node.
+// silent if the answer does not arrive within the time-out of a node, or before ctx is
+// done.
 func (b *ballot) askAlone(ctx context.Context, i int) kind {
 	b.ask(ctx, func(at int, _ vote) bool { return at == i })
 	timer := time.NewTimer(b.store.timeout)
@@ -157,8 +159,8 @@ func (b *ballot) send(ctx context.Context, n *node, r request) {
 	})
 }
 
-// settle records an answer. It releases a grant that is too late, or whose owner is not
-// that of the majority.
+// settle records the answer of a node. It releases a grant that is too late, or whose
+// owner differs from the majority's.
 func (b *ballot) settle(ctx context.Context, n *node, r request, v vote) {
 	b.mu.Lock()
 	fate := b.store.requests.acquireDone(&b.claim, n.index, r, acquireOutcome{
@@ -189,8 +191,8 @@ func (b *ballot) decide() {
 	}
 }
 
-// await waits for the verdict. When the time-out of a node has passed, the nodes that
-// have answered decide if they are a majority. Otherwise await waits for the others
+// await waits for the verdict. After the time-out of a node, the answers of a majority
+// are enough for a decision. If no majority has answered, await waits for more answers
 // until ctx is done.
 func (b *ballot) await(ctx context.Context) verdict {
 	timer := time.NewTimer(b.store.timeout - time.Since(b.begun))
@@ -226,10 +228,11 @@ func (b *ballot) beLate() {
 	}
 }
 
-// A refused claim asks the busy nodes again, at least leastRetries times, and for half
-// of a node's time. A node's time is the node time-out, or the time of the answers if
-// that was longer. The retries stop in any case after mostRetried times a node's time.
-// The pauses between them grow, beginning with firstPause.
+// A refused claim asks the busy nodes again, until there were leastRetries retries and
+// half of a node's time has passed. A node's time is the node time-out, or the longest
+// wait for answers if that was longer. The retries stop in any case after mostRetried
+// times a node's time. The pauses between retries grow, beginning with about
+// firstPause.
 const (
 	leastRetries = 6
 	mostRetried  = 4
@@ -253,8 +256,8 @@ func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verd
 	return v
 }
 
-// retryIfFirst retries like retry in a split vote, if the claim has the first node. The
-// other claims release in the meantime.
+// retryIfFirst calls retry for a refused claim, which asks again while the claim has
+// the first node. The other claims of a split vote are released in the meantime.
 func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
@@ -262,13 +265,13 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	return b.retry(ctx, v, b.hasFirst)
 }
 
-// firstGrace is the minimum time that the first nodes have for an answer.
+// firstGrace is the minimum time that awaitFirst waits, unless the node time-out passes
+// earlier. A release waits for at most this time for an acquire.
 const firstGrace = 5 * time.Millisecond
 
-// awaitFirst waits briefly for the nodes that precede, in the list, the first node that
-// has answered. Without their answers it is not certain which claim has the first node.
-// awaitFirst does not wait for a node whose time-out has passed, or that did not answer
-// its last call.
+// awaitFirst waits briefly for the nodes that come before the first answering node in
+// the list. Without their answers it is not certain which claim has the first node.
+// awaitFirst does not wait for silent nodes, or for longer than the time-out of a node.
 func (b *ballot) awaitFirst(ctx context.Context) {
 	took := time.Since(b.begun)
 	timer := time.NewTimer(min(b.store.timeout-took, max(firstGrace, 2*took)))
@@ -303,8 +306,9 @@ func (b *ballot) hasFirst() bool {
 	return b.votes.hasFirst()
 }
 
-// releaseAndWait makes the nodes release their grants of a refused claim, and waits for
-// at most nodeTime. It reports whether any node had granted the claim.
+// releaseAndWait makes the nodes release their grants of a refused claim. It waits for
+// them for at most nodeTime, or until ctx is done. It reports whether any node had
+// granted the claim.
 func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (some bool) {
 	s := b.store
 	released, some := b.release(ctx)
@@ -326,7 +330,8 @@ func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (so
 	return true
 }
 
-// release ends a ballot that was not won, and makes the nodes release their grants. A
+// release ends a ballot whose claim has failed, and makes the nodes release their
+// grants. released waits for these releases, and some reports whether there are any. A
 // node that has not answered gets a release later, unless the claim is sent again. A
 // waiting claim needs no later release, because its caller sends the claim again or
 // releases it.
@@ -352,9 +357,9 @@ func (b *ballot) release(ctx context.Context) (released *sync.WaitGroup, some bo
 	return released, some
 }
 
-// releaseOtherOwners releases the claim at the nodes that have granted it to an owner
-// other than the majority's. Such grants occur when a claim joins an owner that only
-// some nodes know.
+// releaseOtherOwners releases the claim at the nodes that have granted it to a
+// different owner from the majority's. Such grants occur when a claim joins an owner
+// that only some nodes know.
 func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	s := b.store
 	b.mu.Lock()
@@ -367,8 +372,9 @@ func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	}
 }
 
-// overdue returns the votes for a further ballot that does not ask the nodes whose
-// answers are overdue in this one.
+// overdue returns the initial votes for a further ballot. They mark the nodes whose
+// answers are overdue in this ballot, so that the further ballot does not ask these
+// nodes.
 func (b *ballot) overdue() votes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -389,7 +395,7 @@ func (b *ballot) winners() (owner string, some votes) {
 	return b.owner, b.votes.grantedTo(b.owner)
 }
 
-// expectsVotes reports whether the ballot waits for a node that answered its last call.
+// expectsVotes reports whether an answer is pending from a node that is not silent.
 func (b *ballot) expectsVotes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -401,9 +407,9 @@ func (b *ballot) expectsVotes() bool {
 	return false
 }
 
-// token returns the highest token of the votes, or the token that a majority knows;
-// known reports which. It waits briefly for all votes, because fewer votes can lead to
-// another token:
+// token returns the token that a majority knows. If there is none, it returns the
+// highest token of the votes, and known is false. It waits briefly for all votes,
+// because fewer votes can lead to another token:
 //
 //   - A second sender of the same claim must find the same highest token.
 //   - A holder that sends its claim again must find the majority that knows its token,
@@ -452,8 +458,8 @@ func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done f
 		return n.store.Release(ctx, brief)
 	}, func(err error) {
 		k := kindOf(err)
-		// This includes a release that certainly did not reach the node. The cleanup
-		// will send it, and the claim must not be sent to the node before that.
+		// again is also true for a release that certainly did not reach the node. The
+		// cleanup will send it, and the claim must not be sent to the node before that.
 		again := k != granted && k != lost
 		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: again && k != failed, again: again})
 		if again {

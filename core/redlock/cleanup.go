@@ -11,8 +11,8 @@ import (
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
 	silentPause  = time.Second            // the same for a node that has been silent for a while
-	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is abandoned
-	maxTasks     = 4096                   // further claims expire with their TTL
+	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is released
+	maxTasks     = 4096                   // if there are more, the further claims expire with their TTL
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
 
@@ -79,7 +79,7 @@ func (u *cleanup) add(t task) {
 	u.store.run(u.work)
 }
 
-// drop records that t is done, or will not be done.
+// drop records that t is finished or abandoned.
 func (u *cleanup) drop(t task) {
 	if !t.unlessResent {
 		u.store.requests.plannedDone(&t.claim, t.node)
@@ -107,8 +107,9 @@ func (u *cleanup) work() {
 	}
 }
 
-// take removes and returns the tasks that are due, or returns the time until the next
-// one is due. left is false if no task is left.
+// take removes and returns tasks that are due, at most cleanupWidth of them. wait is
+// the time until the next task is due. left is false if no task is left or the Store is
+// closed.
 func (u *cleanup) take() (due []task, wait time.Duration, left bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -155,7 +156,7 @@ func (u *cleanup) tryAll(due []task) {
 	}
 }
 
-// try sends the release of t. It adds t again if the release is not settled afterwards.
+// try sends the release of t. It adds t again if the node may still need a release.
 func (u *cleanup) try(t task, done func()) {
 	s := u.store
 	var ttl time.Duration

@@ -13,17 +13,17 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// TestClockJump sets the clock of a node forward, which ends the node's holds. If all
-// clients reach all nodes, the other nodes outvote this one. Limit: if two clients are
-// cut off from two nodes each, one such clock is enough for two holders. The resource
-// then refuses the first one. hazard 19
+// TestClockJump ends the hold at one node, as if the clock of the node had jumped
+// forward. If all clients reach all nodes, the other nodes outvote this one. Limit: if
+// each of two clients is cut off from two nodes, one such clock is enough for two
+// holders. The resource then refuses the first holder. hazard 19
 func TestClockJump(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	for _, c := range []struct {
 		name    string
 		cut     bool // the holder reaches nodes 0, 1 and 2, the rival nodes 2, 3 and 4
-		jumps   bool // the clock of node 2 is set forward
+		jumps   bool // node 2 ends its hold
 		twoHave bool
 	}{
 		{"no cut and no jump", false, false, false},

@@ -33,7 +33,7 @@ func TestCommandsOfACycle(t *testing.T) {
 				proxies, nodes = append(proxies, p), append(nodes, redisNode(t, p.Addr))
 			}
 			s := fit(t, newStore(t, nodes, append(c.opts, redlock.WithNodeTimeout(slow))...))
-			// On a busy machine, a call that was not answered in time is repeated.
+			// On a busy machine a cycle can fail. Each failed cycle is repeated.
 			late := 0
 			cycle := func(i int) {
 				c := claim(fmt.Sprint("c", i))
@@ -81,8 +81,9 @@ func TestCommandsOfACycle(t *testing.T) {
 	}
 }
 
-// TestCallsOfACycle_DeadNode checks that dead nodes cost the other nodes no call. With and
-// without dead nodes, each of them gets one acquire for each round and one release.
+// TestCallsOfACycle_DeadNode checks that dead nodes cause no further calls to the other
+// nodes. With and without dead nodes, each of the others gets one acquire for each
+// round and one release.
 func TestCallsOfACycle_DeadNode(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ nodes, dead int }{{3, 0}, {3, 1}, {5, 1}, {5, 2}} {

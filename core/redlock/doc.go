@@ -23,25 +23,28 @@
 // validity of a grant counts from the moment at which the claim was sent, and the drift
 // is subtracted from it. The holder learns of a loss before the validity has passed.
 //
-// The clocks of all nodes that two majorities share must satisfy this. If all clients
-// reach all nodes, the other nodes outvote a minority of clocks that jump. Two clients
-// can also reach different majorities, such as nodes 0, 1, 2 and nodes 2, 3, 4 of five.
-// Then a jump of the clock of node 2 alone is enough for two holders.
+// This condition applies to the clock of every node that two majorities share. If all
+// clients reach all nodes, the other nodes outvote a minority of nodes whose clocks
+// jump. Two clients can also reach different majorities, such as nodes 0, 1, 2 and
+// nodes 2, 3, 4 of five. Then a jump of the clock of node 2 alone is enough for two
+// holders.
 //
-// There can also be two holders if one was paused after it last checked its context;
-// see https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html. A
-// resource that compares tokens is protected: WithFencing issues tokens that grow from
-// majority to majority. Each grant raises the token by at least 16 ms of the nodes'
-// clocks. If a key is granted so often that its tokens are ahead of the clock, the
-// nodes remember the key until the clock has passed the tokens.
+// There can also be two holders if the first one was paused after the last check of its
+// context; see
+// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html. A
+// resource that compares tokens is protected: with WithFencing, each grant gets a
+// higher token than the grant before, whichever nodes form the majority. A token counts
+// microseconds of the nodes' clocks, and each grant raises it by at least 16,384 (16
+// ms). If a key is granted so often that its tokens are ahead of the clock, the nodes
+// remember the key until the clock has passed the tokens.
 //
 // # Nodes that are slow or down
 //
 // Every call asks all nodes at once. It returns when a majority has decided, or when no
-// majority can decide any more. Until then it waits for slow nodes until its ctx is
-// done, for at most Limit, and no longer than a grant could be valid. A dead node does
-// not lengthen the call. The exception is a call in which the other nodes are split: it
-// waits for the dead node for the time of WithNodeTimeout.
+// majority can decide any more. It stops waiting for slow nodes when its ctx is done,
+// when Limit has passed, or when a grant could no longer be valid. A dead node does not
+// lengthen the call. However, if the other nodes are split, the call waits for the dead
+// node for the time of WithNodeTimeout.
 //
 // A claim that a majority answers but does not grant is busy. If no majority answers,
 // the error matches store.ErrUnavailable if certainly nothing has changed; otherwise
@@ -50,14 +53,15 @@
 // background, for the TTL, and for at least a minute if an acquire may still reach the
 // node.
 //
-// A node can lack a lock because it was down or restarted. It gets the lock back when a
-// majority confirms the next extension. Only the Store that sent the extension can stop
-// that. So release a claim by the Store that extends it; otherwise the key can stay
-// taken for a TTL.
+// A node can lack a lock because it was down or restarted. When a majority confirms the
+// next extension, the Store restores the lock at that node. Only a release by the same
+// Store stops this. So release a claim with the Store that extends it; otherwise the
+// key can stay taken for a TTL.
 //
-// In a split vote the claim that has the first node asks the other nodes again. The
-// other claims are released. They then ask one node first, and the others only if that
-// node does not refuse. So all processes should list the nodes in the same order.
+// In a split vote, the claim that has the first node asks the busy nodes again. The
+// other claims are released. Each of them then asks one node first, and the other nodes
+// only if that node does not refuse. So all processes should list the nodes in the same
+// order.
 //
 // Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims
 // only. Such a node cannot refuse an acquire that arrives after the release of its
@@ -78,16 +82,17 @@
 // can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a
 // proxy replaces the server behind its connections.
 //
-// The store of a node reports the server's age by store.Node, for which redisstore
+// A node's store reports the age of its server through store.Node. For this, redisstore
 // needs the right to use INFO. A node that does not know its age has no quarantine.
 //
 // # Limits of a majority
 //
 // Any two majorities have a node in common, and that node refuses one of two claims
-// that exclude each other. So exclusive claims and readers work. Permits do not work,
-// because they would have to be counted. For example, each of three claims for two
-// permits can have a majority of three nodes, although no node has admitted more than
-// two claims. The nodes have no common order of arrival, so there is no fairness. No
-// node is sure to have the last state of a record, so package once needs another store.
-// Claims of these kinds fail with store.ErrUnsupported before anything is sent.
+// that exclude each other. So exclusive claims and readers work. Permits do not work:
+// no single node sees all grants, so no node can count them. For example, three claims
+// can compete for two permits at three nodes. Each claim can get a majority, although
+// no node admits more than two claims. The nodes have no common order of arrival, so
+// there is no fairness. No node is sure to have the last state of a record, so package
+// once needs another store. Claims of these kinds fail with store.ErrUnsupported before
+// anything is sent.
 package redlock

@@ -13,7 +13,7 @@ import (
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
 // extended it. It is lost when so many nodes lack the hold that no majority can have
-// it. Extend waits until that is decided, ctx is done, Limit has passed, or no
+// it. Extend waits until all claims are decided, ctx is done, Limit has passed, or no
 // extension could be valid any more.
 //
 // If a majority has confirmed a claim, a node that lacks the claim gets it back in the
@@ -30,7 +30,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 		return answers
 	}
 	x := &extension{store: s, start: time.Now(), done: make(chan struct{}), pending: len(s.nodes)}
-	var ask []store.Claim // a copy, which is used after the caller has left
+	var ask []store.Claim // a copy, because calls use it after Extend has returned
 	for i, c := range claims {
 		if answers[i].Err = s.checkTTL("extend", &c); answers[i].Err == nil {
 			c.Wait, c.Fair, c.Record, c.Keep = false, false, nil, 0
@@ -81,7 +81,7 @@ type extension struct {
 
 	underWay map[claimAt]bool // acquires that were in flight at the start
 
-	unsettled sync.WaitGroup // calls of nodes, and of heal
+	unsettled sync.WaitGroup // calls to nodes, and runs of heal
 
 	mu      sync.Mutex
 	tallies []tally
@@ -93,8 +93,8 @@ type extension struct {
 // tally counts the answers for one claim.
 type tally struct {
 	have []int // the nodes that have extended the claim
-	lack []int // the nodes that lack the hold, and at which it is not restored yet
-	lost int   // the number of nodes that have no such hold
+	lack []int // the nodes that lack the hold, until heal is called for them
+	lost int   // the number of nodes that lack the hold
 	err  error
 
 	valid time.Duration // the shortest validity in the answers; 0 if no node has sent one
@@ -184,9 +184,9 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 	return store.Extension{Err: &uncertain{op: "extend", cause: causeOf(ctx, t.err)}}
 }
 
-// heal restores at node n the claims that the node lacks, while the confirmation is
-// fresh. It stops at the first call that is not answered. The next Extend starts it
-// again.
+// heal restores the claims that node n lacks, in the background. It stops at the first
+// call that is not answered, and when half of a claim's validity has passed since the
+// extension began. The next Extend starts it again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -222,9 +222,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken adds the token of the hold to a claim before it is restored at a node.
-// Otherwise the token would be forgotten once all nodes have been replaced one after
-// another. addToken returns false if no majority reports the token.
+// addToken adds the token of the hold to claim i before the claim is restored at a
+// node. Otherwise the token would be forgotten once all nodes have been replaced one
+// after another. addToken returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

@@ -7,10 +7,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tokenStep divides each token that fence writes back. A token that it does not divide
-// was assigned by a node itself. The nodes' unit is a microsecond. tokenStep is a
-// multiple of store.TokenStep, so the tokens of a grant end before the next multiple of
-// tokenStep.
+// tokenStep divides each token that fence writes back. A token that is not a multiple
+// of tokenStep was assigned by a node itself. Nodes count in microseconds. tokenStep is
+// a multiple of store.TokenStep, so all store.TokenStep tokens of a grant are below the
+// next multiple of tokenStep.
 const tokenStep = 1 << 14
 
 // maxToken is the highest token that a claim can require. The nodes accept up to twice
@@ -18,12 +18,13 @@ const tokenStep = 1 << 14
 const maxToken = 1 << 51
 
 // fence returns the token of a claim that was granted. The token is not lower than the
-// highest one of a majority, and fence writes it to a majority before it returns. Any
-// later majority has a node in common with that one, and so gets a higher token.
+// highest one of a majority, and a majority has stored it before fence returns. Any
+// later majority shares a node with this majority, so the next grant gets a higher
+// token.
 //
 // A node that was late may still assign its own token to the same hold. fence rounds
-// up, so that the late node's token is lower. Thus other holds of the owner get the
-// same token.
+// up, so that the token of a node that is only a little late is lower. Other holds of
+// the owner then get the same token.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {

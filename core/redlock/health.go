@@ -18,9 +18,9 @@ type health struct {
 
 // changed records the outcome of a call that began at start, and reports whether the
 // observer has to be notified. Only a call that began after the node went out can bring
-// it back. If the node can report its age, it must also have done so after it went out,
-// because a restarted server answers but does not count yet. asked is the start of the
-// last call that returned the age.
+// it back. If the node can report its age, asked must also be later than that, because
+// a restarted server answers but does not count yet. asked is the start of the last
+// call that returned the age, or zero.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -67,13 +67,13 @@ func (s *Store) majority(key string, states []store.State) store.State {
 }
 
 // common returns the entries that a majority of the lists contains, in the order of
-// their first appearance. Entries without an ID are equal if their weights are. Of
-// these it returns as many as a majority has.
+// their first appearance. Two entries without an ID are equal if their weights are
+// equal. Of such entries, common returns as many as a majority of the lists contains.
 func (s *Store) common(lists [][]store.Hold) []store.Hold {
 	type name struct {
 		id     string
 		weight int64
-		nth    int // its number among those with this ID and weight in one list
+		nth    int // its position among the entries with this ID and weight in one list
 	}
 	var names []name
 	found := make(map[name][]store.Hold)
@@ -95,8 +95,8 @@ func (s *Store) common(lists [][]store.Hold) []store.Hold {
 		if len(some) < s.quorum {
 			continue
 		}
-		// Sorted by descending Left, the entry at quorum-1 is the last one of a
-		// majority.
+		// In descending order of Left, a majority has the hold for at least the Left of
+		// the entry at quorum-1.
 		slices.SortStableFunc(some, func(a, b store.Hold) int { return cmp.Compare(b.Left, a.Left) })
 		h := some[s.quorum-1]
 		for _, o := range some {
@@ -108,10 +108,10 @@ func (s *Store) common(lists [][]store.Hold) []store.Hold {
 	return all
 }
 
-// List implements store.Inspector. It lists the keys of one node after the other, and
-// asks all nodes about each key. A key that is created during the listing can be listed
-// once for each node. If a minority of the nodes does not answer, another node still
-// lists each key that a majority has.
+// List implements store.Inspector. It lists the keys of the nodes, one node after the
+// other, and asks all nodes about each key. A key that is created during the listing
+// can be listed once for each node. If a minority of the nodes does not answer, another
+// node still lists each key that a majority has.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "redlock: list"
 	if err := inspection.CheckPage(op, most); err != nil {
@@ -190,10 +190,10 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 }
 
 // Revoke implements store.Inspector. If a majority has the hold, it asks all nodes to
-// revoke the hold. It returns nil if a majority answers and at least one of these nodes
-// had the hold, and store.ErrLost if none of them had it. So several concurrent calls
-// that revoke one hold can all return nil. If no majority answers, the outcome is
-// unknown.
+// revoke the hold; otherwise it returns store.ErrLost. It returns nil if a majority
+// answers and at least one of these nodes had the hold, and store.ErrLost if none of
+// them had it. So several concurrent calls that revoke one hold can all return nil. If
+// no majority answers, the outcome is unknown.
 //
 // A node that was not reached keeps the hold until the holder releases it there. The
 // holder has lost the hold at the other nodes.
@@ -249,8 +249,8 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 }
 
 // poll asks all nodes in parallel and returns their errors by node. After the time-out
-// of a node it waits only if the pending nodes can still complete a majority. It
-// returns when ctx is done or Limit has passed.
+// of a node, it waits only while a majority is missing and the pending nodes can still
+// complete it. It returns soon after ctx is done or Limit has passed.
 func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in store.Inspector) error) []error {
 	type answer struct {
 		node int
@@ -290,7 +290,7 @@ func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, i
 	return errs
 }
 
-// tooFew returns the error of a call that too few nodes have answered.
+// tooFew returns the error of a call to which too few nodes have answered.
 func tooFew(ctx context.Context, op string, errs []error) error {
 	var all []error
 	for i, err := range errs {

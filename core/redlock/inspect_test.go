@@ -16,7 +16,7 @@ import (
 
 var errDown = errors.New("no route to host")
 
-// switched is a node that can be down for inspections.
+// switched is a node whose inspections can fail.
 type switched struct {
 	*memstore.Store
 	down bool
@@ -202,8 +202,8 @@ func TestListingOfAMajority(t *testing.T) {
 	})
 }
 
-// TestNodeWithoutAnInspector checks that the store cannot be inspected if one node
-// cannot.
+// TestNodeWithoutAnInspector checks that the store cannot be inspected if one of its
+// nodes cannot be inspected.
 func TestNodeWithoutAnInspector(t *testing.T) {
 	t.Parallel()
 	type bare struct{ store.Store }

@@ -79,7 +79,8 @@ func TestLateMessages(t *testing.T) {
 	t.Parallel()
 	const far = 30 * time.Millisecond // still within the time-out of a node
 
-	// A release without a tombstone leaves no request in flight.
+	// When a release without a tombstone returns, none of its requests is still in
+	// flight.
 	late(t, "nothing in flight", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes), newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
@@ -144,7 +145,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A late grant to a failed attempt stays if the next attempt has the node.
+	// A late grant to a failed attempt stays if the node has also granted the next
+	// attempt.
 	late(t, "late grant, node of the next", 3, func(s *scene) {
 		store := newStore(s, s.nodes)
 		s.taken(1, 2)
@@ -256,8 +258,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// Even if each of two rounds has a late request, a majority has answered every
-	// request.
+	// Even if each of two rounds has a late request, Acquire waits until acquires are
+	// in flight to at most a minority of the nodes.
 	late(t, "rounds with late requests", 3, func(s *scene) {
 		ours, theirs := newStore(s, s.nodes, redlock.WithFencing()), newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")

@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// membership decides which nodes may vote, from the servers behind them.
+// membership decides which nodes may vote. It decides by the identity and the age of
+// their servers.
 //
 // A server that was restarted may have forgotten holds. Its votes do not count until
 // every hold that it can have granted before the restart has expired.
@@ -22,8 +23,8 @@ import (
 // In a new cluster there are no holds to forget. The servers may vote at once if all of
 // them are young and all of them accept the same mark, which is derived from their IDs.
 // A process that starts later finds the same IDs and derives the same mark. If a server
-// was restarted in the meantime, it has another ID, which leads to another mark. The
-// other servers still have the first mark and refuse the second.
+// was restarted in the meantime, its new ID leads to another mark. The other servers
+// still have the first mark and refuse the second.
 type membership struct {
 	store *Store
 
@@ -64,8 +65,8 @@ const lookPause = 100 * time.Millisecond
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
-// ready checks the servers before the first claim. It fails if the nodes cannot form a
-// quorum.
+// ready checks the servers before the first claim. It fails if two nodes are known to
+// be on the same server, or one on a replica.
 func (m *membership) ready(ctx context.Context) error {
 	if !m.known() {
 		return nil
@@ -128,7 +129,8 @@ func (m *membership) known() bool {
 	return false
 }
 
-// fault returns the reason why the known nodes cannot form a quorum, or nil.
+// fault returns an error if one of the known servers is a replica or the server of two
+// nodes.
 func (m *membership) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +198,7 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // 2*longest - valid is longest plus the drift
 }
 
-// lastAsked returns the start of the call by which node i last described its server, or
+// lastAsked returns the start of the call in which node i last described its server, or
 // zero.
 func (m *membership) lastAsked(i int) time.Time {
 	m.mu.Lock()
@@ -204,7 +206,8 @@ func (m *membership) lastAsked(i int) time.Time {
 	return m.servers[i].asked
 }
 
-// lookAgain checks the servers in the background, with a pause between two checks.
+// lookAgain starts a check of the servers in the background. It does nothing during a
+// check, and for lookPause after it.
 func (m *membership) lookAgain() {
 	m.mu.Lock()
 	due := !m.looking && time.Now().After(m.next)
@@ -325,8 +328,8 @@ func (m *membership) admitNew(ctx context.Context) {
 	}
 }
 
-// everyNode calls fn for each node. It waits for all nodes until ctx is done or Limit
-// has passed.
+// everyNode calls fn for each node and returns the first error. It waits for all nodes
+// until ctx is done or Limit has passed.
 func (m *membership) everyNode(ctx context.Context, fn func(ctx context.Context, n *node) error) error {
 	s := m.store
 	answers := make(chan error, len(s.nodes))

@@ -11,14 +11,14 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// nodeWidth is the maximum number of concurrent calls of one node, including those
+// nodeWidth is the maximum number of concurrent calls to one node, including those
 // whose callers have left.
 const nodeWidth = 256
 
 // node is one of the stores of a Store.
 type node struct {
 	store  store.Store
-	server store.Node // the same store, if it can describe its server
+	server store.Node // the same store, if it can describe its server; otherwise nil
 	index  int
 	room   chan struct{} // has an element for each call in flight
 	health
@@ -31,9 +31,9 @@ var (
 )
 
 // call runs fn in the background for at most Limit, and then calls settle with fn's
-// error. A request that was sent is followed until it returns: fn gets the values of
-// ctx, but is not canceled with it. If too many calls of the node are unanswered, fn
-// does not run.
+// error. fn gets the values of ctx, but is not canceled with ctx, so that the answer to
+// a request that was sent is not lost. If too many calls to the node are unanswered, fn
+// does not run, and settle gets errCrowded.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	select {
 	case n.room <- struct{}{}:
@@ -60,13 +60,13 @@ func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) 
 	})
 }
 
-// silence decides whether a node is worth waiting for. A node is silent if it has
-// answered nothing for the node time-out since the first unanswered call, or if its
+// silence decides whether a node is worth waiting for. A node is silent if the first
+// unanswered call since its last answer began at least a node time-out ago, or if its
 // server is known to be down.
 type silence struct {
 	patience time.Duration
 	epoch    time.Time
-	since    atomic.Int64 // start of the first unanswered call, after epoch; 0 if there is none
+	since    atomic.Int64 // start of the first unanswered call, counted from epoch; 0 if there is none
 }
 
 func newSilence(patience time.Duration) silence {

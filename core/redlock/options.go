@@ -32,16 +32,16 @@ type config struct {
 // that has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
 //
 // It does not limit a call. If the nodes that have answered cannot decide, a call waits
-// for the others until its ctx is done, for at most Limit. A few times the round trip
-// to the farthest node is a sufficient value. A frozen node delays a call by this time
-// if the others are split. A refusal can take a few times as long while a node lacks
-// the holder's claim.
+// for the others until its ctx is done, for at most Limit. A few round trips to the
+// farthest node are a sufficient value. A frozen node delays a call by this time-out if
+// the others are split. While a node lacks the holder's claim, a refusal can take a few
+// time-outs.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
 // WithDrift sets the part of the TTL that is subtracted because clocks run at different
-// rates. The default is 0.01; 0 to less than 1 is allowed. Another 2 ms are always
+// rates. The default is 0.01; 0 to less than 1 is allowed. In addition, 2 ms are always
 // subtracted. With a factor of 0.01, two clocks may drift apart by a hundredth of the
 // TTL within one TTL. The factor does not cover a clock that jumps.
 func WithDrift(factor float64) Option {
@@ -63,23 +63,23 @@ func WithFencing() Option {
 // expired. So its votes do not count until it is older. 0 turns the quarantine off, for
 // nodes that write everything to disk before they answer (appendfsync always).
 //
-// The option needs nodes that know their age (store.Node), such as redisstore. If
-// Claim.Keep keeps a key for longer than this time after its release, the key is not
-// protected.
+// The option needs nodes that know their age (store.Node), such as redisstore. It does
+// not cover a key that Claim.Keep keeps for longer than this time after its release.
+// Such a key can be free too early if nodes restart.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
 // WithObserver notifies o when a node stops counting or counts again. If the node does
-// not answer any more or was restarted, o gets core.NodeOut with the reason. When it
-// counts again, o gets core.NodeBack. Only calls of the Store detect these changes, so
-// o is not notified while nothing is locked. o may be the Locker's observer. It must
-// not block.
+// not answer any more or was restarted, o gets core.NodeOut with the reason. When the
+// node counts again, o gets core.NodeBack. Only calls of the Store detect these
+// changes, so o is not notified while nothing is locked. o may be the Locker's
+// observer. It must not block.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }
 
-// check returns an error for invalid options.
+// check returns store.ErrInvalid for invalid options.
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:

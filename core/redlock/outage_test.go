@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// fallen is a node whose server is down. known is set if the client knows that it is
-// down.
+// fallen is a node whose server is down. known is set if the client knows that the
+// server is down.
 type fallen struct {
 	*memstore.Store
 	known bool
@@ -31,7 +31,8 @@ func (n *fallen) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("%w: %w", store.ErrUnavailable, n)
 }
 
-// TestKnownOutage checks an outage that the clients of the nodes know, hazard 23.
+// TestKnownOutage checks that a Locker does not retry if the clients of too many nodes
+// know that their servers are down. hazard 23
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

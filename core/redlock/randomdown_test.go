@@ -14,8 +14,8 @@ import (
 )
 
 // TestTokensGrowOnServers checks that tokens grow over a thousand grants while up to
-// two of five servers are cut off. So most grants come from another majority than the
-// grant before. hazard 34
+// two of five servers are cut off. So consecutive grants mostly come from different
+// majorities. hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
 	var nodes []store.Store

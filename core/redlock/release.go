@@ -15,14 +15,15 @@ import (
 //
 // Release returns nil when a majority of all nodes had the claim. It returns ErrLost
 // when so many nodes lacked the claim that no majority can have had it. If too few
-// nodes answer to decide that before ctx is done or Limit has passed, the outcome is
-// unknown, even though some nodes have released the claim.
+// nodes answer before ctx is done or Limit has passed, the outcome is unknown. Some
+// nodes may then have released the claim.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
 // with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
 // at once, even by another process. A release of this process that is still in flight
-// would end the new grant. So Release then waits until all nodes have answered, or
-// until the time-out of a node has passed and the nodes that have answered decide.
+// would end the new grant. So with a TTL of 0, Release waits until all nodes have
+// answered. After the time-out of a node, it waits only until the nodes that have
+// answered can decide.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	if err := s.usable("release", &c); err != nil {
 		return err

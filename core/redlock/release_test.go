@@ -11,8 +11,8 @@ import (
 
 // TestReleaseBehindAnAcquire checks the order of a release and an acquire of the same
 // claim. If the acquire is in flight to a node, the release is sent there when the
-// acquire has returned, so that one release is enough. It is sent after a short wait in
-// any case. hazard 54
+// acquire has returned, so that one release is enough. After a short wait, the release
+// is sent in any case. hazard 54
 func TestReleaseBehindAnAcquire(t *testing.T) {
 	t.Parallel()
 

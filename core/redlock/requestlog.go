@@ -8,15 +8,16 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// requestLog records, for each claim at each node, the requests that are in flight and
-// those that failed without an answer and may still arrive. So a late answer to one
-// attempt does not undo the next attempt. A claim without such requests has no entry.
+// requestLog records, for each claim at each node, the requests in flight, and the
+// requests that failed without an answer and may still arrive. With these records, a
+// late answer to one attempt does not undo the next attempt. A claim without such
+// requests has no entry.
 type requestLog struct {
 	mu      sync.Mutex
 	nodes   int // the number of nodes
 	serial  uint64
 	entries map[claimID]*entry
-	sweepAt int // the number of entries at which sweep removes finished ones
+	sweepAt int // the number of entries at which sweep removes some
 }
 
 type claimID struct{ key, lease string }
@@ -38,7 +39,7 @@ type entry struct {
 type nodeEntry struct {
 	acquires        int           // the number in flight
 	releases        int           // the number in flight
-	fullReleases    int           // the number of these that are part of a release at all nodes
+	fullReleases    int           // the number of releases in flight that are part of a release at all nodes
 	acquireUnknown  bool          // an acquire was not answered and may still be granted
 	releaseUnknown  bool          // a release was not answered and may still arrive
 	releasesPlanned int           // the number of releases that the cleanup will send
@@ -69,8 +70,8 @@ func (l *requestLog) acquireSent(c *store.Claim, i int) (request, bool) {
 	return l.addAcquire(c, i)
 }
 
-// healSent records an acquire of an extension, like acquireSent. It also returns false
-// if c was released after the extension began.
+// healSent records an acquire that an extension sends, like acquireSent. It also
+// returns false if c was released after the extension began.
 func (l *requestLog) healSent(c *store.Claim, i int) (request, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,8 +113,8 @@ const (
 	releaseNow                       // the caller has to send a release, which is already recorded as sent
 )
 
-// acquireDone records that an acquire has returned. A grant of an older attempt counts
-// for the newer one.
+// acquireDone records that an acquire has returned. It returns what has to happen to
+// the grant, if there is one. A grant to an older attempt counts for the newer one.
 func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutcome) grantFate {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +133,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 	switch {
 	case !o.granted || n.wanted && (!o.unwanted || n.last != r.serial):
 	case n.fullReleases > 0 && !n.wanted:
-		fate = releaseUnderWay // a second release would make the first answer ErrLost
+		fate = releaseUnderWay // a second release would make the first one return ErrLost
 	default:
 		n.releases++
 		n.wanted, fate = false, releaseNow
@@ -143,7 +144,8 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 
 // acquireUnderWay returns a channel that is closed when the next acquire of c has
 // returned. It returns nil if no acquire is in flight to node i. It also returns nil if
-// another acquire waits for a release there, because the two would wait for each other.
+// an acquire waits for a release there, because the acquire and the caller's release
+// would wait for each other.
 func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +157,8 @@ func (l *requestLog) acquireUnderWay(c *store.Claim, i int) <-chan struct{} {
 }
 
 // moreAcquires returns a channel that is closed when the next acquire of c has
-// returned. It returns nil unless acquires are in flight to more nodes than most.
+// returned. It returns nil if the number of nodes with an acquire in flight does not
+// exceed most.
 func (l *requestLog) moreAcquires(c *store.Claim, most int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,8 +249,8 @@ func (l *requestLog) releaseSent(c *store.Claim, i int) (unsure bool, ttl time.D
 }
 
 // fullReleaseSent records a release like releaseSent, as part of a release at all
-// nodes. Its releaseOutcome must be full. A caller that delays the release calls unsure
-// before it sends it.
+// nodes. Its releaseOutcome must have full set. A caller that delays the release calls
+// unsure before sending it.
 func (l *requestLog) fullReleaseSent(c *store.Claim, i int) (unsure bool, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,7 +355,7 @@ func (l *requestLog) entry(c *store.Claim) *entry {
 	return e
 }
 
-// drop removes e if all its requests were answered.
+// drop removes e if all its requests were answered and no extension is in flight.
 func (l *requestLog) drop(c *store.Claim, e *entry) {
 	for _, n := range e.nodes {
 		if n.acquires > 0 || n.releases > 0 || n.releasesPlanned > 0 || n.acquireUnknown || n.releaseUnknown {
@@ -364,8 +367,9 @@ func (l *requestLog) drop(c *store.Claim, e *entry) {
 	}
 }
 
-// sweep removes finished entries when there are twice as many entries as after the last
-// sweep.
+// sweep removes entries whose unanswered requests are no longer expected to arrive. It
+// does so when there are twice as many entries as after the last sweep, and at least
+// 64.
 func (l *requestLog) sweep() {
 	if len(l.entries) < l.sweepAt {
 		return
@@ -384,7 +388,7 @@ func (l *requestLog) sweep() {
 }
 
 // awaitReleases waits until no release of the claim is in flight to the node. It fails
-// if one of them was not answered.
+// if ctx is done earlier, or if a release of the claim may still arrive at the node.
 func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r request) error {
 	if r.after == nil {
 		return nil
@@ -400,8 +404,8 @@ func (s *Store) awaitReleases(ctx context.Context, c *store.Claim, i int, r requ
 	return nil
 }
 
-// awaitAcquires waits until acquires of c are in flight to no more nodes than most, or
-// until ctx is done.
+// awaitAcquires waits until the number of nodes with an acquire of c in flight does not
+// exceed most, or until ctx is done.
 func (s *Store) awaitAcquires(ctx context.Context, c *store.Claim, most int) {
 	for {
 		returned := s.requests.moreAcquires(c, most)

@@ -21,9 +21,9 @@ import (
 
 const (
 	slow = 5 * time.Second // the time for a node to answer on a busy machine
-	// patience is a limit for machines that also run busy loops. There a minute can
-	// pass without a single answer in time, while cases in virtual time use the other
-	// cores.
+	// patience limits the wait for an event. On a machine that also runs busy loops, a
+	// minute can pass without a single answer in time, while cases in virtual time use
+	// the other cores.
 	patience = 3 * time.Minute
 	early    = 45 * time.Second // before a TTL of a minute has expired
 )
@@ -45,7 +45,7 @@ func acquire(t *testing.T, s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// reach is a server and the connection to it.
+// reach is a server, the proxy in front of it, and a switch that slows down its node.
 type reach struct {
 	server *testserver.Redis
 	proxy  *testserver.Proxy
@@ -53,8 +53,8 @@ type reach struct {
 }
 
 // TestServersAway kills, freezes, cuts off or slows down k of five servers. With up to
-// two of them away locks are granted, with three away they are refused. No claim is
-// left at any server, even after the server is back. hazards 52 and 54
+// two servers away, locks are granted. With three away, acquires fail. No claim is left
+// at any server, even after the server is back. hazards 52 and 54
 func TestServersAway(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]struct{ take, back func(r reach) }{
@@ -103,7 +103,7 @@ func serversAway(t *testing.T, k int, take, back func(r reach)) {
 			err, released := cycle()
 			return err == nil && released == nil
 		}
-		// The servers have just started, at the same time as others.
+		// The servers have just started, so the first cycles can fail.
 		testserver.Eventually(t, patience, "the key is taken and released", granted)
 		for _, r := range all[:k] {
 			take(r)
@@ -190,7 +190,7 @@ func TestDefaultBudget(t *testing.T) {
 }
 
 // TestRestartedEmpty restarts servers without their data while a lock is held. It
-// restarts two of three, one after the other, or all of them. hazard 30
+// restarts two of three servers, one after the other, or all three at once. hazard 30
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct {
@@ -243,8 +243,8 @@ func TestRestartedEmpty(t *testing.T) {
 	})
 }
 
-// refused waits until a claim is invalid, and fails the test if the claim is granted.
-// On a busy machine the nodes can still be in quarantine at first.
+// refused waits until Acquire fails with store.ErrInvalid, and fails the test if the
+// claim is granted. On a busy machine the nodes can still be in quarantine at first.
 func refused(t *testing.T, s *redlock.Store) {
 	t.Helper()
 	testserver.Eventually(t, patience, "the nodes are refused", func() bool {
@@ -256,7 +256,8 @@ func refused(t *testing.T, s *redlock.Store) {
 	})
 }
 
-// TestSameServerTwice gives two nodes the same server, hazard 53.
+// TestSameServerTwice checks that claims are refused if two nodes are on the same
+// server, or one on a replica. hazard 53
 func TestSameServerTwice(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)

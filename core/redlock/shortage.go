@@ -30,7 +30,7 @@ func newShortage(nodes []*node, quorum int, vs votes) *shortage {
 			err = nil
 		}
 		if errors.Is(err, errNotAsked) && !nodes[i].isSilent() {
-			err = nil // the others were too few, so the node was not asked; it answered its last call
+			err = nil // too few other nodes can vote, so this one was not asked; it answered its last call
 		}
 		switch q := (*quarantined)(nil); {
 		case err == nil:

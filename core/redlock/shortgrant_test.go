@@ -34,8 +34,8 @@ func TestNumberOfWaiters(t *testing.T) {
 }
 
 // TestShortGrantsOfNodes checks short grants. A node may grant the key to a waiter in
-// the step that frees it, but only for a short time. A majority of such grants is not a
-// lease for the claim's TTL.
+// the step that frees the key, but only for a short time. A majority of such grants is
+// not a lease for the claim's TTL.
 func TestShortGrantsOfNodes(t *testing.T) {
 	t.Parallel()
 	_, connect := servers(t, 3)

@@ -283,8 +283,8 @@ func TestSlowNodes_SplitVote(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_CanceledContext checks that a caller that leaves does not wait for a
-// node, whatever the call.
+// TestSlowNodes_CanceledContext checks that each method returns at once when its
+// context is canceled.
 func TestSlowNodes_CanceledContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, s *redlock.Store, c store.Claim) error{
@@ -377,7 +377,7 @@ func TestSlowNodes_CleanUp(t *testing.T) {
 	})
 }
 
-// distantView is a node whose inspection takes a delay.
+// distantView is a node that answers inspections after a delay.
 type distantView struct {
 	*memstore.Store
 	delay time.Duration

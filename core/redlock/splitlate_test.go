@@ -20,8 +20,8 @@ import (
 
 // TestSplitVoteAtSlowNodes checks that one of many concurrent claims gets a free key.
 // The nodes answer at different speeds, and the last release has not reached the first
-// node yet. In a few votes no claim is granted, because all claims may meet the last
-// claim that is still being released. hazard 54
+// node yet. A few votes may grant no claim, because every claim can meet the last
+// holder's claim, which is still being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, r := range []split{
@@ -48,7 +48,7 @@ func TestSplitVoteAtSlowNodes(t *testing.T) {
 				})
 			}
 			t.Logf("no claim was granted in %d of %d votes, and %d outcomes are unknown", none, votes, open)
-			if none > max(2, votes/25) { // so few votes are not significant
+			if none > max(2, votes/25) { // a smaller number is not significant
 				t.Errorf("in %d of %d votes no claim was granted", none, votes)
 			}
 			if open > max(2, votes*r.claims/1000) {
@@ -65,7 +65,8 @@ type split struct {
 	budget           time.Duration // the caller's time limit
 }
 
-// vote reports whether a claim was granted, and the number of unknown outcomes.
+// vote holds one vote. It reports whether a claim was granted, and returns the number
+// of unknown outcomes.
 func (r split) vote(t *testing.T, seed uint64) (granted bool, unknown int) {
 	nodes := memstores(r.nodes)
 	for i, n := range nodes {

@@ -46,8 +46,8 @@ var (
 //
 // A majority of all given nodes has to agree, even if some of them are down. So three
 // nodes tolerate the loss of one, and five the loss of two. An even number tolerates no
-// more losses than the odd number below it. Every process must be given the same nodes,
-// if possible in the same order, because a split vote goes to the claim that has the
+// more losses than the odd number below it. Every process must be given the same nodes.
+// They should be in the same order, because a split vote goes to the claim that has the
 // first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
@@ -96,17 +96,17 @@ func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 
 const callLimit = 2 * time.Second
 
-// question returns a context for a call. The context is done after Limit, or earlier
-// when the answer to the call could no longer be valid.
+// question returns a context for a call. The context is done when ctx is done, after
+// Limit, or after valid, when an answer could no longer be valid.
 func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }
 
-// Check asks every node for its server. It returns nil if all servers have answered,
-// are different and may vote, and none is a replica. It returns store.ErrInvalid if two
-// nodes are the same server or one is a replica. It returns store.ErrUnavailable if a
-// node does not answer or its vote does not count yet. It leaves out nodes that cannot
-// describe their server.
+// Check asks every node for the identity of its server. It returns nil if all servers
+// have answered, are different and may vote, and none is a replica. It returns
+// store.ErrInvalid if two nodes are the same server or one is a replica. It returns
+// store.ErrUnavailable if a node does not answer or its vote does not count yet. It
+// does not check nodes that cannot describe their server.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.membership.look(ctx, true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
@@ -148,8 +148,8 @@ func (s *Store) Braces() bool {
 	return true
 }
 
-// Close stops all background work and waits for it. It waits for at most Limit for a
-// node that does not answer. Claims whose release is still retried in the background
+// Close stops all background work and waits for its end. It waits for at most Limit for
+// a node that does not answer. Claims whose release is still retried in the background
 // expire with their TTL, and the channels of watches are closed. Close does not close
 // the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
@@ -168,8 +168,8 @@ func (s *Store) Close() error {
 }
 
 // run calls fn in a worker, and Close waits for the worker. An idle worker waits a
-// while for more work, because waking a goroutine costs less than growing another
-// stack.
+// while for more work, because waking it costs less than starting a goroutine whose
+// stack has to grow.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -211,11 +211,12 @@ func (s *Store) worker(fn func()) {
 }
 
 // lookTime returns the time after which a claim may proceed without a server that has
-// not answered the first check. It is longer than the time-out of a node, because a
-// check often dials the servers for the first time.
+// not answered the first check. It is at least 250 ms, even if the time-out of a node
+// is shorter, because a check often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }
 
-// usable returns an error for a claim that a majority cannot decide.
+// usable returns an error for a claim that a majority cannot decide, or whose TTL is
+// not allowed.
 func (s *Store) usable(op string, c *store.Claim) error {
 	var fault string
 	switch {
@@ -240,8 +241,8 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	return s.checkTTL(op, c)
 }
 
-// checkTTL returns an error for a TTL that is shorter than the drift, or longer than
-// the quarantine.
+// checkTTL returns an error for a TTL that is not longer than the allowance for drift,
+// or that is longer than the quarantine.
 func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
 		return fmt.Errorf("redlock: %s: TTL %v is too short for the configured drift: %w", op, c.TTL, store.ErrInvalid)

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// without lists the features that no majority can serve.
+// without lists the features that a majority cannot serve.
 var without = []storetest.Feature{storetest.Permits, storetest.Fair, storetest.Records, storetest.SoleRevoke, storetest.Carding}
 
 // newStore returns a Store that is closed after the test.
@@ -207,7 +207,8 @@ func (u unhurried) Release(ctx context.Context, c store.Claim) error {
 
 // rested returns s with a wait after each call, in virtual time, until all nodes that
 // answer at once have answered. Some cases release a claim by another Store, which does
-// not know the calls of s in flight. Their late arrivals would take the key again.
+// not know the calls of s in flight. If these calls arrived late, they would take the
+// key again.
 func rested(s *redlock.Store) unhurried {
 	return unhurried{s, func() { time.Sleep(time.Nanosecond) }}
 }
@@ -228,8 +229,8 @@ func unhurriedly(s *redlock.Store) unhurried {
 }
 
 // TestFaultyStore delays all calls to the store, and sends extensions and releases
-// twice. It does not double acquires: after a refusal the second one could be granted
-// without a caller.
+// twice. It does not double acquires: after a refusal of the first copy, the second
+// could be granted, and no caller would release the grant.
 func TestFaultyStore(t *testing.T) {
 	t.Parallel()
 	for _, fencing := range []bool{false, true} {
@@ -308,8 +309,8 @@ func nodeOn(t testing.TB, client *redis.Client) *redisstore.Store {
 	return s
 }
 
-// TestStoreOnServers runs the groups one after the other, because each has many
-// parallel cases.
+// TestStoreOnServers runs the suite on three and five servers. Its groups run one after
+// the other, because each has many parallel cases.
 func TestStoreOnServers(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {

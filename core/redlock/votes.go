@@ -41,10 +41,10 @@ const (
 	noMajority         // too few nodes have answered
 )
 
-// verdict returns the result as soon as no pending answer can change it. It also
-// returns the owner to whom most nodes have granted the claim. If late is set, the
-// nodes that have answered may decide that the claim is refused, whatever the others
-// would answer.
+// verdict returns the result if no pending answer can change it, and undecided
+// otherwise. It also returns the owner to whom most nodes have granted the claim. If
+// late is set, a majority of answers may also decide that the claim is refused,
+// whatever the other nodes would answer.
 func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	owners := make(map[string]int, 1)
 	pending, answered, most := 0, 0, 0
@@ -87,7 +87,7 @@ func (vs votes) grantedTo(owner string) (some votes) {
 }
 
 // hasFirst reports whether the claim has the first node at which the key is held. In a
-// split vote that is true for one claim only.
+// split vote, this is true for one claim only.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {
@@ -98,7 +98,7 @@ func (vs votes) hasFirst() bool {
 }
 
 // token returns a token that a majority has and that is a multiple of tokenStep. If
-// there is no such token, it returns the highest token. known reports which.
+// there is no such token, it returns the highest token, and known is false.
 func (vs votes) token(quorum int) (token uint64, known bool) {
 	count, highest := make(map[uint64]int), uint64(0)
 	for _, v := range vs {

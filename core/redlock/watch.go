@@ -11,11 +11,11 @@ import (
 
 // Watch implements store.Watcher. It opens a watch at every node, and returns when a
 // majority of the watches is open. It waits for them until ctx is done or Limit has
-// passed. Its channel is closed when less than a majority of the watches is left.
+// passed. The channel is closed when fewer watches than a majority are left.
 //
-// It wakes the caller when a majority of the nodes has sent a wake-up, or shortly after
-// the first wake-up. A release takes a moment to reach all nodes, and until then an
-// acquire finds too few nodes free. Watch fails with store.ErrUnsupported if too few
+// The channel receives when a majority of the nodes has sent a wake-up, or shortly
+// after the first wake-up. A release takes a moment to reach all nodes, and until then
+// an acquire finds too few nodes free. Watch fails with store.ErrUnsupported if too few
 // nodes can send wake-ups.
 func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, error) {
 	if parent.Err() != nil {
@@ -129,7 +129,7 @@ func (w *watch) decide() {
 }
 
 // broke records that the watch at one node is closed. It closes the whole watch when
-// too few are left.
+// the other nodes cannot form a majority.
 func (w *watch) broke() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -106,8 +106,8 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 // token returns the first token of the grant of a node, or 0 if its tokens would not be
 // below 2^53. The upper half of a zxid counts the elections of a leader, and the lower
 // half the transactions since the last election. So the 32768th election is the first
-// without tokens. Neither half can be left out: several transactions in a row may each
-// create a node of one key.
+// without tokens. Both halves are needed: consecutive transactions may each create a
+// node of one key, and the lower half starts again with each election.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -161,8 +161,8 @@ func tooHeavy() error {
 	return fmt.Errorf("zkstore: acquire: heavier than the hold that it joins: %w", store.ErrInvalid)
 }
 
-// holdOf returns a hold of the whole key by an owner in our session, except that of the
-// given lease, or nil.
+// holdOf returns a hold of the whole key that the owner has in our session, or nil. It
+// ignores the hold of the given lease.
 func (s *Store) holdOf(key, owner, lease string) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,9 +183,9 @@ func life(c store.Claim) time.Duration {
 	return c.TTL
 }
 
-// create creates n, after the requests in first and in one transaction with them. The
-// transaction ends with a write to the key's node, whose response contains the number
-// of children and the time of n's creation.
+// create creates n in one transaction, after the requests in first. The transaction
+// ends with a write to the key's node, whose response contains the number of children
+// and the time of n's creation.
 func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
@@ -240,8 +240,8 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 	return newLine(children), nil
 }
 
-// ask reads the queue and checks whether the claim of an existing node is admitted. It
-// returns nil if so.
+// ask reads the queue and checks whether the claim of an existing node is admitted. If
+// the claim is admitted, it returns nil.
 func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	o.proved = time.Time{}
 	proof := s.sess.confirmed(h.session)

@@ -9,7 +9,7 @@ import (
 )
 
 // remove deletes a node in the background. It retries until the node is gone, the
-// server refuses the deletion (zk.ErrNoAuth), the client has another session than the
+// server refuses the deletion (zk.ErrNoAuth), the client's session is no longer the
 // node's, or the Store is closed. Session 0 is for nodes without a session.
 func (s *Store) remove(path string, session int64) {
 	s.background(func() {

@@ -52,10 +52,10 @@
 //
 //   - m.…, one node for each key, for good. The key's node stays with it. Without the
 //     m.… node the next token would be lower than the last. Only Claim.MinToken creates
-//     it. Fenced requires no more than any token. A redlock.Store WithFencing that has
-//     this store among its nodes requires a higher token with most grants, and so
-//     leaves a node for each key. If the application always locks new keys, delete the
-//     nodes of old keys once nothing compares their tokens.
+//     it. Fenced accepts any token, so it does not create one. A redlock.Store
+//     WithFencing that has this store among its nodes requires a higher token with most
+//     grants, and so leaves a node for each key. If the application always locks new
+//     keys, delete the nodes of old keys once nothing compares their tokens.
 //   - k.…, if the process that released exited before the kept time had passed. The
 //     next claim that finds the node in its way deletes it.
 //   - A key's node whose creator died before it created its claim, until the key is
@@ -64,8 +64,8 @@
 // # Length of a lease
 //
 // A lease lasts until its TTL has expired. The session would keep the node alive, so a
-// timer of this process deletes it. If the process dies, the lease lasts until the
-// session expires. So the key of a crashed holder is free only after the session's
+// timer of this process deletes the node. If the process dies, the lease lasts until
+// the session expires. So the key of a crashed holder is free only after the session's
 // time-out, however short the TTL.
 //
 // A lease is trusted for at most half of the session's time-out after the last
@@ -83,22 +83,21 @@
 //
 // After two seconds in which the client had no session, or the servers answered
 // nothing, acquires fail within 50 ms with store.ErrUnavailable. One acquire at a time
-// is an exception: it waits for up to 180 ms. Extend and Release are always tried.
+// may instead wait for up to 180 ms. Extend and Release are always tried.
 //
-// The client's next connection ends this state, and the client sets the pace: it pauses
-// for a second when it has tried all servers. So the first acquire is granted within
-// about a second of the servers' return. If the servers were silent, it is granted when
-// the client has abandoned its old connection, which takes up to two thirds of the
-// session's time-out. The client logs the cause of a failed connection ("connection
-// refused") to its own logger only. The errors of this store say that the client is not
-// connected.
+// The client's next connection ends this state. After the client has tried all servers,
+// it pauses for a second. So the first acquire is granted within about a second of the
+// servers' return. If the servers were silent, it is granted when the client has
+// abandoned its old connection, which takes up to two thirds of the session's time-out.
+// The client logs the cause of a failed connection ("connection refused") to its own
+// logger only. The errors of this store say that the client is not connected.
 //
 // Load balancers and firewalls can forget an idle connection. The client's pings
-// prevent that if they remember it for a third of the session's time-out. If a
-// connection falls silent nevertheless, the client replaces it within two thirds of the
-// time-out and keeps its session. Calls that were sent on the silent connection then
-// fail with an unknown outcome. A lease that was not confirmed in the meantime is lost
-// after half of the time-out.
+// prevent this if an idle connection is remembered for at least a third of the
+// session's time-out. If a connection falls silent nevertheless, the client replaces it
+// within two thirds of the time-out and keeps its session. Calls that were sent on the
+// silent connection then fail with an unknown outcome. A lease that was not confirmed
+// in the meantime is lost after half of the time-out.
 //
 // A server can refuse a request because the server is read-only or throttled, or
 // because a quota is exhausted. Such a call fails with store.ErrUnavailable and that

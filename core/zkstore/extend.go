@@ -19,8 +19,8 @@ const batch = 256
 // Extend makes each claim last for its TTL from now. It writes to the nodes of up to 256
 // holds in one request. The leader's confirmation proves that the nodes exist and the
 // session is alive. If one of the nodes is missing or was changed by others, each of
-// these holds is extended by separate requests. So is a hold that is not only this
-// session's.
+// these holds is extended by separate requests. A hold of which other sessions may have
+// nodes is extended in the same way.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
 	answers := make([]store.Extension, len(claims))

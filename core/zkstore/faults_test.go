@@ -21,7 +21,7 @@ import (
 )
 
 // TestLostReplies makes the server create the node and loses the reply. A claim that is
-// sent again has that one place and no other. Nothing is left of a claim that is not
+// sent again has only the place of that node. Nothing is left of a claim that is not
 // sent again. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
@@ -208,8 +208,8 @@ func TestCancelled(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(places(t, admin, "cancelled")) == 0 })
 }
 
-// TestTokens checks that tokens grow when the key's node is deleted, by the server or
-// an operator. The new node numbers its children from 0 again. hazard 57
+// TestTokens checks that tokens still grow after the server or an operator has deleted
+// the key's node. The new node numbers its children from 0 again. hazard 57
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

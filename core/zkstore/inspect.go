@@ -26,9 +26,9 @@ const (
 )
 
 // Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
-// a time. Before that it sends a write that leaves nothing. The write returns the
-// servers' time and brings the client's server up to date with everything done before.
-// Without the right to CREATE and DELETE below the root, ages are unknown.
+// a time. Before these reads, it sends a write that leaves nothing. The write returns
+// the servers' time and brings the client's server up to date with everything done
+// before. Without the right to CREATE and DELETE below the root, ages are unknown.
 //
 // Left of a hold follows from the time that its holder has written. For a holder that
 // waited and has not extended since, Left may be the whole TTL, an upper bound. The

@@ -89,14 +89,15 @@ func weigh(nodes []node) int64 {
 //
 // A plain node is held if the nodes ahead leave room for it, and all of them are held.
 // Nodes ahead are only ever removed. A node that joins at a place ahead is a further
-// hold of an owner that is counted there. So a node stays admitted once it is admitted,
-// for every process and in every state of the queue that contains the node.
+// hold of an owner that is already counted there. So a node stays admitted once it is
+// admitted, for every process and in every state of the queue that contains the node.
 //
 // A further hold overtakes the waiters. Its decision counts all nodes that may have
 // been admitted when it was created.
 func (l line) admits(n node) bool {
-	// Each node is decided once. If limits differ, the decision of a node needs those
-	// of all nodes ahead, which need those ahead of them in turn.
+	// The result for each node is kept in l.held. If limits differ, the result for a
+	// node depends on all nodes ahead of it, so computing it anew each time would be
+	// slow.
 	held, ok := l.held[n.name]
 	if !ok {
 		held = l.decide(n)
@@ -130,8 +131,8 @@ func (l line) decide(n node) bool {
 
 // early reports whether node n may have been admitted before later ones were created.
 //
-// A further hold, or a kept one, shows that its owner has held at that place all the
-// time, with at least its weight, because weights do not grow. So it counts even if it
+// A later further hold, or a kept one, shows that its owner held at that place before,
+// with at least the same weight, because weights do not grow. So it counts even if it
 // was created later and the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}

@@ -19,7 +19,7 @@ import (
 const (
 	plain     = 'h' // a claim in the queue: held if those ahead leave room
 	reentry   = 'r' // a further hold of an owner, at the place of the first hold
-	copied    = 'p' // another session's node for the same lease, at its place
+	copied    = 'p' // another session's node for the same lease, at the place of that lease
 	kept      = 'k' // a released hold that stays for a while
 	tomb      = 't' // a lease that was released before its acquire arrived
 	surcharge = 'm' // an addition to the tokens of the key
@@ -31,10 +31,10 @@ type node struct {
 	kind          byte
 	weight, limit int64
 	owner, lease  string // digests, because an owner is a secret, see core.Lease.Owner
-	nonce         string // of the attempt that created it; a Locker's begins with the process
+	nonce         string // of the creating attempt; a Locker's nonce begins with the process
 	seq           int32  // assigned by the server, grows with every child of the key
-	base          int32  // the place that it shares; not for plain nodes
-	zxid          int64  // the creation of the node whose place it shares
+	base          int32  // the place that the node shares; not for plain nodes
+	zxid          int64  // the creation of the node whose place this node shares
 }
 
 // pos returns the place in the queue.

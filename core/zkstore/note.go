@@ -68,8 +68,8 @@ func millis(s string) (time.Duration, bool) {
 }
 
 // left returns the maximum remaining time of a hold. since is the time since its node
-// was written. For a claim that has waited left returns the TTL, because the claim may
-// have been granted just now, and a grant does not always write the node.
+// was written. If the claim has waited, left returns the TTL: the claim may have been
+// granted just now, and a grant does not always write the node.
 func (n note) left(since time.Duration) time.Duration {
 	if n.waits {
 		return n.ttl

@@ -14,7 +14,7 @@ type operation struct {
 	ctx    context.Context // the caller's
 	entry  *entry
 	made   bool      // it has created a node
-	proved time.Time // the start of the write that proves the hold; zero if that write is its own
+	proved time.Time // the start of an earlier write that proves the hold; zero if there is none
 }
 
 // run runs f after the earlier operations on the same lease have returned. If the
@@ -46,7 +46,7 @@ func run[R any](ctx context.Context, s *Store, name string, c store.Claim, f fun
 	})
 }
 
-// stage is the progress of a call, which decides the result for a caller that leaves.
+// stage is the progress of a call. The result for a caller that leaves depends on it.
 type stage struct{ of atomic.Int32 }
 
 // The stages of a call.

@@ -44,9 +44,9 @@ func WithACL(acl []zk.ACL) Option {
 	return func(c *config) { c.acl = acl }
 }
 
-// WithSessionTimeout sets the session time-out that the servers grant. It is needed if
-// New reports that this version of the client library hides the time-out. It is also
-// needed if the servers of an ensemble grant different time-outs; then set the
+// WithSessionTimeout gives the Store the session time-out that the servers grant. It is
+// needed if New reports that this version of the client library hides the time-out. It
+// is also needed if the servers of an ensemble grant different time-outs; then set the
 // shortest. The value must not be longer than the servers' time-out, because the trust
 // in a lease follows from it. If the Store knows both values, it uses the smaller one.
 func WithSessionTimeout(d time.Duration) Option {

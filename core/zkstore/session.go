@@ -107,9 +107,9 @@ func (s *session) confirmed(id int64) time.Time {
 	return s.from
 }
 
-// fresh reports whether a write of session id was sent a short time ago, compared with
-// the session's time-out and a TTL. It also compares wall-clock times, because the wall
-// clock continues while the machine is suspended.
+// fresh reports whether a write of session id was sent less than a sixth of the
+// session's time-out and less than a quarter of ttl ago. It also compares wall-clock
+// times, because the wall clock continues while the machine is suspended.
 func (s *session) fresh(id int64, write time.Time, ttl time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +199,8 @@ func (s *session) do(ctx context.Context, request func() error) (id int64, from 
 	return id, from, err
 }
 
-// write sends several changes of nodes in one transaction. The last change writes to a
-// node, and write returns that node's state.
+// write sends several changes of nodes in one transaction. If the last change writes to
+// a node, write returns the state of that node.
 func (s *session) write(ctx context.Context, ops ...any) (answers []zk.MultiResponse, stat zk.Stat, id int64, err error) {
 	id, from, err := s.do(ctx, func() (err error) {
 		answers, err = s.conn.Multi(ops...)

@@ -42,7 +42,8 @@ type Store struct {
 //
 // All holds of a Store end with the session of conn. A crashed holder keeps its key for
 // the session's time-out, as the servers grant it. A lease is trusted for at most half
-// of that time-out after a round trip. Several Stores may share a connection.
+// of that time-out, counted from the start of the last confirmed write. Several Stores
+// may share a connection.
 //
 // New fails with store.ErrInvalid if an option is invalid. It also fails with
 // store.ErrInvalid if WithSessionTimeout is missing and this version of the client
@@ -188,7 +189,8 @@ func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }
 
-// prolong extends h to at least a TTL from now.
+// prolong extends h to ttl from now, or to the end of the trust in its session if that
+// is earlier. It never shortens h.
 func (s *Store) prolong(h *hold, ttl time.Duration) {
 	d := s.span(h, ttl)
 	s.mu.Lock()

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// askAgain is the maximum time after which a waiter asks again. Its watch reports
-	// every other change.
+	// askAgain is the maximum time after which a waiter asks again. Its watches
+	// normally report a change earlier.
 	askAgain = time.Second
 	// looks limits the number of holders whose remaining time is read.
 	looks = 8
 )
 
-// wait keeps h in its place and watches the nodes before it, if the claim waits.
-// Otherwise it deletes h. It returns a *store.BusyError, or errAgain if the queue has
-// changed.
+// wait keeps h in its place and watches the nodes for which it waits. If the claim does
+// not wait, or h is a further hold, wait deletes h instead. It returns a
+// *store.BusyError, or errAgain if the queue has changed.
 func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
@@ -38,7 +38,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 		case err != nil:
 			return err
 		case left <= 0:
-			// Its releaser has not deleted the node.
+			// The process that released the hold has not deleted the node.
 			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return err
 			}
@@ -104,7 +104,7 @@ func (s *Store) hint(ctx context.Context, h *hold, ahead []node) time.Duration {
 		}
 	}
 	if best == 0 {
-		return 10 * time.Millisecond // they were deleted in the meantime
+		return 10 * time.Millisecond // the nodes ahead were deleted in the meantime
 	}
 	return best
 }

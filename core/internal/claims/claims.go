@@ -1,6 +1,6 @@
 // Package claims contains the checks that all stores on servers make before a claim is
-// sent. A Locker sends no claim that they refuse. For example, a weight that is not
-// positive would make room for other claims.
+// sent. A Locker sends no claim that these checks refuse. For example, a weight that is
+// not positive would make room for other claims.
 //
 // Each store adds its own checks. In Redis a lease and an owner stand between spaces,
 // dates of PostgreSQL have a maximum, and sessions of ZooKeeper cannot keep records.
@@ -28,8 +28,8 @@ const (
 	// maxValue is the maximum length of a record's value in bytes. Redis accepts no
 	// argument of more than 512 MiB, and does nothing else while it copies one.
 	maxValue = 64 << 20
-	// maxAttempt fits an int on every platform, so that every process can read a number
-	// that another one has saved.
+	// maxAttempt is the highest number of attempts in a record. It fits an int on every
+	// platform, so that every process can read a number that another process has saved.
 	maxAttempt = math.MaxInt32
 )
 

@@ -6,10 +6,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Classless returns err without its class. Classes are the errors of package store that
-// describe the outcome of a call. The result matches everything else that err matches.
-// A caller can cancel its context with any cause, even with a class. Such a cause is
-// not a store's answer.
+// Classless returns an error with err's text that matches no class. Classes are the
+// errors of package store that describe the outcome of a call. The result matches
+// everything else that err matches. A caller can cancel its context with any cause,
+// even with a class. Such a cause is not a store's answer.
 func Classless(err error) error {
 	for _, class := range classes {
 		if errors.Is(err, class) {

@@ -8,8 +8,8 @@ import (
 
 // suspended returns the total suspension of this machine since it booted.
 // CLOCK_BOOTTIME counts suspension, CLOCK_MONOTONIC does not. A pause between the
-// readings would make the result smaller, and the caller would remember that result. So
-// suspended repeats the readings after a pause.
+// readings of these clocks makes the result too small, and the caller would store that
+// result. So suspended repeats the readings if they took too long.
 func suspended() time.Duration {
 	var d time.Duration
 	for range 10 {

@@ -1,6 +1,6 @@
-// Package dialect has the SQL of the tables that store locks: one row for each key,
-// changed by compare-and-set. It sends nothing. Stores that use it in one database
-// exclude each other.
+// Package dialect contains the SQL for the tables that store locks: one row for each
+// key, changed by compare-and-set. It sends nothing. Stores that use this package
+// exclude each other if they share a database.
 //
 // Each statement is its own transaction, which commits without a COMMIT. A statement
 // reads the time from the server, in microseconds since 1970, UTC. No statement depends
@@ -52,8 +52,8 @@ type Dialect interface {
 	// one.
 	Rights() []Right
 
-	// Take's answer is the token: a row, or an insert ID if Numbered returns true. If
-	// Take does not grant, there is no row, or the ID is 0.
+	// Take returns the token: as a row, or as the insert ID if Numbered returns true.
+	// If Take does not grant, there is no row, or the insert ID is 0.
 	Take(c store.Claim, version int64) Statement
 	Numbered() bool
 	// Give changes one row, or none.
@@ -70,10 +70,11 @@ type Dialect interface {
 	// List and Dead read rows without their values.
 	List(after string, most int) Statement
 	Dead(most int) Statement
-	// Save changes one row, or none. It changes none unless the server's time is within
-	// a second after old.Now. Otherwise a server with another clock may have read old.
-	// For each 32 MiB of the value, Save allows one more second. If old had no row and a
-	// row exists now, Save may fail with the error for an existing key.
+	// Save changes one row, or none. It changes a row only if the server's time is
+	// within a second after old.Now. At any other time, a server with a different clock
+	// may have read old. For each 32 MiB of the value, Save allows one more second. If
+	// old had no row and a row exists now, Save may fail with the error for an existing
+	// key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
 	// Delete deletes the rows of items whose version is unchanged. It deletes none if the
@@ -101,8 +102,8 @@ type Dialect interface {
 	// statement checks that.
 	Idle() Proof
 	// Note records token as seen for resource, in the transaction of the caller, unless
-	// a higher token is recorded. Seen then reads the highest token, and keeps others
-	// from calling Note meanwhile.
+	// a higher token is recorded. Seen then reads the highest token, and keeps other
+	// transactions from changing it.
 	Note(resource string, token uint64) Statement
 	Seen(resource string) Statement
 }
@@ -195,7 +196,7 @@ func at(us int64) time.Time {
 	return time.UnixMicro(us)
 }
 
-// micros returns the column for a time.
+// micros returns the value of a column for a time.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

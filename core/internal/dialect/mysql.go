@@ -161,7 +161,7 @@ func (d MySQL) Take(c store.Claim, version int64) Statement {
 		cell.add(t)
 		t.add(",lockkit_locks.", cell.column, ")")
 	}
-	// The statement has granted if the row now has this lease, with this deadline.
+	// The claim was granted if the row now has this lease and this deadline.
 	t.add(",written=IF(lockkit_locks.lease=").name(c.Lease).add(" AND lockkit_locks.until=", mysqlNow, "+").num(ttl)
 	return t.add(",", mysqlNow, ",lockkit_locks.written)").end()
 }
@@ -280,8 +280,8 @@ func (MySQL) Inside() Statement {
 }
 
 // LoadLocked implements Dialect. A locking read returns the newest row at every
-// isolation level. It does not read the table of the version: such reads would lock each
-// other out.
+// isolation level. It does not read the table of the version, because locking reads of
+// its only row would block each other.
 func (d MySQL) LoadLocked(key string) Statement {
 	t := d.text().add(mysqlNewest, thisVersion, mysqlNow, ",0", rowColumns, ",NULL FROM lockkit_locks k WHERE k.name=").name(key)
 	return t.add(" FOR UPDATE").end()
@@ -293,8 +293,7 @@ func (d MySQL) SaveLocked(key string, old, e casstore.Entry) Statement {
 }
 
 // Proof implements Dialect. With autocommit off, a transaction that a deadlock has
-// rolled back would look like an open one, because the next statement begins another
-// one.
+// rolled back would look open, because the next statement begins a new transaction.
 func (MySQL) Proof() Proof { return Proof{Succeed: savepoint, True: "SELECT @@autocommit=1"} }
 
 // Idle implements Dialect. On MySQL no statement can read whether a transaction was open

@@ -20,8 +20,9 @@ type PostgreSQL struct {
 }
 
 // durable and fast are tables of one row with the server's time. Their settings last as
-// long as the transaction. They limit the wait for the lock of a row, and decide whether
-// the commit waits for the disk. A commit that grants or saves something must wait.
+// long as the transaction. The settings limit the wait for the lock of a row, and
+// decide whether the commit waits for the disk. A commit that grants or saves something
+// must wait.
 const (
 	durable = "(SELECT pg_catalog.set_config('lock_timeout','1000',true)," + onDisk + "," + postgresNow + " AS now)"
 	fast    = "(SELECT pg_catalog.set_config('lock_timeout','1000',true),pg_catalog.set_config('synchronous_commit','off',true)," +

@@ -11,10 +11,11 @@ import (
 // empty. It is not safe for concurrent use.
 //
 // A Queue is a heap that contains the due times, so that comparing touches no value. A
-// value does not store its position in the heap either, because a hundred thousand
-// values do not fit in the processor's cache. So a removed value leaves a stale item
-// behind. That item is removed when it comes to the front. If there are more than 64
-// stale items and they are the majority, all are removed.
+// value does not store its position in the heap either: each move in the heap would
+// then write to a value, and a hundred thousand values do not fit in the processor's
+// cache. So a removed value leaves a stale item behind, which is removed when it comes
+// to the front. If there are more than 64 stale items and they are the majority, all of
+// them are removed.
 type Queue[T any] struct {
 	items items[T]
 	stale int
@@ -46,7 +47,8 @@ func (q *Queue[T]) Add(at time.Duration, v *T) *Entry[T] {
 	return e
 }
 
-// Remove removes the value of e, which must not be used any more. A nil e has no value.
+// Remove removes the value of e. The caller must not use e any more. If e is nil,
+// Remove does nothing.
 func (q *Queue[T]) Remove(e *Entry[T]) {
 	if e == nil {
 		return

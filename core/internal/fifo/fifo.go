@@ -41,7 +41,7 @@ func (q *Queue[T]) Len() int { return q.length }
 // First returns the member that was pushed first, or nil.
 func (q *Queue[T]) First() *T { return q.ring.Next() }
 
-// Next returns the member after that of n, or nil.
+// Next returns the member that follows the member of n, or nil.
 func (n *Node[T]) Next() *T {
 	if n.next == nil {
 		return nil

@@ -27,9 +27,9 @@ type Hub[D any] struct {
 	wg     sync.WaitGroup
 }
 
-// New returns a Hub. listen opens a connection and calls Live and Wake of l. It returns
-// the reason when the connection is closed, at the latest soon after ctx is done. It
-// may panic.
+// New returns a Hub. listen opens a connection and calls Live and Wake of l. listen
+// returns the reason when the connection closes. It must return soon after ctx is done.
+// It may panic.
 func New[D any](listen func(ctx context.Context, l *Listener[D]) error) *Hub[D] {
 	return &Hub[D]{listen: listen}
 }
@@ -51,7 +51,7 @@ type watch[D any] struct {
 	of   string
 	ch   chan struct{}
 	data D
-	stop func() bool // cancels the call of leave at the end of ctx; nil at first
+	stop func() bool // keeps the end of ctx from calling leave; nil at first
 }
 
 // Watch returns a channel that receives after each wake-up for of, until ctx is done.

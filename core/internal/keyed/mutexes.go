@@ -45,8 +45,8 @@ func (m *Mutexes[K]) TryLock(key K) bool {
 	}
 }
 
-// Unlock unlocks the key for one of the callers that wait for it. The caller must hold
-// the key.
+// Unlock unlocks the key, so that one of the waiting callers can lock it. The caller
+// must hold the key.
 func (m *Mutexes[K]) Unlock(key K) {
 	<-m.leave(key).free
 }

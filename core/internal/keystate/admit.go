@@ -109,7 +109,8 @@ func (s *State) place(lease string) int {
 // wake returns the leases of the waiting claims to wake:
 //   - every claim that a finished record answers,
 //   - the earliest claim that would be admitted now,
-//   - the earliest claim before that one which only holds without an owner keep out.
+//   - the earliest claim before this one, if only holds without an owner keep that
+//     claim out.
 //
 // The claim of the third kind keeps its place, and so does a fair claim that would be
 // admitted. Every other woken claim loses its place, so that the next change wakes the

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// patience is the maximum time that Enter waits for the probe. Callers that wait
-	// while the server comes back then succeed.
+	// patience is the maximum time that Enter waits for the probe. If the server comes
+	// back in this time, the waiting callers succeed.
 	patience = 100 * time.Millisecond
 	// pace is the minimum time between the end of a probe and the start of the next
 	// one.
 	pace = 20 * time.Millisecond
-	// probePause delays the next probe after an answered one while the gate is open,
-	// because callers may leave all the time.
+	// probePause is the minimum time between two probes while the gate is open. A
+	// caller that leaves without an answer starts a probe, and callers may leave all
+	// the time.
 	probePause = time.Second
 	// probeGrace is the maximum time that a caller whose deadline has passed waits for
 	// the probe's error. A refused connection returns its error much earlier.
@@ -54,7 +55,8 @@ func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error)
 	g.limit, g.probe = limit, probe
 }
 
-// Mark is the moment at which a call began.
+// Mark identifies the moment at which a call began, by the number of answers until
+// then.
 type Mark uint64
 
 // Begin returns the mark for a call that begins now.
@@ -96,8 +98,8 @@ func (g *Gate) fail(begun Mark, err error) {
 
 // Doubt records that a call got no answer. Its caller may have had little time, or its
 // connection may have been idle too long or lost. So a missing answer only starts a
-// probe. Doubt returns the result of Why. If the deadline of ctx has passed, it first
-// waits for the end of the probe, for at most 10 ms.
+// probe. Doubt returns the result of Why. If the deadline of ctx has passed, Doubt
+// first waits for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {
@@ -123,8 +125,8 @@ func (g *Gate) Why() error {
 }
 
 // Enter returns nil while the gate is open. Otherwise it waits for at most 100 ms for
-// the probe in progress, or for a new one. Its error is Known, and matches the cause of
-// ctx if ctx is done.
+// the probe in progress, or for a new one. Known returns true for its error, and the
+// error matches the cause of ctx if ctx is done.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil
@@ -192,7 +194,8 @@ func (g *Gate) verdict(begun Mark, err error) {
 	g.done, g.last = nil, time.Now()
 }
 
-// Close opens the gate permanently, and waits for the probe in progress.
+// Close opens the gate permanently, cancels the probe in progress and waits for its
+// end.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	g.probe = nil

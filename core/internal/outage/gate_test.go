@@ -51,8 +51,8 @@ func sim(t *testing.T, name string, answer func(ctx context.Context) error, f fu
 	})
 }
 
-// enter calls Enter. It fails the test if Enter takes longer than 100 ms, or returns
-// another error than the connection's.
+// enter calls Enter. It fails the test if Enter takes longer than 100 ms, or returns an
+// error that is not Known.
 func (s *server) enter(t *testing.T) error {
 	t.Helper()
 	start := time.Now()

@@ -89,7 +89,7 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 }
 
 // hasID reports whether the tables of p have this ID. If no Load has read this ID,
-// hasID reads it from the database, on another connection than the caller's.
+// hasID reads it from the database, on a separate connection.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil

@@ -62,8 +62,8 @@ func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return items[0].Entry, nil
 }
 
-// ReadsElsewhere reports whether another server answers plain reads than the one that
-// writes, if their IDs differ.
+// ReadsElsewhere reports whether plain reads are answered by a different server from
+// the one that writes. It detects this only if their IDs differ.
 func (p *Place) ReadsElsewhere(ctx context.Context, key string) (bool, error) {
 	var ids [2]string
 	for i, w := range []casstore.Want{{}, {Current: true}} {
@@ -177,7 +177,7 @@ func (p *Place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 }
 
 // maxDoomed is the maximum number of bytes of the keys that one statement deletes. The
-// statement has the keys in hex, and some servers limit a statement to 1 MiB.
+// statement contains the keys in hex, and some servers limit a statement to 1 MiB.
 const maxDoomed = 128 << 10
 
 // Delete implements casstore.Sweeper. It uses one statement, unless the keys are very
