@@ -125,7 +125,7 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 // requires. Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
-// DSNAt returns the data source name for a proxy at addr of the server.
+// DSNAt returns the data source name for addr, the address of a proxy of the server.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	if IsMySQL() {
 		parameters = append([]string{"innodb_lock_wait_timeout=1"}, parameters...)

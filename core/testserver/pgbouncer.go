@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer that assigns a server connection to another client after each
-// transaction. It stops with the test.
+// Pgbouncer is a pgbouncer. By default, it can assign a server connection to another
+// client after each transaction. It stops with the test.
 type Pgbouncer struct {
 	*Process
 	Addr string // host:port, the same after a Restart

@@ -92,7 +92,7 @@ func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 // "pool_max_conns=4".
 func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// URLAt returns the URL for a proxy at addr of the server.
+// URLAt returns the URL for addr, the address of a proxy of the server.
 func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }

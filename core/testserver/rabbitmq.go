@@ -51,7 +51,7 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 			"RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"),
 			fmt.Sprint("RABBITMQ_DIST_PORT=", portOf(s.Addr)+10000), fmt.Sprint("ERL_EPMD_PORT=", port), "ERL_EPMD_ADDRESS=127.0.0.1",
 			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // the script execs the server
+			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // makes the script exec the server
 		if err := os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600); err != nil {
 			return nil, err
 		}

@@ -166,7 +166,7 @@ func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-// sorted joins the names in order.
+// sorted sorts all and joins the strings with commas.
 func sorted(all []string) string {
 	slices.Sort(all)
 	return strings.Join(all, ",")
