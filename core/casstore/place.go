@@ -53,7 +53,7 @@ var ErrConflict = errors.New("another statement was faster")
 // newest entry with its value.
 type Want struct {
 	Value   bool // Entry.Value is needed; without it, Load may leave Value nil
-	Current bool // the newest entry is needed: an earlier Load was stale, or a Save has lost
+	Current bool // the newest entry is needed, for example because a Save has lost
 }
 
 // Entry is the data of one key in a place. Times are stored in microseconds. A place
@@ -76,7 +76,7 @@ type Entry struct {
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
-	// Due is the time at which everything in the entry has expired, unless it is
+	// Due is the time at which everything in the entry has expired, unless the entry is
 	// written again.
 	Due time.Time
 	// Wake lists the leases of the waiting claims that Save must wake, in a place that
@@ -126,9 +126,9 @@ type Usual interface {
 	// Extend extends each key that is held by the lease of its claim, and reports for
 	// each claim whether it certainly did. It sets Version to version and Written to
 	// now. It sets Until to now plus c.TTL, unless Until is later already. Due must not
-	// be before Until. Extend may leave out a key that another client has locked. done
-	// counts even with an error, which then concerns the other claims. There are at
-	// most 512 claims, of different keys.
+	// be before Until. Extend may leave out a key that another client has locked. done is
+	// valid even if Extend returns an error. The error then concerns the other claims.
+	// There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
@@ -160,9 +160,9 @@ type Prober interface {
 type Watcher interface {
 	Place
 
-	// Watch returns a channel that receives when any process makes a Save for key with
-	// this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch is
-	// live before Watch returns, a wake-up is a hint, the channel is closed when the
+	// Watch returns a channel that receives a value when any process makes a Save for key
+	// with this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch
+	// is live before Watch returns, a wake-up is a hint, the channel is closed when the
 	// watch breaks, and the watch ends with ctx. Watch is the only method that gets the
 	// caller's ctx. It fails with store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
