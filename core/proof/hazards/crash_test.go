@@ -23,7 +23,7 @@ const (
 	slack = 5 * time.Second
 )
 
-// TestCrash kills processes, and ends one with SIGTERM.
+// TestCrash kills processes, and ends some with SIGTERM.
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// revoked is a store whose holds are revoked. It has the plan of a process that holds,
-// and the operator's connection, through which a successor waits too.
+// revoked is a store whose holds are revoked. A process with the given plan holds the
+// key. The operator and the successor use the given store.
 type revoked struct {
 	plan  plan
 	store core.Store
@@ -61,7 +61,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
 		"MariaDB": several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
-		"SQLite": func(t *testing.T) revoked { // one writes at a time: a file per trial
+		"SQLite": func(t *testing.T) revoked { // SQLite has one writer at a time, so each trial has its own file
 			return several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings)(t)
 		},
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
@@ -83,7 +83,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 }
 
 // revoke revokes a hold of the key. If the hold is gone before that, revoke tries the
-// next one. It returns a time at which the hold had not ended at the store yet.
+// next one. It returns a time before the hold ended at the store.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
 	in := r.store.(store.Inspector)
