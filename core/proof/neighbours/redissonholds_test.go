@@ -196,8 +196,8 @@ func ownReaders(s *shared) {
 	}
 }
 
-// names shows that the Java expression in core/redisstore/README.md makes the same names of ids
-// as core.Key.
+// names shows that the Java expression in core/redisstore/README.md makes the same names
+// from IDs as core.Key.
 func names(s *shared) {
 	jane := s.java.Thread("jane")
 	for _, id := range []string{"42", "a:b", "100%", "a%3Ab", "{tenant}", "ü"} {

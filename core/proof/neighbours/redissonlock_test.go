@@ -199,7 +199,7 @@ func TestSharedLocksOnSentinel(t *testing.T) {
 }
 
 // TestSharedLocks_WakeUps measures the time from an unlock of one side to the entry of a waiter
-// of the other side. It logs the times, and they cannot fail it.
+// of the other side. It logs the times, and never fails because of them.
 func TestSharedLocks_WakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
