@@ -12,7 +12,7 @@ import (
 
 // overlaps is the interval oracle. It checks that no two intervals in which a process
 // relied on one key overlap. Such an interval begins with the return of Acquire. It ends
-// at Release, or before that at the deadline that Acquire and the extensions set.
+// at Release, or earlier at the deadline that Acquire and the extensions set.
 func overlaps(tries []*try) []string {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
@@ -214,8 +214,7 @@ func granted(tries []*try) []*try {
 	return held
 }
 
-// toOthers returns, for each key, how often the holder was another goroutine than the
-// previous one.
+// toOthers returns, for each key, how often a hold passed from one goroutine to another.
 func toOthers(tries []*try) map[string]int {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })
