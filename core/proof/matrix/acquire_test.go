@@ -107,8 +107,8 @@ func reenterOp(r *rig) {
 // waitOp waits for a key that the rival holds.
 func waitOp(r *rig) {
 	holder := r.acquire(context.Background(), r.rival)
-	// The first request, a SET and a script, is answered with busy. The second request,
-	// with an open watch, waits.
+	// The first request, a SET and a script, is answered with busy. The second request is
+	// sent with an open watch, and then the caller waits.
 	first := 2
 	if r.place.redisson { // a script only
 		first = 1

@@ -146,8 +146,7 @@ func (r *rig) deliver() {
 // outlast waits until a lease from the time of the message would have expired.
 func (r *rig) outlast() { time.Sleep(ttl + 200*time.Millisecond) }
 
-// sent returns how often the program has sent the message with the fault, or another one
-// of the same script.
+// sent returns how often the program has called the script whose message has the fault.
 func (r *rig) sent() (n int) {
 	for _, p := range r.proxies {
 		n += p.Count(testserver.Match{Script: r.script, Arg: r.stored()})
@@ -201,8 +200,8 @@ func (r *rig) wantHolds(n int) {
 }
 
 // same returns the part of the key that a late message of another claim must not change:
-// holds, token and record. It omits the deadlines of holds, which are extended
-// meanwhile, and the tombstones.
+// holds, token and record. It omits the first number of each hold, which changes with
+// extensions, and the tombstones.
 func (r *rig) same() map[string]string {
 	r.t.Helper()
 	m := r.fields()
@@ -225,8 +224,9 @@ func (r *rig) unmoved() {
 	}
 }
 
-// end returns the deadline of the only hold, in ms on the server's clock; 0 if there is
-// none.
+// end returns the first number of the only hold, or 0 if there is no hold. It grows with
+// each extension. With the usual keys it is the time of the last grant or extension in
+// µs, and with Redisson's keys the deadline in ms.
 func (r *rig) end() int64 {
 	r.t.Helper()
 	for f, v := range r.fields() {

@@ -6,7 +6,7 @@ import "github.com/lockkit/lockkit/core"
 type cell struct {
 	says   error  // the error that the caller receives; nil is success
 	sent   int    // minimum number of times that the message is sent
-	holds  int    // number of the key's holds right after it
+	holds  int    // number of the key's holds right after the operation
 	tokens uint64 // number of grants by the end, the last one to another program
 	why    string
 }
