@@ -44,8 +44,8 @@ func (c cell) ends(cause error) bool {
 
 // then is the expected result of a request that is sent again.
 type then struct {
-	effects int     // before it
-	again   outcome // of the request
+	effects int     // before the repeated request
+	again   outcome // of the repeated request
 	total   int     // at the end
 }
 

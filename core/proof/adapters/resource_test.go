@@ -12,8 +12,8 @@ import (
 )
 
 // resource is the data that the handlers change. Each order has its own resource. The
-// resource records when each run began, and refuses a write with a token lower than the highest one it
-// has seen.
+// resource records the start of each run, and refuses a write with a token lower than the
+// highest token it has seen.
 type resource struct {
 	mu      sync.Mutex
 	runs    []*run
@@ -41,7 +41,7 @@ type run struct {
 // text returns the response of a run. It contains no secret.
 func (r *run) text() string { return fmt.Sprintf("run %d", r.n) }
 
-// ended waits until the handler's context is done.
+// ended waits until the handler's context is done, for at most patience.
 func (r *run) ended() {
 	select {
 	case <-r.ctx.Done():
