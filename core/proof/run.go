@@ -50,12 +50,12 @@ const (
 	recordFile = "record.json"
 )
 
-// side is the number of packages whose tests run at once. Most of them wait for servers
-// and processes, and pass on a busy machine too.
+// side is the number of packages whose tests run at once. Most of these tests wait for
+// servers and processes, and pass on a busy machine too.
 const side = 2
 
 // run runs the parts and prints the outcome of each package. It starts with the last
-// packages: the mutants take longest.
+// packages, because the mutants take longest.
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -201,8 +201,8 @@ func (r *record) test(res *result, more []string, tallyPath string, out io.Write
 	}
 }
 
-// read counts the tests in the output of go test -json. It counts a test with cases and
-// each of its cases.
+// read counts the tests in the output of go test -json. A test with cases counts once,
+// and each of its cases counts too.
 func (res *result) read(in io.Reader, out io.Writer) {
 	said := make(map[string][]string)
 	lines := bufio.NewReader(in)

@@ -100,7 +100,7 @@ func (n npm) unpack(dir string) error {
 }
 
 // debian has packages of a suite with their dependencies. If the suite is only a part of
-// another suite, base is that one.
+// another suite, base is that other suite.
 type debian struct {
 	suite, base string
 	packages    []string

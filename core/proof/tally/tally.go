@@ -14,7 +14,7 @@ const File = "LOCKKIT_TALLY"
 // Facts are the counts of one test. Every field except Part is optional. A test sets the
 // fields that it counts.
 type Facts struct {
-	// Part is the part of the proof: "simulation", "matrix", "processes",
+	// Part is the part of the proof: "simulation", "models", "matrix", "processes",
 	// "histories", "latency", "mutants", "limits", "adapters", "neighbours" or "soak".
 	Part string
 	// Test is the test's name. Note sets it.
@@ -51,8 +51,8 @@ func Wanted() bool {
 }
 
 // Trials returns how many of n trials a test makes. In a long run (LONG=1) these are all
-// n, in the proof a tenth of n but at least ten. Otherwise they are a few, since the
-// proof makes the others. With -short they are fewer than that.
+// n, and in the proof a tenth of n but at least ten. Otherwise they are a few, because
+// the proof makes the others. With -short they are fewer than that.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
