@@ -76,7 +76,7 @@ type Node interface {
 type NodeInfo struct {
 	ID      string        // identifies the server since its last start; each start changes the ID
 	Replica bool          // the server is a replica of another server, and decides nothing
-	Age     time.Duration // at most the time since its start; the server may have forgotten older grants
+	Age     time.Duration // at most the time since its start; older grants may be forgotten
 }
 
 // Inspector is a Store that shows its holds and can revoke a hold. It is for operators.
@@ -152,9 +152,9 @@ type Hold struct {
 	// not distinguish leases, as with plain keys, ID is HoldID of the claim's owner,
 	// which is the same for all claims of a Locker.
 	ID string
-	// Process is ProcessOf of the claim's lease, which is also the Process of a Card.
-	// It is "" for a hold without an ID and for a lease that no Locker has named. It is
-	// also "" if the store does not know the lease, as with plain keys.
+	// Process is ProcessOf of the claim's lease. The Card of the process has the same
+	// Process. Process is "" for a hold without an ID and for a lease that no Locker has
+	// named. It is also "" if the store does not know the lease, as with plain keys.
 	Process string
 	// Weight is All for an exclusive hold, and less for readers and permits.
 	Weight int64
@@ -188,6 +188,6 @@ func HoldID(lease string) string {
 
 // ProcessOf returns the ID of the process that made a claim with this Claim.Lease;
 // strictly, it is the ID of the process's Locker. The ID has 8 letters and digits.
-// ProcessOf returns "" for a lease that no Locker has named. It is for stores that show
-// their holds to operators. Unlike the lease, the ID is not a secret.
+// ProcessOf returns "" for a lease that no Locker has named. ProcessOf is for stores that
+// show their holds to operators. Unlike the lease, the ID is not a secret.
 func ProcessOf(lease string) string { return leaseid.ProcessOf(lease) }
