@@ -142,7 +142,7 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 	return results, progress.ReplaceAll(out, nil)
 }
 
-// idleFlaws has stores that decide nothing.
+// idleFlaws lists flaws of stores that answer every claim in the same way.
 var idleFlaws = []flaw{
 	{"grants everything", []string{
 		"admission/an exclusive hold keeps everybody out",

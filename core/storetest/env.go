@@ -92,7 +92,7 @@ func (e *env) sleep(d time.Duration) {
 	e.slept.Add(int64(d))
 }
 
-// outlive sleeps until a TTL that began before the call has expired.
+// outlive sleeps long enough for a hold with this TTL to expire.
 func (e *env) outlive(ttl time.Duration) { e.sleep(ttl + e.h.Unit) }
 
 // stopwatch returns a function that returns the time since the call of stopwatch, by

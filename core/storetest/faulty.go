@@ -158,7 +158,7 @@ func (f faulty) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// granted has the results of Acquire.
+// granted contains the results of Acquire.
 type granted struct {
 	grant store.Grant
 	err   error

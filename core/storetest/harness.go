@@ -77,7 +77,7 @@ type testGroup struct {
 }
 
 // Run checks that the store of h fulfills the contract. Its cases are subtests named
-// group/sentence and run in parallel. They leave holds that expire later.
+// group/sentence and run in parallel. The cases leave holds that expire later.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil || h.Unit < 10*time.Millisecond {

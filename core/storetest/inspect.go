@@ -463,7 +463,7 @@ func (e *env) walk(most int, fn func(s store.State)) {
 	}
 }
 
-// ended fails the case unless a call with a done context fails with
+// ended calls call with a done context, and fails the case unless call fails with
 // store.ErrUnavailable.
 func (e *env) ended(call func(ctx context.Context) error) {
 	e.Helper()

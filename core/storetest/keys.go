@@ -146,8 +146,8 @@ func keyTable() []testCase {
 	return cases
 }
 
-// lockAndWait acquires, extends and releases the key, and waits for it. If the store can
-// do so, it also wakes a waiter and stores an answer.
+// lockAndWait acquires, extends and releases the key, and waits for it. If the store has
+// these features, lockAndWait also checks a wake-up and stores an answer.
 func (e *env) lockAndWait() {
 	e.Helper()
 	c, w := e.exclusive(), e.waiting()

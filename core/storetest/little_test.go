@@ -19,7 +19,7 @@ var allFeatures = []storetest.Feature{
 	storetest.Inspecting, storetest.Naming, storetest.Carding,
 }
 
-// tooMuch has the features that the sound store has, although its harness lists them in
+// tooMuch lists features that the sound store has, although its harness lists them in
 // Without.
 var tooMuch = append(slices.Clone(allFeatures), storetest.Overtaking)
 

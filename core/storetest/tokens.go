@@ -3,7 +3,7 @@ package storetest
 import "github.com/lockkit/lockkit/core/store"
 
 // minute is a minute in microseconds. The cases add it to the last token to make a
-// MinToken, like that of a server whose clock is a minute ahead.
+// MinToken, like the token of a server whose clock is a minute ahead.
 const minute = 60_000_000
 
 var tokenCases = []testCase{
