@@ -41,8 +41,8 @@ func RequireBrowser(t testing.TB) {
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
 // StartBrowser starts a browser with args in addition to the arguments of the kit, for
-// example "--host-resolver-rules=MAP locks.test 127.0.0.1". It skips the test like
-// StartRedis.
+// example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser skips the test
+// like StartRedis.
 func StartBrowser(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	RequireBrowser(t)

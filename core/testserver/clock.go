@@ -133,7 +133,7 @@ func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	return time.Since(time.Unix(seconds, 0)) + c.Ahead(), err
 }
 
-// Ahead returns how far the clock is ahead of the real time.
+// Ahead returns the time by which the clock is ahead of the real time.
 func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

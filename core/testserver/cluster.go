@@ -33,7 +33,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster, and waits until all nodes agree on it. Each node has
-// args in addition to the arguments of the kit. It skips the test like StartRedis.
+// args in addition to the arguments of the kit. StartCluster skips the test like
+// StartRedis.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, nil, replicas, args...)
@@ -162,8 +163,8 @@ func (c *Cluster) Master(slot int) *Redis {
 	return master
 }
 
-// AwaitSuccessor waits until the master of slot is not old any more, and then for
-// AwaitOK.
+// AwaitSuccessor waits until slot has a master other than old, and then until the cluster
+// agrees, as AwaitOK does.
 func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })
@@ -204,7 +205,8 @@ func (c *Cluster) Replica(master *Redis) *Redis {
 }
 
 // Failover promotes replica without losing a write. The old master stops accepting
-// writes, and hands over when the replica has received them all. Both must be running.
+// writes, and hands over when the replica has received them all. Both servers must be
+// running.
 func (c *Cluster) Failover(replica *Redis) {
 	c.t.Helper()
 	// Masters vote only once in two node timeouts for a successor of the same master. A

@@ -14,11 +14,11 @@ type Impairment struct {
 	Jitter time.Duration
 	// Loss is the probability that a message is lost, from 0 to 1. As with TCP, a lost
 	// message is sent again after 200 ms, then after 400 ms, then after 800 ms. Each of
-	// these can be lost with the same probability, except the last one. Later messages on
-	// the connection wait for the lost message.
+	// these repeated messages can be lost with the same probability, except the last one.
+	// Later messages on the connection wait for the lost message.
 	Loss float64
-	// Drop is the probability that the connection is closed instead of delivering the
-	// message.
+	// Drop is the probability that the proxy closes the connection and does not deliver
+	// the message.
 	Drop float64
 }
 

@@ -229,7 +229,7 @@ func (l *link) pass(m message, p pending) {
 }
 
 // answer sends raw to the client as the reply to a request that the server does not
-// receive. It follows the replies for which the client still waits.
+// receive. raw follows the replies for which the client still waits.
 func (l *link) answer(raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,8 +26,9 @@ type Postgres struct {
 
 // StartPostgres starts a server with the given settings, in the form of postgresql.conf:
 // "max_connections = 20". Commits do not wait for the disk, so a crash of the machine
-// would lose them. It returns when the server answers. If PostgreSQL is not installed,
-// it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
+// would lose them. StartPostgres returns when the server answers. If PostgreSQL is not
+// installed, StartPostgres skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	return startPostgres(t, nil, settings)

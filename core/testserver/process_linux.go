@@ -12,7 +12,7 @@ import (
 func EndWithParent(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
 
 // InNamespace makes the process of cmd run in a new network namespace, and be killed
-// with its parent. It needs the rights of root.
+// with its parent. InNamespace needs the rights of root.
 func InNamespace(cmd *exec.Cmd) error {
 	EndWithParent(cmd)
 	attributes(cmd).Cloneflags |= syscall.CLONE_NEWNET

@@ -139,8 +139,8 @@ func program(name string) string {
 	return ""
 }
 
-// given has the ports that freePort has returned. It is needed because a server that is
-// not ready yet does not listen.
+// given contains the ports that freePort has returned. It is needed because a server that
+// is not ready yet does not listen.
 var given struct {
 	sync.Mutex
 	ports map[int]bool

@@ -20,9 +20,9 @@ type RabbitMQ struct {
 }
 
 // StartRabbitMQ starts a server with the given settings, in the form of rabbitmq.conf:
-// "consumer_timeout = 10000". It returns when the server answers. If RabbitMQ is not
-// installed, it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the
-// environment.
+// "consumer_timeout = 10000". StartRabbitMQ returns when the server answers. If RabbitMQ
+// is not installed, StartRabbitMQ skips the test, or fails it with
+// LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	RequireRabbitMQ(t)

@@ -29,8 +29,8 @@ type Sentinel struct {
 }
 
 // StartSentinel starts the servers and the sentinels, and waits until they know each
-// other. The servers have args in addition to the arguments of the kit. It skips the test
-// like StartRedis.
+// other. The servers have args in addition to the arguments of the kit. StartSentinel
+// skips the test like StartRedis.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	RequireRedis(t)

@@ -91,7 +91,7 @@ func TestZooKeeper(t *testing.T) {
 		}
 		s.Restart()
 		proxy.Up()
-		// The client's state can be that of its old connection. Only an answer shows
+		// The client's state can be the state of its old connection. Only an answer shows
 		// that the client is connected again.
 		there := false
 		eventually(t, "the client is answered", func() bool {
