@@ -180,7 +180,7 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 	}
 	var until time.Time // the expiry of the hold or place that an earlier attempt has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as in Commit; even an old entry proves it, because it stays true
+		if state.HasSavedOther(e.Now, c) { // as in Commit; even an old entry proves it: it stays true
 			err = store.ErrSaved
 			return result{}
 		}

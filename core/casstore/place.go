@@ -64,15 +64,16 @@ type Entry struct {
 	Version int64
 	// Now is the place's own time, set by Load and ignored by Save.
 	Now time.Time
-	// Floor is the highest token with which Sweeper.Raise was called. Load sets it if
-	// there is no entry. Save ignores it in e. It is 0 in a place that deletes nothing.
+	// Floor is the highest token with which Sweeper.Raise was called. Load sets Floor if
+	// there is no entry. Save ignores Floor in e. Floor is 0 in a place that deletes
+	// nothing.
 	Floor uint64
 	// State is ASCII text, in JSON. It is nil if Alone holds the whole state, which
 	// occurs only in a place that is Usual.
 	State []byte
 	// Alone is the usual lock. A Place that is not Usual may ignore it.
 	Alone Alone
-	// Value is the value of the record, up to 64 MiB. It is nil if there is none.
+	// Value is the value of the record, up to 64 MiB. It is nil if there is no value.
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
@@ -111,11 +112,11 @@ type Usual interface {
 	Place
 
 	// Take grants c if its key has no entry or a free one, and reports whether it did.
-	// It sets Version to version, and Lease and Owner to those of c. It sets Since and
-	// Written to now, and Until and Due to now plus c.TTL. It sets Token to the highest
-	// of three numbers: now in microseconds, the last token plus store.TokenStep, and
-	// c.MinToken. The last token is Alone.Token, or the floor if there is no entry. It
-	// stores no value.
+	// It sets Version to version, and Lease and Owner to c.Lease and c.Owner. It sets
+	// Since and Written to now, and Until and Due to now plus c.TTL. It sets Token to the
+	// highest of three numbers: now in microseconds, the last token plus store.TokenStep,
+	// and c.MinToken. The last token is Alone.Token, or the floor if there is no entry.
+	// Take stores no value.
 	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
 
 	// Give releases the hold of c.Lease if that lease holds the key, and reports
@@ -164,7 +165,7 @@ type Watcher interface {
 	// with this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch
 	// is live before Watch returns, a wake-up is a hint, the channel is closed when the
 	// watch breaks, and the watch ends with ctx. Watch is the only method that gets the
-	// caller's ctx. It fails with store.ErrUnavailable.
+	// caller's ctx. Watch fails with store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
 }
 

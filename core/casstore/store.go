@@ -39,7 +39,7 @@ type Store struct {
 	lister  Lister
 	checker store.Checker
 
-	turns   keyed.Mutexes[string] // by key, so that calls of this process do not lose against each other
+	turns   keyed.Mutexes[string] // by key: calls of this process do not lose against each other
 	refused refused
 	gate    outage.Gate
 	sweeper sweeper
