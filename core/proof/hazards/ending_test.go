@@ -110,9 +110,9 @@ func (r *rig) disturb() (stop func() int) {
 	}
 }
 
-// neverAfterRelease fails the test if a lease is extended after its release. Extensions
-// that arrive within way after the release are ignored, because they may have been under
-// way.
+// neverAfterRelease checks the calls that the server received, and fails the test if a
+// lease is extended after its release. Extensions that arrive within way after the
+// release are ignored, because they may have been under way.
 func (r *rig) neverAfterRelease(way time.Duration) {
 	r.t.Helper()
 	released := make(map[string]int64)

@@ -42,7 +42,7 @@ func TestLeader(t *testing.T) { // not parallel: dozens of processes starve test
 type electorate struct {
 	addr   string
 	trials int           // trials of each scene
-	lease  time.Duration // TTL of a leader's lease; another process leads only after the lease was lost
+	lease  time.Duration // TTL of a lease; another process leads only after the lease was lost
 	cut    func(t *testing.T) (*testserver.Proxy, string)
 }
 

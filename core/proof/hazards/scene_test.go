@@ -213,7 +213,8 @@ func (i inspector) awaitFree(key string, limit time.Duration) {
 	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
-// wantFree fails the test unless l can acquire the key at once.
+// wantFree acquires the key through l and releases it. It fails the test if the key is
+// not free.
 func wantFree(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -224,7 +225,7 @@ func wantFree(t *testing.T, l *core.Locker, key string) {
 	release(t, lease)
 }
 
-// wantBusy fails the test unless l is refused the key.
+// wantBusy tries to acquire the key through l, and fails the test unless the key is busy.
 func wantBusy(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)

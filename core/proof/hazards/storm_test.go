@@ -43,7 +43,7 @@ type storm struct {
 	lost   int // number of lost leases
 }
 
-// ship is a process with its network. It is restarted after it was killed.
+// ship is a process with its network. If the process is killed, it is started again.
 type ship struct {
 	name  string
 	proxy *testserver.Proxy

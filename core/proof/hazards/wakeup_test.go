@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// split subscribes through another client than the one that sends commands.
+// split is a client that sends commands, and subscribes through the separate client
+// listens.
 type split struct {
 	redis.UniversalClient
 	listens *redis.Client

@@ -24,7 +24,7 @@ import (
 // workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 
-// plan has the settings of a worker.
+// plan contains the settings of a worker.
 type plan struct {
 	Name, Prefix string
 	Addr         string // address of a Redis, or URL of a PostgreSQL
