@@ -29,7 +29,8 @@ type ledger struct {
 	byName             map[string]*term
 }
 
-// term is one term of a leader, as its writes have reported it. All processes use one clock.
+// term is one term of a leader, as the leader's writes have reported it. All processes
+// use one clock.
 type term struct {
 	who, release string
 	first, last  int64 // first and last time at which the leader saw that it leads

@@ -143,9 +143,9 @@ func throughOutage(s *shared, name string, outage func()) {
 	s.release(s.goHolds(ours))
 }
 
-// masterDies kills the master. The replicas have all locks, so both sides keep theirs at the new
-// master. A lease of the kit that expires before there is a new master is lost before a waiter of
-// Redisson enters.
+// masterDies kills the master. The replicas have all locks, so both sides keep their
+// locks at the new master. A lease of the kit that expires before there is a new master
+// is lost before a waiter of Redisson enters.
 func masterDies(s *shared, sentinel *testserver.Sentinel) {
 	const kind = neighbours.RLock
 	jane, jack := s.java.Thread("janet"), s.java.Thread("jack")

@@ -141,8 +141,8 @@ type release struct {
 	try, unlock func() (string, error)
 }
 
-// kit returns the release with this number in examples/recipes/rollout. It runs in the
-// replica d.
+// kit returns the release with this number in examples/recipes/rollout. The release runs
+// in the replica d.
 func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *release {
 	ask := func(verb string) func() (string, error) {
 		return func() (string, error) { return d.Ask("replica", verb, number+":"+prefix, name) }
