@@ -79,7 +79,7 @@ type link struct {
 	greeted atomic.Bool  // the client has sent a command after the greetings
 	silent  atomic.Bool  // nothing passes any more
 	mute    atomic.Bool  // replies do not pass any more
-	closing atomic.Bool  // the link closes instead of delivering the next reply
+	closing atomic.Bool  // the link closes when the next reply arrives, and does not deliver it
 	slow    atomic.Int64 // the time until which replies are delayed
 }
 

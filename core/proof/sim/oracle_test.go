@@ -253,7 +253,7 @@ func (j *journal) judgeWaits(quiet, limit time.Duration) {
 		if w.until-from <= limit {
 			continue
 		}
-		// busy has the intervals in which the key was held, one after the other.
+		// busy lists the intervals in which the key was held, by their start.
 		var busy [][2]time.Duration
 		for _, h := range j.holds {
 			if h.key == w.key && h.freed > from && h.asked < w.until {

@@ -231,7 +231,8 @@ func finish(n *network, j *journal, clients []*client) {
 		value, _ := n.server.Get(key)
 		head, _, _ := strings.Cut(value, "\tv ")
 		fields := strings.Split(head, "\t")
-		// A record that lives as long as an answer is swept by the next claim.
+		// The record of an answer outlasts the run. Only the next claim removes the
+		// expired holds beside it.
 		if strings.Contains(key, "once:") && strings.Contains(value, "\tr ") && !slices.ContainsFunc(fields, func(f string) bool {
 			var since, ms int64
 			name, text, _ := strings.Cut(f, " ")
