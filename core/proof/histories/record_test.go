@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// history has the workers' entries in the order of their arrival.
+// history contains the workers' entries in the order of their arrival.
 type history struct {
 	mu      sync.Mutex
 	entries []entry
