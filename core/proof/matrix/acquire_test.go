@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cancelled returns a context for an acquire. If the release is to overtake the message,
-// the context is canceled when the fault has hit its message.
+// cancelled returns a context for an acquire. If the release must overtake the message,
+// the context is canceled when the fault has hit the message.
 func (r *rig) cancelled(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	r.t.Cleanup(cancel)

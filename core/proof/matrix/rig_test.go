@@ -214,7 +214,7 @@ func (r *rig) same() map[string]string {
 	return m
 }
 
-// unmoved fails the test if the late message changes anything.
+// unmoved delivers the late message, and fails the test if the message changes anything.
 func (r *rig) unmoved() {
 	r.t.Helper()
 	before := r.same()
@@ -224,9 +224,9 @@ func (r *rig) unmoved() {
 	}
 }
 
-// end returns the first number of the only hold, or 0 if there is no hold. It grows with
-// each extension. With the usual keys it is the time of the last grant or extension in
-// µs, and with Redisson's keys the deadline in ms.
+// end returns the first number of the only hold, or 0 if there is no hold. The number
+// grows with each extension. With the usual keys it is the time of the last grant or
+// extension in µs, and with Redisson's keys the deadline in ms.
 func (r *rig) end() int64 {
 	r.t.Helper()
 	for f, v := range r.fields() {
@@ -264,7 +264,8 @@ func (r *rig) release(lease *core.Lease) {
 	}
 }
 
-// wantBusy fails the test unless the rival is refused the key.
+// wantBusy tries to acquire the key as the rival, and fails the test unless the key is
+// busy.
 func (r *rig) wantBusy() {
 	r.t.Helper()
 	lease, err := r.rival.TryAcquire(context.Background(), r.key)

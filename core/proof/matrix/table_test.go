@@ -11,8 +11,8 @@ type cell struct {
 	why    string
 }
 
-// table has every operation with every fault. It applies to every kind of Redis, because
-// one script on one key decides the effect of a message.
+// table lists every operation with every fault. It applies to every kind of Redis,
+// because one script on one key decides the effect of a message.
 var table = map[string]map[string]cell{
 	"acquire": {
 		"request lost":          {nil, 2, 1, 2, "the second attempt is granted"},

@@ -93,8 +93,8 @@ func TestWakeUps(t *testing.T) {
 }
 
 // wakeUp is one trial. It has a program that receives messages through a tap, a rival
-// that holds the key first, and a third program that tries to acquire the key in
-// between.
+// that holds the key first, and a third program that tries to acquire the key before the
+// waiter does.
 type wakeUp struct {
 	*rig
 	tap    *tap
