@@ -64,7 +64,8 @@ func TestTable(t *testing.T) {
 		return
 	}
 	keep(t)
-	conditions := fmt.Sprintf("Measured on %s on %d cores. The load average before the run was %s.", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), load())
+	conditions := fmt.Sprintf("Measured on %s on %d cores. The load average before the run was %s.",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), load())
 	views := make(map[string]view)
 	for _, at := range places {
 		for _, f := range faults {
