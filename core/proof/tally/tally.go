@@ -34,7 +34,7 @@ type Facts struct {
 	Violations map[string]int `json:",omitempty"`
 	// Expected counts the violations that a test of a limit expects.
 	Expected map[string]int `json:",omitempty"`
-	// Versions has the versions of the servers, by program.
+	// Versions contains the versions of the servers, by program.
 	Versions map[string]string `json:",omitempty"`
 }
 
@@ -82,7 +82,7 @@ func ProofOnly(t testing.TB) {
 }
 
 // Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON. Without
-// LOCKKIT_TALLY it does nothing. It is safe for concurrent use, also by several
+// LOCKKIT_TALLY it does nothing. Note is safe for concurrent use, also by several
 // processes.
 func Note(t testing.TB, f Facts) {
 	t.Helper()
