@@ -178,9 +178,9 @@ func (s *Store) release(ctx context.Context, c store.Claim, m move) (err error) 
 		sum.Value, m.value = digest(r.Value), r.Value
 		c.Record = &sum
 	}
-	var until time.Time // when the hold or place that an earlier attempt found expires
+	var until time.Time // the expiry of the hold or place that an earlier attempt has found
 	m.apply = func(state *keystate.State, e Entry) (r result) {
-		if state.HasSavedOther(e.Now, c) { // as Commit does; an old entry proves it too, because it stays true
+		if state.HasSavedOther(e.Now, c) { // as in Commit; even an old entry proves it: it stays true
 			err = store.ErrSaved
 			return result{}
 		}
@@ -222,8 +222,8 @@ const (
 	// mostTogether is the maximum number of claims in a Usual.Extend.
 	mostTogether = 512
 	// sideBySide is the number of keys that are extended in parallel by a Load and a
-	// Save each. A key that takes longer than patience does not delay others, for
-	// example because another client has locked its entry.
+	// Save each. A key that takes longer than patience, for example because another
+	// client has locked its entry, does not delay others.
 	sideBySide = 8
 	patience   = 100 * time.Millisecond
 )

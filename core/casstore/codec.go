@@ -15,9 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// These types are the state of a key as text. In the text, and in its keystate.State, a
-// record has the digest of its value. So a value is read and written only if it is
-// needed.
+// These types define the text of a key's state. In the text, and in the keystate.State
+// that is decoded from it, the digest of a record's value replaces the value. So a value
+// is read and written only if it is needed.
 type (
 	stateText struct {
 		V       int          `json:"v"`
@@ -51,7 +51,7 @@ type (
 		Until int64 `json:"until"`
 	}
 	recordText struct {
-		Sum      []byte      `json:"sum,omitempty"` // SHA-256; empty in before, which shares the record's
+		Sum      []byte      `json:"sum,omitempty"` // SHA-256; empty in Before, which shares this digest
 		Attempt  int         `json:"attempt"`
 		Done     bool        `json:"done,omitempty"`
 		Until    int64       `json:"until"`
@@ -171,8 +171,8 @@ func recordOf(r *keystate.Record) *recordText {
 
 // decode returns the state in e at the time e.Now; parts of it may have expired. If the
 // clock was set back since e was written, decode sets all times back too, so that
-// nothing lasts longer. It fails for a text of which it does not know every part,
-// because an unknown part may exclude other claims.
+// nothing lasts longer. decode fails for a text with an unknown part, because such a part
+// may exclude other claims.
 func decode(e Entry) (*keystate.State, error) {
 	switch {
 	case e.Version == 0:

@@ -11,17 +11,18 @@ import (
 
 var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
 
-// Commit releases the hold of c in s and saves its record. It works in tx, a
-// transaction of the caller in the database of s's Place. Both changes take effect if
-// the transaction is committed, and neither if it is rolled back. It corresponds to a
-// Release with a record, except that it is not retried.
+// Commit releases the hold of c in s and saves the record of c. It works in tx, a
+// transaction of the caller in the database of s's Place. Both changes take effect if the
+// transaction is committed, and neither if it is rolled back. Commit corresponds to a
+// Release with a record, except that Commit is not retried.
 //
 // tx.Load must return the newest entry, and prevent other transactions from changing it
-// until the end of tx. Commit calls each method at most once, with ctx.
+// until the end of tx. Commit calls each method at most once, with a ctx that is derived
+// from ctx and done after two seconds.
 //
 // Commit fails with store.ErrLost if another run has begun or has saved since c's lease
-// began its run. It has then written nothing. It fails with store.ErrSaved if that
-// lease has already saved. After any other error except store.ErrInvalid, the
+// began its run. Commit has then written nothing. It fails with store.ErrSaved if c's
+// lease itself was the last to save. After any other error except store.ErrInvalid, the
 // transaction must be rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"

@@ -73,7 +73,7 @@ func (x *transaction) Rollback() error {
 }
 
 // TestCommit_Settled checks that after a commit a release with another record makes one
-// read and writes nothing.
+// Load and no Save.
 func TestCommit_Settled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,7 @@ func (b *bad) Extend(ctx context.Context, claims []store.Claim, version int64) (
 	return done, nil
 }
 
-// twice simulates a driver that sends a write again, and returns the second result.
+// twice simulates a driver that sends each write twice and returns the second result.
 func twice(op string, write func()) error {
 	write()
 	if op != "load" {
@@ -201,7 +201,7 @@ func TestOutcomes(t *testing.T) {
 			}
 		})
 		if sentinel == store.ErrUnavailable {
-			continue // with it the place says that a write has changed nothing
+			continue // with this error, the place reports that the write has changed nothing
 		}
 		try(t, func(op string, write func()) error {
 			write()
@@ -459,8 +459,8 @@ func (r *replica) Load(ctx context.Context, key string, w casstore.Want) (cassto
 	return e, err
 }
 
-// TestSweep checks that deleting a row does not make tokens decrease, even if the clock
-// is set back.
+// TestSweep checks that deleting an entry does not make tokens decrease, even if the
+// clock is set back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -695,8 +695,8 @@ func TestClockSetBack_Refused(t *testing.T) {
 	}
 }
 
-// TestOutage checks that a Store knows that its place is down, and probes it without
-// calls.
+// TestOutage checks that a Store knows that its place is down, and that it probes the
+// place even if there are no calls.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -736,8 +736,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLockersUnderFaults loses, delays and doubles requests. There is one holder at a
-// time, tokens grow, and no lock is left behind.
+// TestLockersUnderFaults loses, delays and doubles requests. It checks that there is one
+// holder at a time, that tokens grow, and that no lock is left behind.
 func TestLockersUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {

@@ -114,7 +114,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return nil
 }
 
-// cards is the beginning of the keys of cards. No lock has such a key.
+// cards is the prefix of the keys of cards. No lock has such a key.
 const cards = "{card}"
 
 // Put implements store.Cards, in a place that is a Lister. A card is stored like the

@@ -53,7 +53,7 @@ var ErrConflict = errors.New("another statement was faster")
 // newest entry with its value.
 type Want struct {
 	Value   bool // Entry.Value is needed; without it, Load may leave Value nil
-	Current bool // the newest entry is needed: an earlier Load was stale, or a Save has lost
+	Current bool // the newest entry is needed, for example because a Save has lost
 }
 
 // Entry is the data of one key in a place. Times are stored in microseconds. A place
@@ -64,19 +64,20 @@ type Entry struct {
 	Version int64
 	// Now is the place's own time, set by Load and ignored by Save.
 	Now time.Time
-	// Floor is the highest token with which Sweeper.Raise was called. Load sets it if
-	// there is no entry. Save ignores it in e. It is 0 in a place that deletes nothing.
+	// Floor is the highest token with which Sweeper.Raise was called. Load sets Floor if
+	// there is no entry. Save ignores Floor in e. Floor is 0 in a place that deletes
+	// nothing.
 	Floor uint64
 	// State is ASCII text, in JSON. It is nil if Alone holds the whole state, which
 	// occurs only in a place that is Usual.
 	State []byte
 	// Alone is the usual lock. A Place that is not Usual may ignore it.
 	Alone Alone
-	// Value is the value of the record, up to 64 MiB. It is nil if there is none.
+	// Value is the value of the record, up to 64 MiB. It is nil if there is no value.
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
-	// Due is the time at which everything in the entry has expired, unless it is
+	// Due is the time at which everything in the entry has expired, unless the entry is
 	// written again.
 	Due time.Time
 	// Wake lists the leases of the waiting claims that Save must wake, in a place that
@@ -111,11 +112,11 @@ type Usual interface {
 	Place
 
 	// Take grants c if its key has no entry or a free one, and reports whether it did.
-	// It sets Version to version, and Lease and Owner to those of c. It sets Since and
-	// Written to now, and Until and Due to now plus c.TTL. It sets Token to the highest
-	// of three numbers: now in microseconds, the last token plus store.TokenStep, and
-	// c.MinToken. The last token is Alone.Token, or the floor if there is no entry. It
-	// stores no value.
+	// It sets Version to version, and Lease and Owner to c.Lease and c.Owner. It sets
+	// Since and Written to now, and Until and Due to now plus c.TTL. It sets Token to the
+	// highest of three numbers: now in microseconds, the last token plus store.TokenStep,
+	// and c.MinToken. The last token is Alone.Token, or the floor if there is no entry.
+	// Take stores no value.
 	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
 
 	// Give releases the hold of c.Lease if that lease holds the key, and reports
@@ -126,9 +127,9 @@ type Usual interface {
 	// Extend extends each key that is held by the lease of its claim, and reports for
 	// each claim whether it certainly did. It sets Version to version and Written to
 	// now. It sets Until to now plus c.TTL, unless Until is later already. Due must not
-	// be before Until. Extend may leave out a key that another client has locked. done
-	// counts even with an error, which then concerns the other claims. There are at
-	// most 512 claims, of different keys.
+	// be before Until. Extend may leave out a key that another client has locked. done is
+	// valid even if Extend returns an error. The error then concerns the other claims.
+	// There are at most 512 claims, of different keys.
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
@@ -160,11 +161,11 @@ type Prober interface {
 type Watcher interface {
 	Place
 
-	// Watch returns a channel that receives when any process makes a Save for key with
-	// this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch is
-	// live before Watch returns, a wake-up is a hint, the channel is closed when the
+	// Watch returns a channel that receives a value when any process makes a Save for key
+	// with this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch
+	// is live before Watch returns, a wake-up is a hint, the channel is closed when the
 	// watch breaks, and the watch ends with ctx. Watch is the only method that gets the
-	// caller's ctx. It fails with store.ErrUnavailable.
+	// caller's ctx. Watch fails with store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
 }
 

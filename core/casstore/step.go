@@ -119,7 +119,8 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 	}
 }
 
-// read returns the state in e. It fails if no Store has written e.
+// read returns the state in e. It fails if e is damaged or was written by another version
+// of this package.
 func (s *Store) read(e Entry, w Want) (*keystate.State, error) {
 	state, err := decode(e)
 	if err != nil {
@@ -211,7 +212,7 @@ func (s *Store) probe(ctx context.Context) error {
 	return err
 }
 
-// bounded returns the ctx for a whole operation.
+// bounded returns the context for a whole operation, which is done after callLimit.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, callLimit, errNoAnswer)
 }
@@ -221,8 +222,8 @@ func (s *Store) unchanged(op string, err error) error {
 	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(untitled{err})))
 }
 
-// untitled is an error whose text omits that of store.ErrUnavailable, because it follows
-// that text.
+// untitled is an error whose text omits the text of store.ErrUnavailable, because
+// unchanged puts that text before it.
 type untitled struct{ err error }
 
 func (u untitled) Error() string {

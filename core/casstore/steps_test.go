@@ -47,7 +47,7 @@ func release(t *testing.T, s store.Store, c store.Claim, want error) {
 }
 
 // TestSteps checks that an acquire and a release of the usual lock take one step each,
-// and the extension of any number of usual holds takes one step. Every other operation
+// and the extension of usual holds takes one step per 512 holds. Every other operation
 // takes a Load and a Save.
 func TestSteps(t *testing.T) {
 	t.Parallel()
@@ -203,8 +203,8 @@ func (s *spying) Save(ctx context.Context, key string, old, e casstore.Entry) (b
 	return s.memory.Save(ctx, key, old, e)
 }
 
-// TestDamaged changes an entry as another program could. The entry then grants nothing,
-// is not overwritten, and causes an error.
+// TestDamaged checks an entry that another program has changed. Such an entry grants
+// nothing, is not overwritten, and causes an error.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

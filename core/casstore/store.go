@@ -33,13 +33,13 @@ type Store struct {
 	place Place
 	name  string
 
-	usual   Usual // this and the next fields are nil if place is none
+	usual   Usual // this field and the next four are nil if place does not implement them
 	pooled  Pooled
 	watcher Watcher
 	lister  Lister
 	checker store.Checker
 
-	turns   keyed.Mutexes[string] // by key: so calls of this process do not lose against each other
+	turns   keyed.Mutexes[string] // by key: calls of this process do not lose against each other
 	refused refused
 	gate    outage.Gate
 	sweeper sweeper
@@ -93,7 +93,7 @@ func New(p Place, opts ...Option) (*Store, error) {
 // Limit implements store.Prompt. It returns two seconds.
 func (s *Store) Limit() time.Duration { return callLimit }
 
-// Close ends the background work of the Store, and waits for its call in flight. Claims
+// Close stops the background work of the Store, and waits until it has stopped. Claims
 // can still be acquired, extended and released.
 func (s *Store) Close() error {
 	s.gate.Close()

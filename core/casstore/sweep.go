@@ -30,7 +30,8 @@ type sweeper struct {
 	closed  bool
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	// floor is the token to which the floor was last raised, at the time raised, or 0.
+	// floor is the token to which this Store last raised the floor, at the time raised.
+	// It is 0 before the first raise.
 	floor  uint64
 	raised time.Time
 	page   int // the maximum number of entries that one step deletes; 0 for sweepPage

@@ -19,9 +19,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Store is a store.Store, store.Watcher, store.Inspector and store.Cards in memory. It
-// is safe for concurrent use, blocks only on its own mutex, and needs no Close. If ctx
-// is done, a call with valid arguments changes nothing and fails with
+// Store is a store.Store, store.Watcher, store.Checker, store.Inspector and store.Cards
+// in memory. It is safe for concurrent use, blocks only on its own mutex, and needs no
+// Close. If ctx is done, a call with valid arguments changes nothing and fails with
 // store.ErrUnavailable.
 type Store struct {
 	mu      sync.Mutex

@@ -28,9 +28,9 @@ type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
-	trials      bool // only own tests with more trials here; PART=all runs all own tests
-	swift       bool // a long run omits the race detector, which leaves time for more
-	wide        bool // its tests mostly wait: more run in parallel than there are cores
+	trials      bool // only those own tests that make more trials here; PART=all runs all own tests
+	swift       bool // a long run omits the race detector, which leaves time for more seeds
+	wide        bool // its tests mostly wait, so more of them run in parallel than there are cores
 }
 
 var parts = []part{
@@ -103,7 +103,7 @@ func command(args []string, out io.Writer) error {
 }
 
 // pick returns the parts with these names. Without names it returns the parts that make
-// test omits, and for all it returns every test.
+// test omits. For "all" it returns parts that together contain every test.
 func pick(names string) ([]part, error) {
 	switch names {
 	case "all":

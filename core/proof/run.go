@@ -50,12 +50,21 @@ const (
 	recordFile = "record.json"
 )
 
+<<<<<<< HEAD
 // side is the number of packages whose trials run at once. They are packages' own tests,
 // which mostly wait for servers and pass on a busy machine too.
 const side = 2
 
 // run runs the parts and prints the outcome of each package. Packages of other parts run
 // alone, because tests with many processes need the machine for themselves.
+=======
+// side is the number of packages whose tests run at once. Most of these tests wait for
+// servers and processes, and pass on a busy machine too.
+const side = 2
+
+// run runs the parts and prints the outcome of each package. It starts with the last
+// packages, because the mutants take longest.
+>>>>>>> lang9b
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -209,8 +218,8 @@ func (r *record) test(res *result, more []string, tallyPath string, out io.Write
 	}
 }
 
-// read counts the tests in the output of go test -json. It counts a test with cases and
-// each of its cases.
+// read counts the tests in the output of go test -json. A test with cases counts once,
+// and each of its cases counts too.
 func (res *result) read(in io.Reader, out io.Writer) {
 	said := make(map[string][]string)
 	lines := bufio.NewReader(in)

@@ -52,5 +52,5 @@ type CardEntry struct {
 	Key     string        `json:"key,omitempty"`   // may contain a customer's data
 	Trace   string        `json:"trace,omitempty"` // the result of Card.Trace
 	Waiting bool          `json:"waiting,omitempty"`
-	For     time.Duration `json:"for"` // the time of the hold or the wait until the write, in ns
+	For     time.Duration `json:"for"` // duration of the hold or the wait at the write, in ns
 }

@@ -1,8 +1,8 @@
 // Package store defines the contract between a Locker and the store of its locks. It is
 // for authors of stores. Users of locks need only package core.
 //
-// A store is a type with the three methods of [Store]. It imports this package, and its
-// test imports storetest, which has the contract in the form of tests:
+// A store is a type with the three methods of [Store]. It imports this package. Its test
+// imports storetest, which tests the whole contract. The methods are:
 //
 //	func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 //	func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension
@@ -37,7 +37,7 @@
 // sending it once:
 //
 //   - An Acquire of a lease that is held is granted again, and the hold lasts for a TTL
-//     from then.
+//     from the new request.
 //   - Extend never creates or shortens a hold.
 //   - A Release of a lease that the store does not know leaves a tombstone for the TTL.
 //     So an Acquire that arrives after its Release is refused.

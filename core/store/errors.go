@@ -26,10 +26,10 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// ErrSaved is returned when the run of the lease has already saved another record than
-// the record of the call, and no other run has begun since. It matches ErrLost. A store
-// that saves records in transactions of the caller returns it. The caller learns from
-// it that such a transaction was committed.
+// ErrSaved is returned when the run of the lease has already saved a record that differs
+// from the record of the call, and no other run has begun since. It matches ErrLost. A
+// store that saves records in transactions of the caller returns ErrSaved. The caller
+// learns from this error that such a transaction was committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
@@ -39,7 +39,7 @@ func (savedError) Error() string { return ErrLost.Error() + ": this run has save
 // Is reports whether target is ErrLost.
 func (savedError) Is(target error) bool { return target == ErrLost }
 
-// BusyError is an error that matches ErrBusy and has the time to wait.
+// BusyError is an error that matches ErrBusy and contains hints for the next attempt.
 type BusyError struct {
 	Key  string // the busy key; not part of the error's text
 	Name string // the lock's static name
@@ -48,9 +48,9 @@ type BusyError struct {
 	RetryAfter time.Duration
 	// Waiting is the approximate number of claims that wait for the key at the store,
 	// in all processes. It is at least half and at most twice the exact number, which
-	// includes the caller's own claim. It is 0 if the caller did not wait at the store.
-	// That is so with Wait(0), if the caller waited in the queue of its process, and if
-	// the store has no list of waiters, as with plain keys.
+	// includes the caller's own claim. It is 0 if the caller did not wait at the store:
+	// with Wait(0), if the caller waited in the queue of its process, and if the store
+	// has no list of waiters, as with plain keys.
 	Waiting int
 }
 

@@ -11,12 +11,12 @@ import (
 
 // Watcher is a Store that can wake waiters.
 type Watcher interface {
-	// Watch returns a channel that receives when the store believes that the waiting
-	// claim c may now succeed. Wake-ups are hints: there can be too many, and some can
-	// be lost. The watch is live before Watch returns and stops when ctx is done. When
-	// the watch breaks, the channel is closed. The caller then polls, and may watch
-	// again. The channel need not be closed when ctx is done. A store that cannot wake
-	// this kind of claim returns ErrUnsupported.
+	// Watch returns a channel that receives a value when the store believes that the
+	// waiting claim c may now succeed. Wake-ups are hints: there can be too many, and
+	// some can be lost. The watch is live before Watch returns and stops when ctx is
+	// done. When the watch breaks, the channel is closed. The caller then polls, and may
+	// watch again. The channel need not be closed when ctx is done. A store that cannot
+	// wake this kind of claim returns ErrUnsupported.
 	//
 	// If c had Push when it last asked, the store may admit c in the step that makes
 	// room. No other claim can then take that room first, and the wake-up can report
@@ -38,7 +38,7 @@ type Checker interface {
 }
 
 // Braced is a Store that may accept keys with braces, because other clients of the same
-// server use such keys. A key of any other Store has no braces.
+// server use such keys. Any other Store gets only keys without braces.
 type Braced interface {
 	// Braces reports whether the store accepts keys with braces. The result does not
 	// change over time.
@@ -46,9 +46,9 @@ type Braced interface {
 }
 
 // Prompt is a Store that limits the time of its calls itself. So a Locker needs no
-// context with a timer for each call. A timer that is earlier than all others wakes the
-// thread that sleeps in the runtime's poller. This wake-up costs more than the rest of
-// the bookkeeping of an acquire and a release.
+// context with a timer for each call. Setting a timer that is earlier than all others
+// wakes the thread that sleeps in the runtime's poller. This wake-up costs more than the
+// rest of the bookkeeping of an acquire and a release.
 type Prompt interface {
 	// Limit returns the maximum time of an Acquire or a Release, even if its ctx is
 	// never done. The result does not change over time.
@@ -61,8 +61,8 @@ type Prompt interface {
 }
 
 // Node is a Store on one server that can identify the server. A store that consists of
-// several stores calls Node, so that it does not count a server twice, or a server that
-// has forgotten its grants.
+// several stores calls Node, so that it counts no server twice, and no server that has
+// forgotten its grants.
 type Node interface {
 	// Node describes the server that answers this Store. The answer is valid for every
 	// grant that arrived before the call: if the server was restarted before such a
@@ -74,9 +74,9 @@ type Node interface {
 
 // NodeInfo identifies a server.
 type NodeInfo struct {
-	ID      string        // identifies the server since its last start: each start gives another ID
+	ID      string        // identifies the server since its last start; each start changes the ID
 	Replica bool          // the server is a replica of another server, and decides nothing
-	Age     time.Duration // at most the time since its start; it may have forgotten older grants
+	Age     time.Duration // at most the time since its start; older grants may be forgotten
 }
 
 // Inspector is a Store that shows its holds and can revoke a hold. It is for operators.
@@ -86,7 +86,7 @@ type NodeInfo struct {
 // with ErrInvalid for arguments out of range, before anything is sent. They fail with
 // ErrUnsupported if the store was configured without this feature. They fail with
 // ErrUnavailable if the store does not answer or its server refuses a right. In that
-// case nothing has changed, and the error names a refused right.
+// case nothing has changed. If a right was refused, the error names it.
 type Inspector interface {
 	// Look returns the state of one key. It changes nothing. Its time grows with the
 	// number of holds and waiters of the key, but not with the length of a stored
@@ -98,11 +98,11 @@ type Inspector interface {
 	// about most keys. most is from 1 to 1,000. For the first page after is "", and for
 	// each other page it is the next of the previous page. The last page has "" as
 	// next. A page can be shorter than most or empty, even if other pages follow. It
-	// can be longer than most by the keys that one step of the store finds, about
-	// 1,000. A key that has live entries during the whole walk is returned at least
-	// once, and can be returned twice. If keys move between servers during the walk, a
-	// key can be missed. The content of next is internal to the store, and may contain
-	// a key. List fails with ErrInvalid if after is neither "" nor a next of List.
+	// can exceed most by the number of keys that one step of the store finds, about
+	// 1,000. A key that has live entries during the whole walk is returned at least once,
+	// and can be returned twice. If keys move between servers during the walk, a key can
+	// be missed. The content of next is internal to the store, and may contain a key.
+	// List fails with ErrInvalid if after is neither "" nor a next of List.
 	//
 	// List may have to walk over all keys of the server. It does so in small steps with
 	// pauses, and returns when ctx is done.
@@ -121,10 +121,10 @@ type Inspector interface {
 	// time. With keep = 0 the weight is free at once, and there can be two holders
 	// until the first one learns of the loss.
 	//
-	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. The
-	// hold has expired, was released or lost, never existed, or its claim still waits.
-	// After an error other than ErrLost and the errors above, it is unknown whether the
-	// hold was revoked. Call Revoke again to find out.
+	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. That
+	// is so if the hold has expired, was released or lost, or never existed, and if its
+	// claim still waits. After an error other than ErrLost and the errors above, it is
+	// unknown whether the hold was revoked. Call Revoke again to find out.
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
@@ -152,9 +152,9 @@ type Hold struct {
 	// not distinguish leases, as with plain keys, ID is HoldID of the claim's owner,
 	// which is the same for all claims of a Locker.
 	ID string
-	// Process is ProcessOf of the claim's lease, which is also the Process of a Card.
-	// It is "" for a hold without an ID and for a lease that no Locker has named. It is
-	// also "" if the store does not know the lease, as with plain keys.
+	// Process is ProcessOf of the claim's lease. The Card of the process has the same
+	// Process. Process is "" for a hold without an ID and for a lease that no Locker has
+	// named. It is also "" if the store does not know the lease, as with plain keys.
 	Process string
 	// Weight is All for an exclusive hold, and less for readers and permits.
 	Weight int64
@@ -188,6 +188,6 @@ func HoldID(lease string) string {
 
 // ProcessOf returns the ID of the process that made a claim with this Claim.Lease;
 // strictly, it is the ID of the process's Locker. The ID has 8 letters and digits.
-// ProcessOf returns "" for a lease that no Locker has named. It is for stores that show
-// their holds to operators. Unlike the lease, the ID is not a secret.
+// ProcessOf returns "" for a lease that no Locker has named. ProcessOf is for stores that
+// show their holds to operators. Unlike the lease, the ID is not a secret.
 func ProcessOf(lease string) string { return leaseid.ProcessOf(lease) }

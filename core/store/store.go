@@ -45,7 +45,8 @@ type Claim struct {
 	Fair bool
 	// Wait asks the store to remember a claim that is refused as busy, for the claim's
 	// TTL and at most WaiterLife. The store then keeps the claim's place if it is Fair,
-	// and wakes its Watch. The same claim again renews the time and keeps the place.
+	// and wakes its Watch. Sending the same claim again renews the time and keeps the
+	// place.
 	Wait bool
 	// Push applies only with Wait. It lets the store admit the claim later, as
 	// described at Watcher. A caller that sets Push has to respect Grant.Valid.
@@ -89,9 +90,9 @@ type Claim struct {
 //
 // The store remembers only one earlier run. If two runs in a row are undone, the second
 // Undo only reduces Attempt by 1. No earlier run can then save to the record without
-// beginning again. Undo works even if the lease is no longer held. It works once: the
-// same Release again undoes nothing more. Undo changes no record if its lease has begun
-// no run, or if another lease has begun one since.
+// beginning again. Undo works even if the lease is no longer held. It works once: sending
+// the same Release again undoes nothing more. Undo changes no record if its lease has
+// begun no run, or if another lease has begun one since.
 //
 // A lease whose run is the last run, and is not finished, begins no other run. If the
 // same claim is sent again after its hold has expired, it continues that run.
@@ -148,17 +149,17 @@ type Extension struct {
 //
 // An error of Acquire, or an error that it wraps, can have a method Down() bool. If
 // Down returns true, the server is known to be down, and the Locker does not retry the
-// claim. If several wrapped errors have the method, the error that errors.As finds
+// claim. If several wrapped errors have the method, only the error that errors.As finds
 // counts.
 type Store interface {
-	// Acquire tries once to admit c. The same claim again gets the same grant, which
-	// then lasts for a TTL from the new request. Acquire fails with *BusyError if there
-	// is no room, and with ErrLost if c was released before it arrived. It fails with
-	// ErrInvalid if c is heavier than the hold that it joins. It fails with
+	// Acquire tries once to admit c. Sending the same claim again gets the same grant,
+	// which then lasts for a TTL from the new request. Acquire fails with *BusyError if
+	// there is no room, and with ErrLost if c was released before it arrived. It fails
+	// with ErrInvalid if c is heavier than the hold that it joins. It fails with
 	// ErrUnsupported, before anything is sent, if the store cannot serve claims of this
 	// kind. RetryAfter of the *BusyError is the time after which another request makes
-	// sense even without a wake-up. Waiting is set for a claim with Wait if the store
-	// has a list of waiters.
+	// sense even without a wake-up. Waiting is set for a claim with Wait if the store has
+	// a list of waiters.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes each claim last for its TTL from now. It returns one answer per
@@ -170,9 +171,9 @@ type Store interface {
 	// returns nil if c was held or waiting, and ErrLost if the store no longer has c or
 	// never had it. An unknown lease is remembered for c.TTL, so that an Acquire that
 	// arrives after its Release is refused with ErrLost. With a TTL of 0 the lease is
-	// not remembered. If the key has room and claims wait, Release wakes one waiter. If
-	// only kept weight leaves no room for a waiter, Release wakes one such waiter,
-	// which keeps its place. When this waiter asks, it learns the time until that
+	// not remembered. If the key has room and claims wait, Release wakes one waiter. If a
+	// waiter lacks room only because of weight that Keep holds, Release wakes one such
+	// waiter, which keeps its place. When this waiter asks, it learns the time until that
 	// weight is free.
 	//
 	// For a Release with a record, nil means that this record is saved, and ErrLost

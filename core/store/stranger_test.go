@@ -28,7 +28,7 @@ type grant struct {
 func (h grant) has(c store.Claim) bool { return h.lease == c.Lease && time.Now().Before(h.ends) }
 
 // longer returns a hold of c that lasts for a TTL from now, or as long as h if h is a
-// hold of c that lasts longer.
+// live hold of c that lasts longer.
 func (h grant) longer(c store.Claim) grant {
 	ends := time.Now().Add(c.TTL)
 	if h.has(c) && h.ends.After(ends) {

@@ -16,10 +16,10 @@ var admissionCases = []testCase{
 	}},
 	{"owners that differ in one invalid byte exclude each other", nil, func(e *env) {
 		c, other := e.exclusive(), e.exclusive()
-		c.Owner, other.Owner = c.Owner+"\xff", c.Owner+"\xfe" // no UTF-8
+		c.Owner, other.Owner = c.Owner+"\xff", c.Owner+"\xfe" // not UTF-8
 		g, err := e.store.Acquire(e.Context(), c)
 		if errors.Is(err, store.ErrInvalid) {
-			return // a store may take text alone
+			return // a store may accept only text
 		}
 		if err != nil || g.Owner != c.Owner {
 			e.Fatalf("got owner %q and %v, want a grant to %q", g.Owner, err, c.Owner)

@@ -19,13 +19,13 @@ import (
 // flaw breaks the sound store in one way.
 type flaw struct {
 	name   string
-	caught []string // the names group/sentence of the cases that have to fail
+	caught []string // the cases that must fail, named group/sentence
 	breaks func(s *tampered)
 }
 
-// flawEnv is the environment variable with the name of a flaw. It makes this test
-// binary, as a child process, run the suite on a store with this flaw. A failing suite
-// is a failing test, so it has to run in another process.
+// flawEnv is an environment variable with the name of a flaw. A child process of this
+// test binary with flawEnv runs the suite on a store with this flaw. The suite must run
+// in another process, because a failing suite fails its process.
 const flawEnv = "LOCKKIT_STORETEST_FLAW"
 
 const (
@@ -39,7 +39,7 @@ func flaws() []flaw {
 		lookFlaws, revokeFlaws, cardFlaws)
 }
 
-// TestFlawed runs the suite in the child process.
+// TestFlawed runs the suite in the child process. Without flawEnv it does nothing.
 func TestFlawed(t *testing.T) {
 	h := storetest.Harness{Unit: 100 * time.Millisecond, Wrap: synctest.Test}
 	name := os.Getenv(flawEnv)
@@ -94,8 +94,8 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 	}
 }
 
-// check fails t unless each of the cases f.caught fails on a store with the flaw f.
-// Other cases are not run.
+// check runs only the cases f.caught, on a store with the flaw f. It fails t unless each
+// of them fails.
 func (f flaw) check(t *testing.T, want map[string]string) {
 	t.Helper()
 	if len(f.caught) == 0 {
@@ -111,13 +111,13 @@ func (f flaw) check(t *testing.T, want map[string]string) {
 	}
 }
 
-// progress matches lines of the child's output that are of no use in a failure.
+// progress matches lines of the child's output that do not help to explain a failure.
 var progress = regexp.MustCompile(`(?m)^(=== | *--- PASS: ).*\n`)
 
 var resultLine = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL): TestFlawed/([^/ ]+/[^ ]+) \(`)
 
-// runSuite runs the given cases of the suite, or all without cases, on a store with the
-// flaw. It returns the result of each case, and the output.
+// runSuite runs the given cases of the suite on a store with the flaw. If no cases are
+// given, it runs all of them. It returns the result of each case, and the output.
 func runSuite(flaw string, cases ...string) (results map[string]string, out []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -142,7 +142,7 @@ func runSuite(flaw string, cases ...string) (results map[string]string, out []by
 	return results, progress.ReplaceAll(out, nil)
 }
 
-// idleFlaws has stores that decide nothing.
+// idleFlaws lists flaws of stores that answer every claim in the same way.
 var idleFlaws = []flaw{
 	{"grants everything", []string{
 		"admission/an exclusive hold keeps everybody out",

@@ -75,7 +75,7 @@ func (e *env) countsWaiters(waiter func() store.Claim) {
 
 func (e *env) retryWithin(busy *store.BusyError, limit time.Duration) {
 	e.Helper()
-	// A store may round up the time that is left to its smallest step.
+	// A store may round the remaining time up to its smallest unit.
 	if busy.RetryAfter <= 0 || busy.RetryAfter > limit+tick {
 		e.Errorf("RetryAfter is %v, want more than 0 and at most %v", busy.RetryAfter, limit)
 	}

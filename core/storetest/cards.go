@@ -137,7 +137,7 @@ func (e *env) cards(s store.Store) []store.Card {
 	return cards
 }
 
-// showsCard fails the case unless c is among the cards.
+// showsCard reads the cards of s, and fails the case unless want is among them.
 func (e *env) showsCard(s store.Store, want store.Card) {
 	e.Helper()
 	for _, c := range e.cards(s) {

@@ -28,7 +28,8 @@ var checkCases = []testCase{
 	}},
 }
 
-// serves fails the case if the store is a store.Checker and its CheckClaim refuses c.
+// serves calls CheckClaim if the store is a store.Checker, and fails the case if the
+// store refuses c.
 func (e *env) serves(c store.Claim) {
 	e.Helper()
 	k, ok := e.store.(store.Checker)

@@ -154,7 +154,8 @@ func (e *env) committed(c store.Claim) {
 	e.end(e.saved(c).Commit)
 }
 
-// notSaved fails the case unless tx refuses the record of c with want.
+// notSaved saves the record of c in tx, and fails the case unless tx refuses it with
+// want.
 func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	e.Helper()
 	if err := tx.SaveRun(e.Context(), e.store, c); !errors.Is(err, want) {
@@ -162,8 +163,9 @@ func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	}
 }
 
-// loses fails the case unless the record of c is refused with store.ErrLost, because
-// the run of c is not the last one.
+// loses saves the record of c, whose run is not the last one, in a new transaction. It
+// fails the case unless the record is refused with store.ErrLost, and commits the
+// transaction.
 func (e *env) loses(c store.Claim) {
 	e.Helper()
 	tx := e.begin()

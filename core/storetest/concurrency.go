@@ -116,7 +116,7 @@ func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Cl
 					e.Errorf("goroutine %d: weight %d is inside, at most %d is allowed", i, sum, limit)
 				}
 				if weight == limit {
-					// Only the claim makes this read and write one step.
+					// Only the claim makes this read and this write atomic.
 					before := counter.Load()
 					time.Sleep(stay)
 					counter.Store(before + 1)
@@ -138,7 +138,7 @@ func (e *env) crowd(limit int64, pause time.Duration, claim func(i int) store.Cl
 	e.becomesFree(e.other, e.exclusive())
 }
 
-// insist repeats c while it is busy, for at most two times patience.
+// insist acquires c, and repeats this while the key is busy, for at most twice patience.
 func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 	for stop := time.Now().Add(2 * patience); ; {
 		var g store.Grant
@@ -153,9 +153,10 @@ func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 	}
 }
 
-// answered repeats a call while it fails after more than a second, for at most two times
-// patience. On a busy machine the time limit of a store's call can decide. A repeated
-// release may find that the first one was done.
+// answered repeats call, for at most twice patience, while it takes at least a second and
+// returns an error other than store.ErrBusy. On a busy machine, the time limit of a
+// store's call can cause such an error. A repeated release may find that the first one
+// was done.
 func answered(call func() error) error {
 	for again, stop := false, time.Now().Add(2*patience); ; again = true {
 		start := time.Now()
@@ -169,7 +170,7 @@ func answered(call func() error) error {
 	}
 }
 
-// race makes n claims ask once, all at the same time, and returns the granted one. It
+// race sends n claims once each, all at the same time, and returns the granted one. It
 // fails the case unless exactly one is granted.
 func (e *env) race(n int, claim func() store.Claim) store.Claim {
 	e.Helper()

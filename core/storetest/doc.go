@@ -1,5 +1,5 @@
-// Package storetest has the contract of store.Store in the form of tests: a store has
-// to pass Run. The test of a store takes a dozen lines:
+// Package storetest contains the contract of store.Store in the form of tests. A store
+// must pass Run. The test of a store takes a dozen lines:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, storetest.Harness{
@@ -14,7 +14,7 @@
 // delays or repeats calls as a test requires. So a service can test its reaction to a
 // failing store.
 //
-// # What the suite adds to the words of store.Store
+// # What the suite adds to the documentation of store.Store
 //
 // Key and Lease identify a hold. Extend and Release ignore Owner, which a join may have
 // changed. They also ignore Via, Weight and Limit.
@@ -24,9 +24,9 @@
 // The heaviest live hold of an owner limits the weight of a further claim of this
 // owner. Fair waiters do not keep such a claim out, but the weights of other owners do.
 //
-// Only a claim of All has a token. A reader that joins an exclusive hold gets 0. A
-// repeated claim of a held key with a higher MinToken raises the token for all holds of
-// the owner. The store.TokenStep-1 tokens after the raised token then belong to the
+// Only a claim of All has a token. A reader that joins an exclusive hold gets the token
+// 0. A repeated claim of a held key with a higher MinToken raises the token for all holds
+// of the owner. The store.TokenStep-1 tokens after the raised token then belong to the
 // grant. A later token is always greater than all tokens of earlier grants, even if
 // MinToken has raised a token above the store's clock.
 //
@@ -46,10 +46,11 @@
 //
 // Extend does nothing for a waiting claim, because the claim has no hold.
 //
-// A release, a grant that leaves room and a waiter that leaves each wake a waiting claim
-// that would be admitted at that moment, if there is one. A finished record wakes all
-// waiting claims that it answers. A fair waiter is woken each time until it is admitted
-// or leaves. Any other waiter is forgotten when it is woken, and has to ask again.
+// Three events each wake a waiting claim that would be admitted at that moment, if there
+// is one: a release, a grant that leaves room, and a waiter that leaves. A finished
+// record wakes all waiting claims that it answers. A fair waiter is woken each time until
+// it is admitted or leaves. Any other waiter is forgotten when it is woken, and has to
+// ask again.
 //
 // A stored record does not answer a claim without a record. If a claim with a record is
 // sent again while it is held, it begins no further run. After its hold has expired,
@@ -61,7 +62,7 @@
 // ErrLost and leaves a tombstone, even if it has undone a run.
 //
 // A revoke leaves no tombstone and undoes no run. The rest of the hold's time counts
-// from the step that revokes the hold, whatever was shown before.
+// from the step that revokes the hold, whatever Look showed before.
 //
 // A lease that has saved a record needs no tombstone, and a release that saves the
 // record again leaves none.

@@ -92,11 +92,11 @@ func (e *env) sleep(d time.Duration) {
 	e.slept.Add(int64(d))
 }
 
-// outlive sleeps until a TTL that began before the call has expired.
+// outlive sleeps long enough for a hold with this TTL to expire.
 func (e *env) outlive(ttl time.Duration) { e.sleep(ttl + e.h.Unit) }
 
 // stopwatch returns a function that returns the time since the call of stopwatch, by
-// the store's clock. The sleep of the harness may move this clock without the real one.
+// the store's clock. Harness.Sleep may advance this clock and not the real one.
 func (e *env) stopwatch() func() time.Duration {
 	start, slept := time.Now(), e.slept.Load()
 	return func() time.Duration {
@@ -104,7 +104,7 @@ func (e *env) stopwatch() func() time.Duration {
 	}
 }
 
-// acquire fails the case unless c is granted.
+// acquire sends c to s, and fails the case unless c is granted.
 func (e *env) acquire(s store.Store, c store.Claim) store.Grant {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
@@ -120,7 +120,7 @@ func (e *env) acquire(s store.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// busy fails the case unless c is refused with a *store.BusyError.
+// busy sends c to s, and fails the case unless c is refused with a *store.BusyError.
 func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
@@ -131,7 +131,7 @@ func (e *env) busy(s store.Store, c store.Claim) *store.BusyError {
 	return busy
 }
 
-// refused fails the case unless c is refused with want.
+// refused sends c to s, and fails the case unless c is refused with want.
 func (e *env) refused(s store.Store, c store.Claim, want error) {
 	e.Helper()
 	g, err := s.Acquire(e.Context(), c)
@@ -140,7 +140,7 @@ func (e *env) refused(s store.Store, c store.Claim, want error) {
 	}
 }
 
-// extend fails the case unless c is extended.
+// extend extends c, and fails the case if s returns an error.
 func (e *env) extend(s store.Store, c store.Claim) {
 	e.Helper()
 	if x := e.extension(s, c); x.Err != nil {
@@ -150,7 +150,7 @@ func (e *env) extend(s store.Store, c store.Claim) {
 	}
 }
 
-// notExtended fails the case unless the store says that c is lost.
+// notExtended extends c, and fails the case unless s answers store.ErrLost.
 func (e *env) notExtended(s store.Store, c store.Claim) {
 	e.Helper()
 	if x := e.extension(s, c); !errors.Is(x.Err, store.ErrLost) {
@@ -167,7 +167,7 @@ func (e *env) extension(s store.Store, c store.Claim) store.Extension {
 	return answers[0]
 }
 
-// release fails the case unless c is released.
+// release releases c, and fails the case if s returns an error.
 func (e *env) release(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil {
@@ -175,7 +175,7 @@ func (e *env) release(s store.Store, c store.Claim) {
 	}
 }
 
-// notReleased fails the case unless the store does not have c.
+// notReleased releases c, and fails the case unless the store answers ErrLost.
 func (e *env) notReleased(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); !errors.Is(err, store.ErrLost) {
@@ -183,7 +183,7 @@ func (e *env) notReleased(s store.Store, c store.Claim) {
 	}
 }
 
-// giveUp releases c. It accepts that the store does not have c.
+// giveUp releases c, and fails the case unless s answers nil or ErrLost.
 func (e *env) giveUp(s store.Store, c store.Claim) {
 	e.Helper()
 	if err := s.Release(e.Context(), c); err != nil && !isLost(err) {
@@ -191,13 +191,14 @@ func (e *env) giveUp(s store.Store, c store.Claim) {
 	}
 }
 
-// isHeld fails the case unless an exclusive claim of another owner is busy.
+// isHeld sends an exclusive claim of a new owner, and fails the case unless it is busy.
 func (e *env) isHeld() {
 	e.Helper()
 	e.busy(e.other, e.exclusive())
 }
 
-// isFree fails the case unless an exclusive claim of another owner is granted.
+// isFree acquires and releases the key for a new owner. It fails the case unless the
+// exclusive claim is granted at once.
 func (e *env) isFree() {
 	e.Helper()
 	c := e.exclusive()

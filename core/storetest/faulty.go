@@ -34,7 +34,7 @@ const (
 // Fault has no effect.
 type Fault struct {
 	// Delay is the time until the request arrives at the store. If the caller's ctx is
-	// done before, the call returns, and the request still arrives.
+	// done earlier, the call returns, and the request still arrives.
 	Delay time.Duration
 	// Twice makes the request arrive a second time after the store has executed it. The
 	// caller gets the first reply.
@@ -50,7 +50,7 @@ type Fault struct {
 	Err error
 }
 
-// Faults sets the faults of the calls to a store that Faulty has made with it. The zero
+// Faults sets the faults of a store that was made by Faulty with these Faults. The zero
 // Faults sets none. Faults is safe for concurrent use.
 type Faults struct {
 	mu       sync.Mutex
@@ -88,7 +88,7 @@ func (f *Faults) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// Mute makes all wake-ups get lost if on is true, and none if it is false.
+// Mute makes all later wake-ups get lost if on is true, and none if on is false.
 func (f *Faults) Mute(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +158,7 @@ func (f faulty) CheckClaim(c store.Claim) error {
 	return nil
 }
 
-// granted has the results of Acquire.
+// granted contains the results of Acquire.
 type granted struct {
 	grant store.Grant
 	err   error

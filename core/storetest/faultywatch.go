@@ -11,7 +11,7 @@ type faultyWatch struct {
 	faults *Faults
 }
 
-// watching has the results of Watch.
+// watching contains the results of Watch.
 type watching struct {
 	woken <-chan struct{}
 	err   error

@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkFlaws has flaws of CheckClaim.
+// checkFlaws lists flaws of CheckClaim.
 var checkFlaws = []flaw{
 	{"tells that it serves no readers, and does", []string{
 		"check/a store that tells serves readers",
@@ -46,7 +46,7 @@ var checkFlaws = []flaw{
 	}},
 }
 
-// refusing makes CheckClaim refuse claims of a kind.
+// refusing returns a flaw: CheckClaim refuses each claim for which kind returns true.
 func refusing(kind func(c store.Claim) bool) func(s *tampered) {
 	return func(s *tampered) {
 		s.check = func(c store.Claim) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// extendFlaws has flaws in the time of holds, and in repeated calls.
+// extendFlaws lists flaws in the time of holds, and in repeated calls.
 var extendFlaws = []flaw{
 	{"extends without compare", []string{
 		"extend/a stranger cannot extend",

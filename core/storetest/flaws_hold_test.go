@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// holdFlaws has flaws in the admission of claims, and in the release of holds.
+// holdFlaws lists flaws in the admission of claims, and in the release of holds.
 var holdFlaws = []flaw{
 	{"admits two", []string{
 		"admission/an exclusive hold keeps everybody out",

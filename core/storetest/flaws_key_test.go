@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// keyFlaws has stores that refuse keys, or mistake them for others.
+// keyFlaws lists flaws of stores that refuse keys, or take one key for another.
 var keyFlaws = []flaw{
 	{"ignores case in keys", []string{
 		"keys/keys that look alike are different keys",
@@ -53,7 +53,7 @@ var keyFlaws = []flaw{
 	}, refusingKeys(strings.Repeat("x", 256))},
 }
 
-// withKeys makes the store change all keys.
+// withKeys returns a flaw: the store applies change to every key.
 func withKeys(change func(key string) string) func(s *tampered) {
 	return func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {
@@ -75,7 +75,7 @@ func withKeys(change func(key string) string) func(s *tampered) {
 	}
 }
 
-// refusingKeys makes Acquire fail for keys that contain one of parts.
+// refusingKeys returns a flaw: Acquire fails for keys that contain one of parts.
 func refusingKeys(parts ...string) func(s *tampered) {
 	return func(s *tampered) {
 		s.acquire = func(ctx context.Context, c store.Claim) (store.Grant, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// showing makes Look and List change the states that the sound store returns.
+// showing returns a flaw: Look and List apply change to the states of the sound store.
 func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	return func(s *tampered) {
 		s.look = func(ctx context.Context, key string) (store.State, error) {
@@ -27,7 +27,7 @@ func showing(change func(s *tampered, state *store.State)) func(s *tampered) {
 	}
 }
 
-// lookFlaws has flaws of Look and List.
+// lookFlaws lists flaws of Look and List.
 var lookFlaws = []flaw{
 	{"takes the key that it looks at", []string{
 		"look/a key that is free shows nothing, and stays free",

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// ownerFlaws has flaws of re-entry and joining.
+// ownerFlaws lists flaws of re-entry and joining.
 var ownerFlaws = []flaw{
 	{"knows no re-entry", []string{
 		"re-entry/an owner enters again beside its own hold",

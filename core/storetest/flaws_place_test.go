@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// placeFlaws has flaws in the places of waiters.
+// placeFlaws lists flaws in the places of waiters.
 var placeFlaws = []flaw{
 	{"gives a place to a claim that does not wait", []string{
 		"fair/a fair claim that does not wait has no place",

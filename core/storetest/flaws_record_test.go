@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// recordFlaws has flaws of stored answers, and of the runs that they count.
+// recordFlaws lists flaws of stored answers, and of the runs that they count.
 var recordFlaws = []flaw{
 	{"lets a stale holder overwrite the record", []string{
 		"runs/a stale holder does not overwrite a run in progress",

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// releaseFlaws has flaws of releases, of tombstones and of Keep.
+// releaseFlaws lists flaws of releases, of tombstones and of Keep.
 var releaseFlaws = []flaw{
 	{"says released of what has expired", []string{
 		"expiry/an expired hold cannot be released",

@@ -23,7 +23,7 @@ func (s *tampered) revoking(fn func(ctx context.Context, c store.Claim, keep tim
 	}
 }
 
-// revokeFlaws has flaws of Revoke.
+// revokeFlaws lists flaws of Revoke.
 var revokeFlaws = []flaw{
 	{"revokes nothing, and says that it has", []string{
 		"revoke/a hold that is revoked for now is free, and its holder has lost it",
@@ -145,7 +145,7 @@ var revokeFlaws = []flaw{
 	}},
 }
 
-// cardFlaws has flaws of Put and Cards.
+// cardFlaws lists flaws of Put and Cards.
 var cardFlaws = []flaw{
 	{"keeps no cards", []string{
 		"cards/a card is shown in every process as it was put",

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// savingFlaws has flaws in the step that saves a record.
+// savingFlaws lists flaws in the step that saves a record.
 var savingFlaws = []flaw{
 	{"takes a second saving for a stale one", []string{
 		"saving/saving an answer twice is answered as once",

@@ -7,8 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// stepFlaws has flaws in the tokens that belong to a grant, after the token in the
-// Grant.
+// stepFlaws lists flaws in those tokens of a grant that follow the token in the Grant.
 var stepFlaws = []flaw{
 	{"steps by one", []string{
 		"token step/a grant right after a release has tokens of its own",
@@ -185,7 +184,7 @@ var stepFlaws = []flaw{
 }
 
 // acquireStepping returns an Acquire that counts the tokens of each key itself. The
-// token of a new grant is at least step after the last one.
+// token of a new grant is greater than the last one by at least step.
 func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) func(context.Context, store.Claim) (store.Grant, error) {
 	return s.acquireToken(func(s *tampered, c store.Claim, token uint64) uint64 {
 		defer s.lock()()
@@ -198,8 +197,8 @@ func (s *tampered) acquireStepping(step func(s *tampered, key string) uint64) fu
 	})
 }
 
-// mark marks the last grant of key. marked reports the mark while the next grant is
-// made, which clears the mark.
+// mark marks the last grant of key. marked reports whether that grant is marked. The next
+// grant clears the mark.
 func (s *tampered) mark(key string) { s.count("marked "+key, 1) }
 
 func (s *tampered) marked(key string) bool { return s.counts["marked "+key] > 0 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// undoFlaws has flaws in the undoing of runs.
+// undoFlaws lists flaws in the undoing of runs.
 var undoFlaws = []flaw{
 	{"counts what was undone", []string{
 		"undo/a first run that is undone leaves no record",

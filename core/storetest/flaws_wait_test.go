@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// waitFlaws has flaws of waiters and of their order.
+// waitFlaws lists flaws of waiters and of their order.
 var waitFlaws = []flaw{
 	{"says busy without when to ask again", []string{
 		"busy/busy says when to ask again",

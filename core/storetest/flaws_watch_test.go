@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// watchFlaws has flaws of wake-ups, and of calls with a done context.
+// watchFlaws lists flaws of wake-ups, and of calls with a done context.
 var watchFlaws = []flaw{
 	{"wakes no waiter", []string{
 		"watch/a release wakes a waiter in another process",
@@ -294,7 +294,7 @@ func (s *tampered) watchGated(_ context.Context, c store.Claim) (<-chan struct{}
 	return out, nil
 }
 
-// gate calls call, and forwards the wake-ups of that call if it returns true.
+// gate calls call. If call returns true, gate forwards the wake-ups that the call caused.
 func (s *tampered) gate(call func() (pass bool)) {
 	s.gateSome(func() (pass int) {
 		if call() {
@@ -304,7 +304,8 @@ func (s *tampered) gate(call func() (pass bool)) {
 	})
 }
 
-// gateSome calls call, and forwards at most as many wake-ups as call returns.
+// gateSome calls call, and forwards at most as many of the call's wake-ups as call
+// returns.
 func (s *tampered) gateSome(call func() (pass int)) {
 	unlock := s.lock()
 	gates := append([]gated(nil), s.gates...)

@@ -22,7 +22,7 @@ type Harness struct {
 	// hold. For a store on a server, 300 ms are enough for a busy machine.
 	Unit time.Duration
 
-	// Sleep lets d pass on the store's clock; nil means time.Sleep.
+	// Sleep returns after d has passed on the store's clock. nil means time.Sleep.
 	Sleep func(d time.Duration)
 
 	// Wrap runs the body of one case. nil means a plain call. With synctest.Test, for a
@@ -52,7 +52,7 @@ const (
 	Fair       Feature = "fair"        // Claim.Fair
 	Overtaking Feature = "overtaking"  // claims that are not Fair can overtake waiting ones; without it, the store treats every claim as Fair
 	Fencing    Feature = "fencing"     // Grant.Token and Claim.MinToken
-	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a token near that one, which no other grant has
+	SameToken  Feature = "same token"  // a claim that is sent again, or joins, gets the grant's first token; without it, a nearby token that no other grant has
 	Keeping    Feature = "keeping"     // Claim.Keep
 	Records    Feature = "records"     // Claim.Record
 	Tombstones Feature = "tombstones"  // Acquire is refused after Release
@@ -77,7 +77,7 @@ type testGroup struct {
 }
 
 // Run checks that the store of h fulfills the contract. Its cases are subtests named
-// group/sentence and run in parallel. They leave holds that expire later.
+// group/sentence and run in parallel. The cases leave holds that expire later.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil || h.Unit < 10*time.Millisecond {

@@ -333,7 +333,7 @@ var listCases = []testCase{
 	}},
 }
 
-// inspector returns s as a store.Inspector, and fails the case if it is not one.
+// inspector returns s as a store.Inspector, and fails the case if s is not one.
 func (e *env) inspector(s store.Store) store.Inspector {
 	e.Helper()
 	in, ok := s.(store.Inspector)
@@ -438,7 +438,8 @@ func withoutNaming(e *env) {
 	}
 }
 
-// walk calls fn for the states of all keys of the store.
+// walk lists all keys of the store, in pages of about most keys, and calls fn for each
+// State.
 func (e *env) walk(most int, fn func(s store.State)) {
 	e.Helper()
 	for after, pages := "", 0; ; pages++ {
@@ -462,7 +463,7 @@ func (e *env) walk(most int, fn func(s store.State)) {
 	}
 }
 
-// ended fails the case unless a call with a done context fails with
+// ended calls call with a done context, and fails the case unless call fails with
 // store.ErrUnavailable.
 func (e *env) ended(call func(ctx context.Context) error) {
 	e.Helper()

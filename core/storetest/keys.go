@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// nasty has the ends of unusual keys, which a store has to treat like any other key.
+// nasty lists the ends of unusual keys, which a store must treat like any other key.
 var nasty = []struct{ name, end string }{
 	{"slashes", "/a//b/../c/"},
 	{"spaces", " two  words "},
@@ -97,7 +97,8 @@ var keyCases = append(keyTable(), []testCase{
 }...)
 
 // hardKeys returns the nasty keys that begin with base, and some keys of 512 bytes.
-// These contain every byte that a key can contain in every store.
+// Together, the keys of 512 bytes contain every byte that a key can contain in every
+// store.
 func hardKeys(base string) (keys []string) {
 	for _, n := range nasty {
 		if n.end != "" {
@@ -145,7 +146,8 @@ func keyTable() []testCase {
 	return cases
 }
 
-// lockAndWait tests all operations of the store's features with the key.
+// lockAndWait acquires, extends and releases the key, and waits for it. If the store has
+// these features, lockAndWait also checks a wake-up and stores an answer.
 func (e *env) lockAndWait() {
 	e.Helper()
 	c, w := e.exclusive(), e.waiting()

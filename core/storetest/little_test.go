@@ -19,12 +19,12 @@ var allFeatures = []storetest.Feature{
 	storetest.Inspecting, storetest.Naming, storetest.Carding,
 }
 
-// tooMuch has the features that the sound store has, although its harness lists them in
+// tooMuch lists features that the sound store has, although its harness lists them in
 // Without.
 var tooMuch = append(slices.Clone(allFeatures), storetest.Overtaking)
 
-// little is a store that has only one exclusive hold for each key, with the name of its
-// owner.
+// little is a store that has only one exclusive hold for each key. The owner identifies
+// the hold.
 type little struct{ store *memstore.Store }
 
 func (s little) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {

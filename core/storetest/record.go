@@ -126,7 +126,7 @@ func (e *env) run(value string) store.Claim {
 	return c
 }
 
-// done returns the claim with which the holder of c releases it and saves answer.
+// done returns the claim with which the holder of c releases c and saves answer.
 func (e *env) done(c store.Claim, answer string) store.Claim {
 	c.Record = &store.Record{Value: []byte(answer), Attempt: 1, Done: true, Retain: e.long}
 	return c
@@ -140,7 +140,8 @@ func (e *env) finish(answer string) {
 	e.release(e.store, e.done(c, answer))
 }
 
-// begins fails the case unless c is granted, as a run with the given attempt and value.
+// begins acquires c, and fails the case unless c is granted as a run with this attempt
+// and value.
 func (e *env) begins(s store.Store, c store.Claim, value string, attempt int) {
 	e.Helper()
 	r := e.acquire(s, c).Record
@@ -157,7 +158,7 @@ func (e *env) begins(s store.Store, c store.Claim, value string, attempt int) {
 	}
 }
 
-// answered fails the case unless a finished record with answer answers c.
+// answered acquires c, and fails the case unless s returns a finished record with answer.
 func (e *env) answered(s store.Store, c store.Claim, answer string) {
 	e.Helper()
 	r := e.acquire(s, c).Record

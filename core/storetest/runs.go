@@ -207,8 +207,8 @@ var runCases = []testCase{
 	}},
 }
 
-// failed returns the claim with which the holder of c releases it and saves an
-// unfinished record.
+// failed returns the claim with which the holder of c releases c and saves an unfinished
+// record.
 func (e *env) failed(c store.Claim, value string, attempt int) store.Claim {
 	c.Record = &store.Record{Value: []byte(value), Attempt: attempt, Retain: e.long}
 	return c

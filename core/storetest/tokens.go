@@ -3,7 +3,7 @@ package storetest
 import "github.com/lockkit/lockkit/core/store"
 
 // minute is a minute in microseconds. The cases add it to the last token to make a
-// MinToken, like that of a server whose clock is a minute ahead.
+// MinToken, like the token of a server whose clock is a minute ahead.
 const minute = 60_000_000
 
 var tokenCases = []testCase{
@@ -144,7 +144,7 @@ func (e *env) grows(s store.Store, last uint64) uint64 {
 }
 
 // sameToken acquires c again. It fails the case unless the answer's token and token can
-// be of one grant, and returns the greater of the two.
+// belong to one grant, and returns the greater of the two.
 func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)
@@ -152,7 +152,7 @@ func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	return max(g.Token, token)
 }
 
-// isSame fails the case unless the two tokens can be of one grant.
+// isSame fails the case unless the two tokens can belong to one grant.
 func (e *env) isSame(got, want uint64) {
 	e.Helper()
 	near := want > 0 && got+minute > want && got < want+minute

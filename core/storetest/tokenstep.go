@@ -117,7 +117,7 @@ var stepCases = []testCase{
 				e.extend(e.store, c)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
+			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -154,7 +154,7 @@ var stepCases = []testCase{
 			g := e.acquire(e.store, c)
 			g.Token = e.sameToken(e.store, c, g.Token)
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
+			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},
@@ -167,7 +167,7 @@ var stepCases = []testCase{
 				e.release(e.store, inner)
 			}
 			g.Token = e.sameToken(e.other, c, g.Token)
-			e.release(e.other, c) // by the store of the last call, which knows its calls in flight
+			e.release(e.other, c) // through the store of the last call, which knows its own calls in flight
 			e.passes(e.other, e.exclusive(), g.Token)
 		}
 	}},

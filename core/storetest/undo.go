@@ -188,7 +188,7 @@ var undoCases = []testCase{
 	}},
 }
 
-// undone returns the claim with which the holder of c releases it if the work has not
+// undone returns the claim with which the holder of c releases c if the work has not
 // begun.
 func undone(c store.Claim) store.Claim {
 	c.Record, c.Undo = nil, true

@@ -42,8 +42,8 @@ func unsupportedCases(without []Feature) []testCase {
 	return cases
 }
 
-// unsupported fails the case unless c is refused with store.ErrUnsupported, on a free
-// key and on a busy key, and takes nothing.
+// unsupported sends c for a free key and for a busy key. It fails the case unless c is
+// refused with store.ErrUnsupported both times and takes nothing.
 func (e *env) unsupported(c store.Claim) {
 	e.Helper()
 	if k, ok := e.store.(store.Checker); ok {
@@ -67,8 +67,8 @@ func (e *env) plain(c store.Claim) store.Claim {
 	return p
 }
 
-// withoutRecords also checks that a release that cannot save a record does not release
-// the hold.
+// withoutRecords checks that a claim with a record is refused. It also checks that a
+// release that cannot save a record does not release the hold.
 func withoutRecords(e *env) {
 	e.unsupported(e.run("begun"))
 	e.key += ":plain"
@@ -145,8 +145,7 @@ func withoutPlaces(e *env) {
 }
 
 // withoutOvertaking checks that a store without overtaking treats every claim as fair.
-// Each waiter has a place, and no other claim overtakes it. Only a further claim of the
-// holder does.
+// Each waiter has a place, and only a further claim of the holder overtakes it.
 func withoutOvertaking(e *env) {
 	c, first, second, last := e.exclusive(), e.waiting(), e.waiting(), e.waiting()
 	e.acquire(e.store, c)

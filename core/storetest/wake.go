@@ -123,8 +123,8 @@ var wakeCases = []testCase{
 	}},
 }
 
-// waitForKept makes w wait for c, and releases c with Keep. The release wakes w, and
-// the next request of w returns the time until the key is free.
+// waitForKept makes w wait for c, and releases c with Keep. The release must wake w, and
+// the next request of w must return the time until the key is free.
 func (e *env) waitForKept(c, w store.Claim) {
 	e.Helper()
 	e.acquire(e.store, c)
@@ -167,8 +167,8 @@ func (e *env) comeTooLate(w store.Claim) {
 }
 
 // lineUp makes n claims wait behind a writer. Each claim asks again only when it is
-// woken, and is admitted in the end. With turns the claims hold the key one after the
-// other, and otherwise all together.
+// woken, and must be admitted in the end. If turns is true, the claims hold the key one
+// after the other. Otherwise they hold it all together.
 func (e *env) lineUp(n int, turns bool, claim func() store.Claim) {
 	e.Helper()
 	c := e.exclusive()

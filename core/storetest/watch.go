@@ -142,7 +142,7 @@ var watchCases = []testCase{
 		cancel()
 		for stop := time.Now().Add(patience); ; time.Sleep(patience / 100) {
 			left := goroutines(e.key)
-			if left < n/10 { // perhaps goroutines of a connection
+			if left < n/10 { // the rest may be goroutines of a connection
 				return
 			}
 			if time.Now().After(stop) {
@@ -172,7 +172,7 @@ func goroutines(value string) (n int) {
 	return n
 }
 
-// watch opens a watch that is open until the end of the case.
+// watch opens a watch that stays open until the end of the case.
 func (e *env) watch(s store.Store, c store.Claim) <-chan struct{} {
 	e.Helper()
 	return e.watchUntil(e.Context(), s, c)
@@ -196,7 +196,7 @@ func watcher(t testing.TB, s store.Store) store.Watcher {
 	return w
 }
 
-// wakes fails the case unless a wake-up comes within patience.
+// wakes waits for a wake-up, and fails the case if none comes within patience.
 func (e *env) wakes(woken <-chan struct{}) {
 	e.Helper()
 	if !e.wokenBy(woken, patience) {

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// Browser is a headless Chromium for one test, driven as WebDriver defines it
+// Browser is a headless Chromium for one test, driven over WebDriver
 // (https://www.w3.org/TR/webdriver2/). It stops with the test. Its methods fail the test
-// if the browser cannot carry them out. They must be called from one goroutine at a
-// time.
+// if the browser cannot carry them out. They must be called from one goroutine at a time.
 type Browser struct {
 	*Process        // chromedriver
 	Addr     string // of chromedriver
@@ -42,8 +41,8 @@ func RequireBrowser(t testing.TB) {
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
 // StartBrowser starts a browser with args in addition to the arguments of the kit, for
-// example "--host-resolver-rules=MAP locks.test 127.0.0.1". It skips the test like
-// StartRedis.
+// example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser skips the test
+// like StartRedis.
 func StartBrowser(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	RequireBrowser(t)
@@ -130,8 +129,8 @@ func (b *Browser) Run(script string) (value any) {
 	return value
 }
 
-// Screen sets the size of the page in CSS pixels, and whether the user prefers dark
-// pages.
+// Screen sets the size of the page in CSS pixels, whether the device is a phone, and
+// whether the user prefers dark pages.
 func (b *Browser) Screen(width, height int, phone, dark bool) {
 	b.t.Helper()
 	scheme := map[bool]string{true: "dark", false: "light"}[dark]

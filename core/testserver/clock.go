@@ -13,8 +13,8 @@ import (
 )
 
 // Clock is the wall clock of the servers that are started with it. Their monotonic clock
-// runs at the same rate, but is never set. The clocks of the test itself are unchanged.
-// It is safe for concurrent use.
+// runs at the same rate, but is never set. The clocks of the test itself are unchanged. A
+// Clock is safe for concurrent use.
 type Clock struct {
 	t    testing.TB
 	file *os.File
@@ -27,10 +27,10 @@ type Clock struct {
 	servers []*Redis
 }
 
-// NewClock returns a clock that begins at the right time and runs at rate times the
-// normal speed. NewClock needs Linux, and a C compiler to build the library that changes
-// the servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
-// the environment it fails the test instead.
+// NewClock returns a clock that begins at the real time and runs at rate times the normal
+// speed. NewClock needs Linux, and a C compiler to build the library that changes the
+// servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in the
+// environment it fails the test instead.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
 	RequireRedis(t)
@@ -43,7 +43,7 @@ func NewClock(t testing.TB, rate float64) *Clock {
 	return c
 }
 
-// set writes the values that clock.c reads.
+// set writes v at the offset at of the file that clock.c reads.
 func (c *Clock) set(at int64, v uint64) {
 	c.t.Helper()
 	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, v), at); err != nil {
@@ -78,8 +78,9 @@ func (c *Clock) StartMariaDB(settings ...string) *MariaDB {
 	return s
 }
 
-// compare fails the test unless a server follows the clock. seconds returns the server's
-// time in seconds. A fast clock advances far while the server answers.
+// compare fails the test unless a server follows the clock to within ten seconds. seconds
+// requests the server's time in seconds. Because a fast clock advances far during this
+// request, compare reads the clock before and after it.
 func (c *Clock) compare(seconds func() string) {
 	c.t.Helper()
 	before := time.Now().Add(c.Ahead())
@@ -97,9 +98,9 @@ func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	return startCluster(c.t, c.env, replicas, args...)
 }
 
-// Step sets the clock forward, or back if d is negative, in one step. It returns when
-// the servers of StartRedis that answer follow the new time. Valkey 9.1 reads its clock
-// only once per millisecond.
+// Step sets the clock forward, or back if d is negative, in one step. It waits until the
+// servers of StartRedis that answer follow the new time, for at most Settled per server.
+// The wait is necessary because Valkey 9.1 reads its clock only once per millisecond.
 func (c *Clock) Step(d time.Duration) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -117,7 +118,8 @@ func (c *Clock) Step(d time.Duration) {
 	}
 }
 
-// offBy returns the difference between a server's time and this clock, in whole seconds.
+// offBy returns the time by which a server is behind this clock. The server's time is in
+// whole seconds.
 func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	v, err := askRedis(s.Addr, 500*time.Millisecond, "TIME")
 	if err != nil {
@@ -131,7 +133,7 @@ func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	return time.Since(time.Unix(seconds, 0)) + c.Ahead(), err
 }
 
-// Ahead returns how far the clock is ahead of the right time.
+// Ahead returns the time by which the clock is ahead of the real time.
 func (c *Clock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 // node dead. On a busy machine a living node can be silent for a second or two.
 const ClusterNodeTimeout = 4 * time.Second
 
-// NoFailover are arguments for a cluster without failovers: its replicas never promote
-// themselves.
+// NoFailover contains arguments for a cluster without failovers: its replicas never
+// promote themselves.
 var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
-// Settled is the maximum time in which a cluster or its sentinels must agree.
+// Settled limits the time until the nodes of a cluster, or sentinels, agree.
 const Settled = 60 * time.Second
 
 // slots is the number of slots of a cluster.
@@ -33,7 +33,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster, and waits until all nodes agree on it. Each node has
-// args in addition to the arguments of the kit. It skips the test like StartRedis.
+// args in addition to the arguments of the kit. StartCluster skips the test like
+// StartRedis.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, nil, replicas, args...)
@@ -99,8 +100,8 @@ func (c *Cluster) Addrs() []string {
 	return all
 }
 
-// AwaitOK waits until every running node reports that all slots are served, and all of
-// them name the same nodes for the slots.
+// AwaitOK waits until every node that answers reports that all slots are served, and all
+// these nodes assign the slots to the same masters.
 func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the cluster agrees", func() bool {
@@ -162,15 +163,16 @@ func (c *Cluster) Master(slot int) *Redis {
 	return master
 }
 
-// AwaitSuccessor waits until slot has another master than old.
+// AwaitSuccessor waits until slot has a master other than old, and then until the cluster
+// agrees, as AwaitOK does.
 func (c *Cluster) AwaitSuccessor(slot int, old *Redis) {
 	c.t.Helper()
 	Eventually(c.t, Settled, "the slot has another master", func() bool { return c.Master(slot) != old })
 	c.AwaitOK()
 }
 
-// Serves returns a function that reports whether master has a slot at the time of the
-// call of Serves.
+// Serves returns a function that reports whether master had a slot when Serves was
+// called.
 func (c *Cluster) Serves(master *Redis) func(slot int) bool {
 	c.t.Helper()
 	var me clusterNode
@@ -203,7 +205,8 @@ func (c *Cluster) Replica(master *Redis) *Redis {
 }
 
 // Failover promotes replica without losing a write. The old master stops accepting
-// writes, and hands over when the replica has received them all. Both must be running.
+// writes, and hands over when the replica has received them all. Both servers must be
+// running.
 func (c *Cluster) Failover(replica *Redis) {
 	c.t.Helper()
 	// Masters vote only once in two node timeouts for a successor of the same master. A

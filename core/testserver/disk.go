@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// Disk is the disk of the servers that are started with it, as these servers see it. The
-// test fills it and makes room again. On a full disk a write fails if it makes a file
-// longer. It is safe for concurrent use.
+// Disk simulates the disk of the servers that are started with it. The test fills it and
+// makes room again. On a full disk a write fails if it makes a file longer. A Disk is
+// safe for concurrent use.
 type Disk struct {
 	t     testing.TB
 	write func(full byte)
 	env   []string
 }
 
-// NewDisk returns a disk with room. The files whose paths contain roomy, such as
+// NewDisk returns a disk that is not full. The files whose paths contain roomy, such as
 // "/pg_wal/", are on another disk that is never full; "" means no files. NewDisk needs
 // Linux, and a C compiler to build the library that makes the servers' writes fail.
 // Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it

@@ -13,6 +13,6 @@
 // 127.0.0.1. The package never uses servers that were running before. If the test
 // failed, its log has the end of its servers' output. If a program is not installed, the
 // test skips and names the installation command. With LOCKKIT_REQUIRE_SERVERS=1 in the
-// environment it fails instead. A function that starts a server returns when the server
-// answers. The package imports no client library; package testclient has clients.
+// environment, the test fails instead. A function that starts a server returns when the
+// server answers. The package imports no client library; package testclient has clients.
 package testserver

@@ -19,7 +19,8 @@ type Ensemble struct {
 }
 
 // StartEnsemble starts three servers and returns when all of them serve. It skips the
-// test like StartZooKeeper. Sessions last at least 2 ticks; 0 stands for ZooKeeperTick.
+// test like StartZooKeeper. Sessions last at least 2 ticks; tick 0 stands for
+// ZooKeeperTick.
 func StartEnsemble(t testing.TB, tick time.Duration) *Ensemble {
 	t.Helper()
 	RequireZooKeeper(t)
@@ -56,8 +57,9 @@ func startEnsemble(t testing.TB, tick time.Duration) (*Ensemble, error) {
 			// A server connects to itself directly, and to the others through a proxy.
 			var link *Proxy
 			if i != j {
-				// An elected leader may not listen yet. A follower that is accepted and
-				// then refused starts another election.
+				// An elected leader may not listen yet, so the proxy retries for 2 s. If
+				// it closed the follower's connection instead, the follower would start
+				// another election.
 				link = newProxy(t, local(peer), 2*time.Second, func() wire { return bytesWire{} })
 				peer = portOf(link.Addr)
 			}

@@ -80,7 +80,7 @@ func TestStartTicking(t *testing.T) {
 	t.Parallel()
 	const tick = time.Second
 	e := testserver.StartEnsemble(t, tick)
-	// A server other than the writer's may not have the node yet.
+	// Both clients use the same server, because another server may not have the node yet.
 	watcher := testclient.ZooKeeper(t, session, e.Servers[0].Addr)
 	proxy := testserver.NewZooKeeperProxy(t, e.Servers[0].Addr)
 	conn := testclient.ZooKeeper(t, tick, proxy.Addr)

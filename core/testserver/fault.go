@@ -14,7 +14,7 @@ const patience = 20 * time.Second
 // Action is the treatment of a request by the proxy. Actions can be compared.
 type Action struct {
 	kind kind
-	text string // the reply instead of the server's
+	text string // the reply that replaces the server's reply
 }
 
 type kind int
@@ -51,7 +51,7 @@ var (
 	HoldRequest   = Action{kind: holdRequest}   // sent, with later requests, after Fault.Deliver
 	HoldReply     = Action{kind: holdReply}     // executed; the reply is sent after Fault.Deliver
 	DoubleRequest = Action{kind: doubleRequest} // executed twice; the client receives the first reply
-	CutReply      = Action{kind: cutReply}      // executed; half of the reply arrives before a close
+	CutReply      = Action{kind: cutReply}      // executed; the connection closes after half the reply
 
 	// GarbageReply and UnrelatedReply are for Redis.
 	GarbageReply   = Action{replaceReply, "?what\r\n"}          // executed; the reply is not RESP
@@ -84,7 +84,8 @@ func newFault(m Match, a Action) *Fault {
 	return &Fault{match: m, action: a, fired: make(chan struct{}), free: make(chan struct{}), done: make(chan struct{})}
 }
 
-// take reports whether the fault hits a request that its Match selects.
+// take counts a request that the fault's Match selects, and reports whether the fault
+// hits it.
 func (f *Fault) take() bool {
 	f.seen++
 	most := f.match.Times
@@ -134,6 +135,6 @@ func (f *Fault) await(t testing.TB, c <-chan struct{}, what string) {
 	}
 }
 
-// Deliver releases all messages that the fault holds. It holds no messages after that.
-// It does not wait for an answer.
+// Deliver releases all messages that the fault holds. The fault holds no messages after
+// that. Deliver does not wait for an answer.
 func (f *Fault) Deliver() { f.once.Do(func() { close(f.free) }) }

@@ -13,12 +13,12 @@ type Impairment struct {
 	// order.
 	Jitter time.Duration
 	// Loss is the probability that a message is lost, from 0 to 1. As with TCP, a lost
-	// message is sent again after 200 ms, then after 400 ms, then after 800 ms. It can
-	// be lost again with the same probability, except for the last time. Later messages
-	// on the connection wait for it.
+	// message is sent again after 200 ms, then after 400 ms, then after 800 ms. Each of
+	// these repeated messages can be lost with the same probability, except the last one.
+	// Later messages on the connection wait for the lost message.
 	Loss float64
-	// Drop is the probability that the connection is closed instead of delivering the
-	// message.
+	// Drop is the probability that the proxy closes the connection and does not deliver
+	// the message.
 	Drop float64
 }
 
@@ -29,7 +29,7 @@ type Toll struct {
 	Dropped int // closed connections
 }
 
-// Add returns the sum of both.
+// Add returns the sum of t and other.
 func (t Toll) Add(other Toll) Toll {
 	return Toll{t.Delayed + other.Delayed, t.Lost + other.Lost, t.Dropped + other.Dropped}
 }
@@ -41,8 +41,8 @@ const (
 	maxLosses   = 3
 )
 
-// draw returns the delay of a message, or reports that the message's connection is
-// closed, and counts that. chance returns random numbers from 0 to 1.
+// draw returns the delay of a message, or drop if the message's connection is closed. It
+// adds the effects to toll. chance returns random numbers from 0 to 1.
 func (i Impairment) draw(toll *Toll, chance func() float64) (lag time.Duration, drop bool) {
 	if i.Drop > 0 && chance() < i.Drop {
 		toll.Dropped++

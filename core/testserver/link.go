@@ -94,7 +94,8 @@ func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)
 	return c
 }
 
-// dial returns a connection to the server, or nil if it fails.
+// dial connects to the server. It returns nil if the server does not listen within
+// p.dials, or if the link ended.
 func (l *link) dial() net.Conn {
 	l.proxy.mu.Lock()
 	target := l.proxy.target
@@ -227,8 +228,8 @@ func (l *link) pass(m message, p pending) {
 	_, _ = l.server.Write(m.raw)
 }
 
-// answer sends the client a reply instead of the server, after the replies for which the
-// client still waits.
+// answer sends raw to the client as the reply to a request that the server does not
+// receive. raw follows the replies for which the client still waits.
 func (l *link) answer(raw []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

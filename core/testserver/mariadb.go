@@ -66,9 +66,9 @@ func rootArgs() []string {
 }
 
 // StartMariaDB starts a server with the given settings, in the form of my.cnf:
-// "max_connections = 20". As on a production server, its commits are durable. It returns
-// when the server answers. If MariaDB is not installed, it skips the test, or fails it
-// with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
+// "max_connections = 20". As on a production server, commits are durable. StartMariaDB
+// returns when the server answers. If MariaDB is not installed, StartMariaDB skips the
+// test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartMariaDB(t testing.TB, settings ...string) *MariaDB {
 	t.Helper()
 	return startMariaDB(t, nil, settings)
@@ -125,7 +125,7 @@ func (s *MariaDB) NewDatabase(t testing.TB) *MariaDB {
 // requires. Parameters are added unchanged: "autocommit=0".
 func (s *MariaDB) DSN(parameters ...string) string { return s.DSNAt(s.Addr, parameters...) }
 
-// DSNAt returns the data source name for a proxy at addr of the server.
+// DSNAt returns the data source name for addr, the address of a proxy of the server.
 func (s *MariaDB) DSNAt(addr string, parameters ...string) string {
 	if IsMySQL() {
 		parameters = append([]string{"innodb_lock_wait_timeout=1"}, parameters...)

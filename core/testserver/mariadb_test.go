@@ -137,7 +137,7 @@ func TestMySQLProxy(t *testing.T) {
 }
 
 // TestMySQLProxyEnds checks that a proxy stops while its line is stalled or a statement
-// is held, as after a test that failed midway. Otherwise the test could not report its
+// is held, as after a test that failed midway. Otherwise such a test could not report its
 // failure.
 func TestMySQLProxyEnds(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// These are commands of MySQL's protocol. The proxy counts all except the first.
+// These are commands of MySQL's protocol. The proxy counts all of them except comQuit.
 const (
 	comQuit    = 0x01
 	comQuery   = 0x03
@@ -203,7 +203,8 @@ func readPacket(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// readReply reads like readPacket from a server, whose packets are never empty.
+// readReply reads a packet like readPacket, and fails if the packet is empty. A server
+// never sends an empty packet.
 func readReply(r *bufio.Reader) ([]byte, error) {
 	raw, err := readPacket(r)
 	if err == nil && len(raw) == 4 {
@@ -212,7 +213,8 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// sizedNumber reads a number that begins with its own size, and returns the rest.
+// sizedNumber reads a number that begins with its own size. It returns the number and the
+// rest of b.
 func sizedNumber(b []byte) (uint64, []byte) {
 	if len(b) == 0 {
 		return 0, nil
@@ -317,8 +319,8 @@ func writePacket(w io.Writer, number byte, body []byte) error {
 	return err
 }
 
-// mysqlError returns the text of an error packet, which has a number, a mark with five
-// letters, and the text.
+// mysqlError returns the number and the text of an error packet. Between them, the packet
+// has a mark with five letters.
 func mysqlError(body []byte) string {
 	if len(body) < 9 || body[0] != 0xff {
 		return fmt.Sprintf("an unknown reply %q", body)

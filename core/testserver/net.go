@@ -122,8 +122,8 @@ func (n *Net) Host() *Host {
 	return h
 }
 
-// addr returns the address of a server on the host. Its port is not used on any other
-// host, because the tests distinguish servers by their ports.
+// addr returns the address of a server on the host. The server's port is not used on any
+// other host, because the tests distinguish servers by their ports.
 func (h *Host) addr(port int) string {
 	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
 }

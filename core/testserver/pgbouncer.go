@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer that assigns a server connection to another client after each
-// transaction. It stops with the test.
+// Pgbouncer is a pgbouncer. By default, pgbouncer can assign a server connection to
+// another client after each transaction. The process stops with the test.
 type Pgbouncer struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -19,7 +19,7 @@ type Pgbouncer struct {
 
 // StartPgbouncer starts a pgbouncer for server, with the database name postgres, and
 // returns when it has connected. Settings have the form of pgbouncer's configuration:
-// "pool_mode = session". It skips the test like StartPostgres.
+// "pool_mode = session". StartPgbouncer skips the test like StartPostgres.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)

@@ -26,8 +26,9 @@ type Postgres struct {
 
 // StartPostgres starts a server with the given settings, in the form of postgresql.conf:
 // "max_connections = 20". Commits do not wait for the disk, so a crash of the machine
-// would lose them. It returns when the server answers. If PostgreSQL is not installed,
-// it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the environment.
+// would lose them. StartPostgres returns when the server answers. If PostgreSQL is not
+// installed, StartPostgres skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
 	t.Helper()
 	return startPostgres(t, nil, settings)
@@ -92,7 +93,7 @@ func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 // "pool_max_conns=4".
 func (s *Postgres) URL(parameters ...string) string { return s.URLAt(s.Addr, parameters...) }
 
-// URLAt returns the URL for a proxy at addr of the server.
+// URLAt returns the URL for addr, the address of a proxy of the server.
 func (s *Postgres) URLAt(addr string, parameters ...string) string {
 	return postgresURL(addr, s.database, parameters)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPostgresProxyEnds checks that a proxy stops while its line is stalled or a
-// statement is held, as after a test that failed midway. Otherwise the test could not
+// statement is held, as after a test that failed midway. Otherwise such a test could not
 // report its failure.
 func TestPostgresProxyEnds(t *testing.T) {
 	server := testserver.StartPostgres(t)

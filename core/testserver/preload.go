@@ -10,9 +10,9 @@ import (
 )
 
 // preload writes a library into dir and creates the file that controls it. A program
-// loads the library, and finds the file, by the variables in env. library has compiled
-// it. what names the library's effect, for a test that is skipped because this machine
-// cannot compile it.
+// loads the library, and finds the file, by the variables in env. The function library
+// returns the compiled library. If this machine cannot compile it, the test is skipped
+// with a message that begins with what, the effect that is missing.
 func preload(t testing.TB, dir, name, what string, library func() ([]byte, error)) (control *os.File, env []string) {
 	t.Helper()
 	text, err := library()

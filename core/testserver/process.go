@@ -186,8 +186,8 @@ func (p *Process) mustRun() {
 }
 
 // Pause stops the process (SIGSTOP). If the system reports the state of processes, Pause
-// returns when the process has stopped. Its connections stay open and the kernel accepts
-// new ones, but nothing is answered until Resume.
+// returns when the process has stopped. The process's connections stay open and the
+// kernel accepts new ones, but nothing is answered until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()

@@ -5,14 +5,14 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the kernel kill the process of cmd when the thread that starts it
-// exits. cmd must not be started yet. In a Go program, this happens when the program
-// exits for any reason. Closing standard input would not suffice, because a stopped
-// process does not notice it.
+// EndWithParent makes the kernel kill the process of cmd when the thread that starts the
+// process exits. In a Go program, this thread exits with the program, for whatever reason
+// the program exits. cmd must not be started yet. Closing standard input would not
+// suffice, because a stopped process does not notice that.
 func EndWithParent(cmd *exec.Cmd) { attributes(cmd).Pdeathsig = syscall.SIGKILL }
 
 // InNamespace makes the process of cmd run in a new network namespace, and be killed
-// with its parent. It needs the rights of root.
+// with its parent. InNamespace needs the rights of root.
 func InNamespace(cmd *exec.Cmd) error {
 	EndWithParent(cmd)
 	attributes(cmd).Cloneflags |= syscall.CLONE_NEWNET

@@ -15,7 +15,7 @@ import (
 
 // RequireRedis skips the test if Redis is not installed. With LOCKKIT_REQUIRE_SERVERS=1
 // in the environment it fails the test instead. Each Start function calls its Require
-// function. A test calls it earlier to skip before other work.
+// function. A test calls the Require function itself to skip before other work.
 func RequireRedis(t testing.TB) {
 	t.Helper()
 	require(t, "redis-server is not installed (apt-get install redis-server, or brew install redis)", "redis-server")
@@ -139,16 +139,16 @@ func program(name string) string {
 	return ""
 }
 
-// given has the ports that freePort has returned. It is needed because a server that is
-// not ready yet does not listen.
+// given contains the ports that freePort has returned. It is needed because a server that
+// is not ready yet does not listen.
 var given struct {
 	sync.Mutex
 	ports map[int]bool
 }
 
-// freePort returns a free port of 127.0.0.1 whose port 10000 above is free too. Nodes of
-// a Redis Cluster use both. Both are below the kernel's range for outgoing connections,
-// so that a server can be restarted on its port.
+// freePort returns a free port of 127.0.0.1. The port that is higher by 10000 is free
+// too, because nodes of a Redis Cluster use both. Both are below the kernel's range for
+// outgoing connections, so that a server can be restarted on its port.
 func freePort(t testing.TB) int {
 	t.Helper()
 	given.Lock()

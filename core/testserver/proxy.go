@@ -234,8 +234,9 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Impair sets the impairment of messages and connections from now on, in addition to
-// Delay. The zero Impairment ends it.
+// Impair sets the impairment of messages and connections from now on. If Delay is set
+// too, the longer of the two delays applies to a message. The zero Impairment ends the
+// impairment.
 func (p *Proxy) Impair(i Impairment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,9 +20,9 @@ type RabbitMQ struct {
 }
 
 // StartRabbitMQ starts a server with the given settings, in the form of rabbitmq.conf:
-// "consumer_timeout = 10000". It returns when the server answers. If RabbitMQ is not
-// installed, it skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in the
-// environment.
+// "consumer_timeout = 10000". StartRabbitMQ returns when the server answers. If RabbitMQ
+// is not installed, StartRabbitMQ skips the test, or fails it with
+// LOCKKIT_REQUIRE_SERVERS=1 in the environment.
 func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	RequireRabbitMQ(t)
@@ -51,7 +51,7 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 			"RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"),
 			fmt.Sprint("RABBITMQ_DIST_PORT=", portOf(s.Addr)+10000), fmt.Sprint("ERL_EPMD_PORT=", port), "ERL_EPMD_ADDRESS=127.0.0.1",
 			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // the script execs the server
+			"NOTIFY_SOCKET="+filepath.Join(dir, "none")) // makes the script exec the server
 		if err := os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600); err != nil {
 			return nil, err
 		}

@@ -27,9 +27,9 @@ type Redis struct {
 }
 
 // StartRedis starts a server with the given arguments, in the form of redis-server's
-// command line: "--maxmemory", "2mb". By default it stores nothing on disk. It returns
-// when the server answers. It skips the test if Redis is not installed. With
-// LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
+// command line: "--maxmemory", "2mb". By default the server stores nothing on disk.
+// StartRedis returns when the server answers. It skips the test if Redis is not
+// installed. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	return startRedis(t, &Redis{args: args})
@@ -166,7 +166,7 @@ func CutReplicas(master *Redis, replicas ...*Redis) {
 	master.Do("CLIENT", "KILL", "TYPE", "replica")
 }
 
-// sorted joins the names in order.
+// sorted sorts all and joins the strings with commas.
 func sorted(all []string) string {
 	slices.Sort(all)
 	return strings.Join(all, ",")

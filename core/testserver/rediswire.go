@@ -13,7 +13,7 @@ import (
 
 // redisWire splits RESP2 or RESP3 into messages.
 type redisWire struct {
-	free atomic.Bool // the client has subscribed: replies do not follow commands
+	free atomic.Bool // the client has subscribed, so messages do not answer its commands one by one
 }
 
 func (w *redisWire) request(r *bufio.Reader) (message, error) {
@@ -183,7 +183,7 @@ func askRedis(addr string, limit time.Duration, args ...any) (any, error) {
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	if _, err := readRESP(r); err != nil { // HELLO; its refusal is no error
+	if _, err := readRESP(r); err != nil { // reply to HELLO, which may be a refusal
 		return nil, err
 	}
 	f, err := readRESP(r)

@@ -28,8 +28,9 @@ type Sentinel struct {
 	t testing.TB
 }
 
-// StartSentinel starts all of them, and waits until they know each other. The servers
-// have args in addition to the arguments of the kit. It skips the test like StartRedis.
+// StartSentinel starts the servers and the sentinels, and waits until they know each
+// other. The servers have args in addition to the arguments of the kit. StartSentinel
+// skips the test like StartRedis.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	RequireRedis(t)
@@ -51,7 +52,8 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// startSentinel starts one sentinel for master, on host unless that is nil.
+// startSentinel starts one sentinel for master on host, or on this machine if host is
+// nil.
 func startSentinel(t testing.TB, host *Host, master *Redis) *Redis {
 	t.Helper()
 	s := &Redis{Dir: tempDir(t), host: host}
@@ -194,8 +196,9 @@ func (s *Sentinel) Failover() *Redis {
 	return s.AwaitFailover(old)
 }
 
-// HandOver makes a Failover that loses no write. The old master refuses writes from
-// before its replicas are checked for completeness until it is a replica itself.
+// HandOver makes a Failover that loses no write. First the old master stops accepting
+// writes, until it is a replica itself. Then the replicas receive all its writes, and the
+// sentinels promote one of them.
 func (s *Sentinel) HandOver() *Redis {
 	s.t.Helper()
 	old := s.Master()

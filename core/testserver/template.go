@@ -19,8 +19,8 @@ type template struct {
 	err  error
 }
 
-// copyTo creates dir/data. A test binary initializes only the first directory. The
-// others are copies, which takes a tenth of the time.
+// copyTo creates dir/data. A test binary initializes only the first directory. The other
+// directories are copied from it, in a tenth of the time.
 func (t *template) copyTo(dir string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

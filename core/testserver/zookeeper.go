@@ -38,12 +38,12 @@ type ZooKeeper struct {
 	Dir  string // data and configuration, removed after the test
 
 	tick  time.Duration
-	extra string // lines of the configuration
+	extra string // additional lines of the configuration
 }
 
-// StartZooKeeper starts one server alone and returns when it serves, after a second or
-// two. It skips the test if ZooKeeper is not installed. With LOCKKIT_REQUIRE_SERVERS=1
-// in the environment it fails the test instead.
+// StartZooKeeper starts a single server and returns when it serves, after a second or
+// two. It skips the test if ZooKeeper is not installed. With LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment it fails the test instead.
 func StartZooKeeper(t testing.TB) *ZooKeeper {
 	t.Helper()
 	RequireZooKeeper(t)

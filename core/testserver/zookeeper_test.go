@@ -91,7 +91,7 @@ func TestZooKeeper(t *testing.T) {
 		}
 		s.Restart()
 		proxy.Up()
-		// The client's state can be that of its old connection. Only an answer shows
+		// The client's state can be the state of its old connection. Only an answer shows
 		// that the client is connected again.
 		there := false
 		eventually(t, "the client is answered", func() bool {
@@ -162,7 +162,8 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// diesWith makes a copy of this test start a server, print its address, and wait.
+// diesWith is an environment variable. With it, a copy of this test starts a server,
+// prints the server's address, and waits.
 const diesWith = "TESTSERVER_DIES_WITH"
 
 // TestZooKeeperDiesWithTheTestProcess checks that no server keeps running after a test

@@ -185,7 +185,7 @@ func TestZooKeeperProxy(t *testing.T) {
 }
 
 // TestZooKeeperProxyEnds checks that a proxy stops during a partition, as after a test
-// that failed midway. Otherwise the test could not report its failure.
+// that failed midway. Otherwise such a test could not report its failure.
 func TestZooKeeperProxyEnds(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

@@ -52,7 +52,7 @@ func serveGin(v *service) front {
 	return f
 }
 
-// withTimeout applies the timeout of the request's header.
+// withTimeout gives the request's context the timeout in the header X-Timeout.
 func withTimeout(c *gin.Context) {
 	if d, err := time.ParseDuration(c.GetHeader("X-Timeout")); err == nil {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), d)

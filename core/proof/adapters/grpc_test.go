@@ -167,7 +167,7 @@ func (f *grpcFront) outcome(s *status.Status, header, trailer metadata.MD) outco
 		}
 	}
 	hints += len(trailer["grpc-retry-pushback-ms"])
-	again := hints == 2 && len(header) == 0 // so that clients retry by themselves
+	again := hints == 2 && len(header) == 0 // so that clients retry automatically
 	switch code := s.Code(); {
 	case code == codes.OK && strings.Join(trailer["idempotent-replayed"], "") == "true":
 		return replayed

@@ -33,7 +33,7 @@ func (s *stage) keys(db *redis.Client) map[string]map[string]string {
 		if err == nil {
 			err = failed
 		}
-		if len(fields) > 0 { // it may be deleted meanwhile
+		if len(fields) > 0 { // the key may have been deleted since Keys
 			all[name] = fields
 		}
 	}
@@ -106,7 +106,8 @@ func (s *stage) remains() (endless, left []string) {
 	}
 }
 
-// endless fails the trial for each key that has no expiry while it is held.
+// endless reads all keys of the trial while the handler runs, and fails the trial for
+// each key without an expiry.
 func (s *stage) endless() {
 	s.t.Helper()
 	db := s.db()

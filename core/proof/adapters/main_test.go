@@ -42,11 +42,12 @@ func TestMain(m *testing.M) {
 const (
 	// patience limits how long a test waits for an event on a busy machine.
 	patience = 30 * time.Second
-	// long is a TTL that no trial outlasts. A key that is free before was released.
+	// long is a TTL that no trial outlasts. A key that becomes free within this time was
+	// released.
 	long = 2 * time.Minute
-	// short is the TTL in trials in which a lease is to be lost. Its holder is notified
-	// after a third of the TTL at the latest. The lease must survive that long on a busy
-	// machine.
+	// short is the TTL in trials in which a lease must be lost. The holder is notified
+	// within a third of the TTL. On a busy machine too, the lease must not be lost
+	// earlier.
 	short = 10 * time.Second
 )
 

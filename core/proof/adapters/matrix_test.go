@@ -29,7 +29,7 @@ const (
 type cell struct {
 	adapter, event string
 	first          outcome
-	cause          error // why the first handler's context was done; nil: it was not
+	cause          error // cause of the first handler's context; nil if the context was not done
 	lock           then  // with Lock
 	once           then  // with Idempotent and Lock
 }
@@ -44,8 +44,8 @@ func (c cell) ends(cause error) bool {
 
 // then is the expected result of a request that is sent again.
 type then struct {
-	effects int     // before it
-	again   outcome // of the request
+	effects int     // before the repeated request
+	again   outcome // of the repeated request
 	total   int     // at the end
 }
 
@@ -56,9 +56,9 @@ var (
 	closed   = core.ErrClosed
 )
 
-// table has the cells. asynq delivers a task again if its handler's context was done or
-// the handler panicked. Therefore the first request of a task continues with a second
-// run.
+// table lists the cells. asynq delivers a task again if the context of the task's handler
+// was done, or if the handler panicked. Therefore the first request of a task continues
+// with a second run.
 var table = []cell{
 	{"gin", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},

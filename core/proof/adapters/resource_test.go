@@ -12,8 +12,8 @@ import (
 )
 
 // resource is the data that the handlers change. Each order has its own resource. The
-// resource records when each run began, and refuses a write with a token lower than the highest one it
-// has seen.
+// resource records the start of each run, and refuses a write with a token lower than the
+// highest token it has seen.
 type resource struct {
 	mu      sync.Mutex
 	runs    []*run
@@ -41,7 +41,7 @@ type run struct {
 // text returns the response of a run. It contains no secret.
 func (r *run) text() string { return fmt.Sprintf("run %d", r.n) }
 
-// ended waits until the handler's context is done.
+// ended waits until the handler's context is done, for at most patience.
 func (r *run) ended() {
 	select {
 	case <-r.ctx.Done():
@@ -52,7 +52,7 @@ func (r *run) ended() {
 var errNoLease = errors.New("the handler has no lease")
 
 // begin records a call of the handler. Two concurrent calls are an overlap, unless
-// forgets reports that the store has lost its grants.
+// forgets is true, which means that the store has lost its grants.
 func (x *resource) begin(ctx context.Context, service string, forgets bool) (*run, error) {
 	lease, ok := core.LeaseFromContext(ctx)
 	if !ok {
@@ -87,7 +87,8 @@ func (x *resource) end(r *run) {
 	r.over, r.cause = true, cause
 }
 
-// write is the effect of a run. It reports whether the resource accepted the write.
+// write performs the effect of a run, which is a write to the resource. It reports
+// whether the resource accepted the write.
 func (x *resource) write(r *run) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

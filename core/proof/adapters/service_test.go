@@ -42,7 +42,7 @@ type front interface {
 	close()
 }
 
-// fronts starts the adapters' servers, by name.
+// fronts contains, by adapter, the function that starts its server.
 var fronts = map[string]func(*service) front{
 	"gin":    serveGin,
 	"unary":  serveUnary,
@@ -68,7 +68,8 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%s %q (%s)", a.outcome, a.text, a.raw) }
 
-// kept returns the stored text: this answer's, or that of the run that replaced it.
+// kept returns the stored text. This is the text of this answer, or of the run that
+// replaced it.
 func (a answer) kept() string {
 	if a.next != nil {
 		return a.next.text

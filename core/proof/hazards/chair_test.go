@@ -9,9 +9,9 @@ import (
 )
 
 // lead takes part in the election of a key until the worker is ordered to stop. Its work
-// checks again and again whether this process leads, and continues for a while after it
-// does not. For each term, lead reports the start of the term, and later the interval in
-// which the worker believed that it led.
+// checks again and again whether this process leads, and continues for a while after the
+// process has stopped leading. For each term, lead reports the start of the term, and
+// later the interval in which the worker believed that it led.
 func (w *worker) lead(o order) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

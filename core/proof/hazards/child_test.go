@@ -28,7 +28,7 @@ type child struct {
 	id      int
 	orders  *json.Encoder
 	reports []report
-	changed chan struct{} // closed with the next report, or when the process ended
+	changed chan struct{} // closed with the next report
 	gone    chan struct{} // closed when the process ended
 }
 
@@ -157,8 +157,8 @@ func (c *child) all(kind string) []report {
 	return all
 }
 
-// acquire makes the child acquire a lock, and returns the order that was granted and its
-// report. It fails the test if the child is not granted the lock.
+// acquire makes the child acquire a lock, and returns the ID and the report of the order
+// that was granted. It fails the test if the child is not granted the lock.
 func (c *child) acquire(o order) (int, report) {
 	c.t.Helper()
 	o.Op = "acquire"

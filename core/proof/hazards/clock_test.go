@@ -57,7 +57,7 @@ func (s *told) note(t *testing.T, fault string) {
 
 // usurp acquires lease's key through another locker after lease's hold has vanished from
 // the server. The test fails unless the holder is notified by its next extension, and
-// the register distinguishes the two holders by their tokens. It returns whether both
+// the register distinguishes the two holders by their tokens. usurp returns whether both
 // held the key at the same time.
 func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals *core.Locker) (overlap bool) {
 	t.Helper()
@@ -195,7 +195,8 @@ func backAlive(t *testing.T) {
 	})
 }
 
-// tokenBack checks for a failure that the kit does not prevent.
+// tokenBack checks a limit: after the clock was set back, an absent key is granted with a
+// lower token than before.
 func tokenBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
@@ -219,7 +220,8 @@ func tokenBack(t *testing.T) {
 	tally.Note(t, tally.Facts{Part: "limits", Runs: 1, Faults: map[string]int{"clock set back": 1}, Expected: map[string]int{"tokens back": 1}})
 }
 
-// backPlain checks for a failure that the kit does not prevent.
+// backPlain checks a limit: after the clock was set back by an hour, the plain key of a
+// dead holder, or Redisson's, stays busy for an hour.
 func backPlain(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

@@ -23,7 +23,7 @@ const (
 	slack = 5 * time.Second
 )
 
-// TestCrash kills processes, and ends one with SIGTERM.
+// TestCrash kills processes, and ends some with SIGTERM.
 func TestCrash(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -189,8 +189,8 @@ func TestKeysExpire(t *testing.T) {
 	})
 }
 
-// everyKeyEnds fails the test for each key without a TTL, or with a TTL longer than
-// most. It returns the number of keys.
+// everyKeyEnds reads the TTLs of all keys, and fails the test for each key without a TTL,
+// or with a TTL longer than most. It returns the number of keys.
 func everyKeyEnds(t *testing.T, asks inspector, most time.Duration) int {
 	t.Helper()
 	keys := asks.scan("")

@@ -81,7 +81,7 @@ func fairGoroutines(t *testing.T) {
 	server := testserver.StartRedis(t)
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
-	var order []int  // the goroutines in the order of service; the lock guards it too
+	var order []int  // the goroutines in the order of service; the tested lock guards it too
 	var alone []bool // by turn: only a few others waited at its release
 	var waiting atomic.Int32
 	var wg sync.WaitGroup
@@ -119,8 +119,8 @@ func fairGoroutines(t *testing.T) {
 		if !alone[at] {
 			contended[i]++
 		}
-		// Between the last goroutine's first turn and the first goroutine's last turn,
-		// all others wait or are about to wait.
+		// From the moment at which every goroutine has had a turn until the first one has
+		// had all its turns, all others wait or are about to wait.
 		if started == goroutines && i == last && !alone[at-1] {
 			t.Errorf("goroutine %d was served twice in a row, at %d", i, at)
 		}

@@ -30,7 +30,7 @@ func TestExtensionsEnd(t *testing.T) {
 		late := lateness(t)
 		stop := r.disturb()
 		var mu sync.Mutex
-		long, kept := 0, 0 // leases held beyond a TTL, and those of them not lost
+		long, kept := 0, 0 // number of leases held beyond a TTL, and of those that were not lost
 		var wg sync.WaitGroup
 		for lane := range lanes {
 			wg.Go(func() {
@@ -110,9 +110,9 @@ func (r *rig) disturb() (stop func() int) {
 	}
 }
 
-// neverAfterRelease fails the test for a lease that is extended after its release.
-// Extensions that arrive within way after the release are ignored, because they may have
-// been under way.
+// neverAfterRelease checks the calls that the server received, and fails the test if a
+// lease is extended after its release. Extensions that arrive within way after the
+// release are ignored, because they may have been under way.
 func (r *rig) neverAfterRelease(way time.Duration) {
 	r.t.Helper()
 	released := make(map[string]int64)

@@ -145,7 +145,8 @@ func (z *frozen) refused(t *testing.T) {
 	wg.Wait()
 }
 
-// endInTime waits for the end of all leases, and records the times.
+// endInTime waits for the end of all leases, records the times, and fails the test unless
+// the leases were lost.
 func (z *frozen) endInTime(t *testing.T) {
 	t.Helper()
 	z.ends = make([]int64, len(z.leases))
@@ -162,7 +163,7 @@ func (z *frozen) endInTime(t *testing.T) {
 	}
 }
 
-// resumes checks the state after the server answers again.
+// resumes checks the leases and the keys when the server answers again.
 func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 	t.Helper()
 	rivals := newLocker(t, z.server.Addr)
@@ -184,8 +185,8 @@ func (z *frozen) resumes(t *testing.T, oracle *oracle) {
 	}
 }
 
-// lastWord returns the time of the last grant or extension of a key before the given
-// time.
+// lastWord returns the time of the last acquire or extension of a key that the server
+// executed before the given time.
 func (z *frozen) lastWord(key string, before int64) int64 {
 	last := int64(0)
 	for _, c := range append(z.tap.calls("acquire", key), z.tap.calls("extend", key)...) {

@@ -81,7 +81,8 @@ func unanswered(r report) bool {
 	return r.is("unavailable") && (strings.Contains(r.Text, "outcome unknown") || strings.Contains(r.Text, "no answer"))
 }
 
-// wantRefused fails the test unless the attempt was refused for the reason why.
+// wantRefused fails the test unless the attempt was refused as unavailable, with why in
+// the error's text.
 func wantRefused(t *testing.T, r report, why string) {
 	t.Helper()
 	if r.OK || !r.is("unavailable") || !strings.Contains(r.Text, why) {

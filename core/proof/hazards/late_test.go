@@ -41,8 +41,8 @@ func TestLateMessages(t *testing.T) {
 	}
 }
 
-// unchanged delivers the message that fault holds, and fails the test if the message
-// changes the key.
+// unchanged delivers the message that fault holds. It fails the test if the message
+// changes the key, or if the key then lives for longer than life.
 func (r *rig) unchanged(fault *testserver.Fault, script string, life time.Duration) {
 	r.t.Helper()
 	before, calls := r.asks.fields(r.key), len(r.tap.calls(script, r.key))
@@ -122,8 +122,8 @@ func lateShortExtension(t *testing.T, r *rig, _ int) {
 	release(t, lease)
 }
 
-// slowReply delays a reply so that it arrives in time for an attempt, but later than the
-// margin of trust of a lease of slowTTL allows.
+// slowReply is the delay of a reply. The reply still arrives in time for its attempt, but
+// the delay exceeds the margin of trust of a lease of slowTTL.
 const (
 	slowTTL   = 10 * time.Second
 	slowReply = 700 * time.Millisecond

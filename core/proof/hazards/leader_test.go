@@ -38,11 +38,11 @@ func TestLeader(t *testing.T) { // not parallel: dozens of processes starve test
 	})
 }
 
-// electorate is the store of elections and their parameters.
+// electorate contains the server and the parameters of elections.
 type electorate struct {
 	addr   string
 	trials int           // trials of each scene
-	lease  time.Duration // lease of a leader, which is lost before another one leads
+	lease  time.Duration // TTL of a lease; another process leads only after the lease was lost
 	cut    func(t *testing.T) (*testserver.Proxy, string)
 }
 
@@ -108,7 +108,7 @@ func elections(t *testing.T, on electorate) {
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
-				time.Sleep(rand.N(time.Second)) // after that, the other one is back
+				time.Sleep(rand.N(time.Second)) // by then, the other process campaigns again
 				c := e.member(before.who)
 				c.tell(order{Op: "resign"})
 				next := e.await(terms)
@@ -215,7 +215,8 @@ func (e *election) joinBy(addr, name string) {
 
 func (e *election) member(name string) *child { return e.members[name] }
 
-// kill kills a process. If the process leads, it believes so until it is killed.
+// kill kills a process, and returns the time. If the process leads, its term counts until
+// that time.
 func (e *election) kill(name string) (at int64) {
 	at = mono()
 	c := e.member(name)

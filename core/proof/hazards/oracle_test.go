@@ -14,8 +14,8 @@ import (
 )
 
 // span is an interval of the monotonic clock in which a holder relied on a key. It
-// begins when Acquire had returned. It ends at the last time for which a later check
-// found the lease's context not done.
+// begins after Acquire has returned. It ends at the last time after which a check found
+// the lease's context not done.
 type span struct {
 	Key, Who    string
 	From, Until int64

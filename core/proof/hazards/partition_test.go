@@ -22,7 +22,7 @@ type cutOff struct {
 	lease *core.Lease
 	rival *core.Lease
 
-	until   int64 // last time for which a check found the lease held
+	until   int64 // last time after which a check found the lease held
 	told    int64 // when the context's end was seen
 	expiry  int64 // time before which the key could not expire
 	granted int64 // time at which a rival had been granted the key

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestClockRate checks servers whose clocks run at another rate than the holder's clock.
+// TestClockRate checks servers whose clocks run faster than the holder's clock.
 func TestClockRate(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

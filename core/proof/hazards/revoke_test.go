@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// revoked is a store whose holds are revoked. It has the plan of a process that holds,
-// and the operator's connection, through which a successor waits too.
+// revoked is a store whose holds are revoked. A process with the given plan holds the
+// key. The operator and the successor use the given store.
 type revoked struct {
 	plan  plan
 	store core.Store
@@ -61,7 +61,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 	const settings = "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	return map[string]func(t *testing.T) revoked{
 		"MariaDB": several("mysql", testserver.StartMariaDB(t).NewDatabase(t).DSN()),
-		"SQLite": func(t *testing.T) revoked { // one writes at a time: a file per trial
+		"SQLite": func(t *testing.T) revoked { // one writer at a time, so a file per trial
 			return several("sqlite", "file:"+filepath.Join(t.TempDir(), "locks.db")+settings)(t)
 		},
 		"Cluster":    several("cluster", testserver.StartCluster(t, false).Addrs()...),
@@ -83,7 +83,7 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 }
 
 // revoke revokes a hold of the key. If the hold is gone before that, revoke tries the
-// next one. It returns a time at which the hold had not ended at the store yet.
+// next one. revoke returns a time before the hold ended at the store.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
 	in := r.store.(store.Inspector)
@@ -107,8 +107,8 @@ func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64)
 	return 0
 }
 
-// succeed acquires the key after the revoke, and relies on it for a moment. Its TTL is
-// long, so that each call may take two seconds on a busy machine.
+// succeed acquires the key after the revoke, and relies on it for a moment. The lease's
+// TTL is long, so that each call may take two seconds on a busy machine.
 func (r revoked) succeed(t *testing.T, key string) span {
 	t.Helper()
 	locker, err := core.New(r.store)

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// ways are the options of clients that a service may have.
+// ways are two kinds of client options that a service may use.
 var ways = map[string]func(*redis.Options){
 	"careful": func(*redis.Options) {},
 	"default": func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = false, 0, 0 },
@@ -31,8 +31,8 @@ func newLocker(t *testing.T, addr string, opts ...core.Option) *core.Locker {
 	return lockerOf(t, testclient.Redis(t, addr), nil, opts...)
 }
 
-// lockerOf returns a locker on client, with options of the store. It is closed like
-// newLocker's.
+// lockerOf returns a locker on client, with options of the store. The locker is closed
+// like the locker of newLocker.
 func lockerOf(t *testing.T, client redis.UniversalClient, storeOpts []redisstore.Option, opts ...core.Option) *core.Locker {
 	t.Helper()
 	store, err := redisstore.New(client, storeOpts...)
@@ -68,7 +68,7 @@ func acquireUnder(t *testing.T, ctx context.Context, l *core.Locker, key string,
 	for errors.Is(err, core.ErrUnavailable) && ctx.Err() == nil {
 		lease, err = l.Acquire(ctx, key, opts...) // a busy machine can be too slow for a short TTL
 	}
-	// The lease's context must end only with the lease.
+	// The lease's context must not be canceled before the lease ends.
 	t.Cleanup(cancel)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
@@ -184,7 +184,8 @@ func (i inspector) expiry(key, hold string) int64 {
 }
 
 // expires returns two times between which this hold of the key expires, or 0 if the hold
-// does not exist. Their difference is the duration of the request for the server's time.
+// does not exist. Their difference is at most the duration of the shortest request for
+// the server's time.
 func (i inspector) expires(key, hold string) (from, to int64) {
 	i.t.Helper()
 	least, most := int64(math.MinInt64), int64(math.MaxInt64) // from the server's clock to mono
@@ -212,7 +213,8 @@ func (i inspector) awaitFree(key string, limit time.Duration) {
 	testserver.Eventually(i.t, limit, "nobody holds the key any more", func() bool { return i.holds(key) == 0 })
 }
 
-// wantFree fails the test unless l can acquire the key at once.
+// wantFree acquires the key through l and releases it. It fails the test if the key is
+// not free.
 func wantFree(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)
@@ -223,7 +225,7 @@ func wantFree(t *testing.T, l *core.Locker, key string) {
 	release(t, lease)
 }
 
-// wantBusy fails the test unless l is refused the key.
+// wantBusy tries to acquire the key through l, and fails the test unless the key is busy.
 func wantBusy(t *testing.T, l *core.Locker, key string) {
 	t.Helper()
 	lease, err := l.TryAcquire(context.Background(), key)

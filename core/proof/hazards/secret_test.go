@@ -219,8 +219,8 @@ func (w *witness) use(l *core.Locker, server *testserver.Redis, proxy *testserve
 		server.Do("DEL", stored(key), "plain:"+key)
 	}
 	if n%4 == 0 {
-		// This is longer than the lease is trusted without an extension, and its next
-		// extension fails.
+		// The lease's next extension fails. The wait is longer than the lease is trusted
+		// without an extension.
 		proxy.Inject(testserver.Match{Script: "extend", Arg: who}, testserver.ErrorReply("ERR not now"))
 		select {
 		case <-lease.Context().Done():

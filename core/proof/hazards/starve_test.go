@@ -135,7 +135,7 @@ func TestCopies(t *testing.T) {
 			if last := max(original.Token(), adopted.Token); !reg.write(last, "one of both") {
 				t.Error("the register refused one of two copies")
 			}
-			// Another hold ends this state.
+			// The next grant ends this state.
 			release(t, original)
 			rival := acquire(t, rivals, key)
 			if !reg.write(rival.Token(), "rival") || reg.write(adopted.Token, "twin") {

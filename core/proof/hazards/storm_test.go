@@ -12,8 +12,8 @@ import (
 )
 
 // TestStorm makes several processes acquire a few keys alternately. Meanwhile it injects
-// faults at random times, all of which leave the keys on the server: hazards 1, 23, 46
-// and 48 together.
+// faults at random times. No fault removes a key from the server. The test combines
+// hazards 1, 23, 46 and 48.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	t.Run("no two hold a key at a time, and no caller is stuck, whatever happens", func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// storm is a group of processes with faults.
+// storm is a group of processes that faults disturb.
 type storm struct {
 	t      *testing.T
 	server *testserver.Redis
@@ -43,7 +43,7 @@ type storm struct {
 	lost   int // number of lost leases
 }
 
-// ship is a process with its network. It is restarted after it was killed.
+// ship is a process with its network. If the process is killed, it is started again.
 type ship struct {
 	name  string
 	proxy *testserver.Proxy

@@ -15,7 +15,7 @@ import (
 )
 
 // tap records the scripts that the server ran, in order, and the messages that they
-// published. It reads the server's own report.
+// published. It reads the output of the server's MONITOR command.
 type tap struct {
 	t      *testing.T
 	origin int64 // difference between the wall clock and the monotonic clock

@@ -189,7 +189,7 @@ func emptiedCache(t *testing.T) {
 	}
 }
 
-// cycle runs all operations on a key, and returns the first error.
+// cycle acquires, re-enters, extends and releases a key, and returns the errors.
 func cycle(l *core.Locker, key string) error {
 	ctx := context.Background()
 	lease, err := l.Acquire(ctx, key, core.Wait(patience))

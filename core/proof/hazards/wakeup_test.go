@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// split subscribes through another client than the one that sends commands.
+// split is a client that sends commands, and subscribes through the separate client
+// listens.
 type split struct {
 	redis.UniversalClient
 	listens *redis.Client
@@ -26,8 +27,8 @@ func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub 
 }
 
 // silences are ways in which wake-ups get lost. Each begin takes the server, and the
-// proxy that carries the subscriptions. If the silence is temporary, begin returns
-// after a while.
+// proxy that carries the subscriptions. If the silence is temporary, begin returns when
+// it is over.
 var silences = []struct {
 	name  string
 	begin func(s *testserver.Redis, p *testserver.Proxy)

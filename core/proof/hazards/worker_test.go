@@ -24,13 +24,13 @@ import (
 // workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 
-// plan has the settings of a worker.
+// plan contains the settings of a worker.
 type plan struct {
 	Name, Prefix string
 	Addr         string // address of a Redis, or URL of a PostgreSQL
 	Kind         string // kind of the servers at Addrs: cluster, sentinel, redlock or zookeeper
 	Addrs        []string
-	Unlocked     bool // every claim is granted: the oracles must notice
+	Unlocked     bool // every claim is granted, which the oracles must notice
 	Replicas     int  // number of replicas that must acknowledge a grant
 	Plain        bool // plain keys
 	Redisson     bool // Redisson's locks
@@ -41,7 +41,7 @@ type plan struct {
 type order struct {
 	ID       int
 	Op       string
-	Lease    int // ID of the order that acquired it
+	Lease    int // ID of the order that acquired the lease
 	Key      string
 	TTL      time.Duration
 	Hold     time.Duration
@@ -111,7 +111,7 @@ func failed(id int, kind string, err error) report {
 // worker is a process that acquires locks as ordered.
 type worker struct {
 	plan
-	client *redis.Client // only for Redis, as is store
+	client *redis.Client // only for Redis, like store
 	store  *counting
 	locker *core.Locker
 	stop   chan struct{} // closed by the order stop
@@ -282,9 +282,9 @@ func (w *worker) steps(o order) {
 	w.say(r)
 }
 
-// guard relies on the lease for d, with a check before each step, or until a check
-// fails. It returns the time of the last check that found the lease held, or 0 if there
-// was none.
+// guard relies on the lease for d, or until a check fails. It checks the lease before
+// each step. It returns the time of the last check that found the lease held, or 0 if
+// there was none.
 func guard(lease *core.Lease, d time.Duration, step func()) (until int64) {
 	for start := mono(); ; time.Sleep(time.Millisecond) {
 		at := mono()

@@ -47,8 +47,8 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// spin alternately uses all processor time with n goroutines and pauses. It reports the
-// longest delay of a timer.
+// spin starts n goroutines that alternately use all processor time and pause. It reports
+// the longest delay of a timer.
 func (w *worker) spin(o order) {
 	w.say(report{ID: o.ID, Kind: "spinning"})
 	for range o.N {
@@ -171,8 +171,8 @@ func (w *worker) mixed(o order) {
 	_ = lease.Release(ctx)
 }
 
-// crowd holds n keys until the worker is stopped, and reports whether any was lost and
-// how many goroutines were needed.
+// crowd holds n keys until the worker is stopped, and reports the numbers of lost leases
+// and of goroutines.
 func (w *worker) crowd(o order) {
 	ctx := context.Background()
 	leases := make([]*core.Lease, o.N)
@@ -208,7 +208,7 @@ func (w *worker) crowd(o order) {
 	}})
 }
 
-// churn runs n random operations, and reports what they left behind.
+// churn runs n random operations, and reports the resources in use before and after them.
 func (w *worker) churn(o order) {
 	run := func(n int) {
 		var wg sync.WaitGroup

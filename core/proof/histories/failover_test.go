@@ -69,7 +69,7 @@ type turn struct {
 // state of the old one, or its own state from when it was last the master. Holds that
 // were released or expired since then exist again until they expire. Even a hold that the
 // server had lost can exist again while its holder still relies on it. Then the hold
-// continues with all its extensions, although others have held the key in between.
+// continues with all its extensions, although others have held the key since it was lost.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, claim string) {
 		when := over

@@ -131,7 +131,7 @@ func run(t *testing.T, wiped bool) {
 }
 
 // decided creates and judges a history. It returns false if porcupine reached no
-// verdict. That counts as a fault only for the last history.
+// verdict. A missing verdict counts as a fault only for the last history.
 func decided(t *testing.T, wiped, last bool) bool {
 	seed := rand.Uint64()
 	if text := os.Getenv("LOCKKIT_SEED"); text != "" {

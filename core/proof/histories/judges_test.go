@@ -12,7 +12,7 @@ import (
 
 // overlaps is the interval oracle. It checks that no two intervals in which a process
 // relied on one key overlap. Such an interval begins with the return of Acquire. It ends
-// at Release, or before that at the deadline that Acquire and the extensions set.
+// at Release, or earlier at the deadline that Acquire and the extensions set.
 func overlaps(tries []*try) []string {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
@@ -71,7 +71,7 @@ func tokensShared(r *record) []string {
 	}
 	var all []granted
 	for _, c := range r.claims {
-		var last call // begins at the first request, since a release may grant it in between
+		var last call // begins at the first request, because a later release may already grant it
 		for _, o := range c.calls {
 			if o.What == "ask" && last.Call == 0 {
 				last.Call = o.Call
@@ -110,9 +110,8 @@ func tokensShared(r *record) []string {
 const chainTime = 10 * time.Millisecond
 
 // passedWrongly lists leases that were passed a hold, or passed it on, against the
-// rules. It compares only events of one process. The process knows of a grant at the
-// latest when Acquire returns, and of a failed release at the latest when Release
-// returns.
+// rules. It compares only events of one process. When Acquire returns, the process knows
+// of the grant. When Release returns, it knows whether the release failed.
 func passedWrongly(claims []*claim) []string {
 	var faults []string
 	for _, c := range claims {
@@ -214,8 +213,7 @@ func granted(tries []*try) []*try {
 	return held
 }
 
-// toOthers returns, for each key, how often the holder was another goroutine than the
-// previous one.
+// toOthers returns, for each key, how often the next holder was a different goroutine.
 func toOthers(tries []*try) map[string]int {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Compare(a.Ret, b.Ret) })

@@ -9,7 +9,7 @@
 // holder's successor. Porcupine checks that the history is the history of one lock. It
 // requires a holder for every busy answer, unless an attempt of unknown outcome may have
 // the key. In runs in which the server loses its data, the kit promises only tokens.
-// There, holds may overlap only where the server has lost one of them.
+// In these runs, holds may overlap only if the server has lost one of them.
 //
 // A history fails as vacuous if it has too few grants, changes of the holder, unknown
 // outcomes, judged busy answers, or faults with an effect. LOCKKIT_SEED=n replays the

@@ -40,9 +40,9 @@ type asked struct {
 // model describes a lock.
 //
 // A holder whose hold the server lost continues for a while, and meanwhile others may
-// have the key. Its release counts only if the first answer confirmed it. Otherwise the
-// first attempt may have been answered "not held", in a reply that was lost. A lease has
-// no hold if the server lost the hold that was passed to the lease.
+// have the key. The holder's release counts only if the first answer confirmed it.
+// Otherwise the first attempt may have been answered "not held", in a reply that was
+// lost. A lease has no hold if the server lost the hold that was passed to the lease.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// history has the workers' entries in the order of their arrival.
+// history contains the workers' entries in the order of their arrival.
 type history struct {
 	mu      sync.Mutex
 	entries []entry
@@ -55,9 +55,9 @@ type try struct {
 	letGo                   int64
 }
 
-// claim has the calls of one claim that its store reported. It has the try that
-// requested it, or none if that try gave up, and the tries to which its hold was passed
-// on, in order.
+// claim contains the calls of one claim, as the store reported them. try is the try that
+// requested the claim, or nil if that try gave up. more lists the tries to which the hold
+// was passed on, in order.
 type claim struct {
 	ID       string
 	Key, Who string // the process
@@ -95,8 +95,9 @@ func (t *try) holder() string {
 	return t.claim.ID
 }
 
-// asked returns the time of t's request: of its Acquire or, if t follows another try and
-// that is earlier, of the last confirmed request before t began.
+// asked returns the time of t's request, which is the call of Acquire. If t follows
+// another try, it returns the time of the last confirmed request before t began, if that
+// is earlier.
 func (t *try) asked() int64 {
 	if !t.Follows || t.claim == nil {
 		return t.Call
@@ -184,7 +185,7 @@ func process(who string) string {
 	return name
 }
 
-// failed reports whether a deed of the nemesis affected t.
+// failed reports whether t failed, its worker died, or one of its outcomes is unknown.
 func (t *try) failed() bool {
 	return t.unknown() > 0 || t.Outcome != "ok" && t.Outcome != "busy" ||
 		t.Outcome == "ok" && t.Released != "ok"

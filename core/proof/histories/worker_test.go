@@ -26,7 +26,7 @@ import (
 // workerEnv makes the test binary a worker. Its value is the worker's plan.
 const workerEnv = "LOCKKIT_HISTORIES_WORKER"
 
-// plan has the settings of a worker.
+// plan contains the settings of a worker.
 type plan struct {
 	Name, Addr, Register string
 	Keys                 []string
@@ -41,7 +41,7 @@ type entry struct {
 	Claim   string `json:",omitempty"` // the store's name of the claim
 	Who     string // the goroutine; for calls of the store, the process
 	Key     string
-	Crowded bool `json:",omitempty"` // others of its process may have been ahead of it
+	Crowded bool `json:",omitempty"` // other acquires of its process may have been ahead of it
 	// Step names the step. An acquire reports "call" before it and "acquire" after it.
 	// A granted acquire then reports "hold" for each check of the context, "letgo"
 	// before the release, and "release" after it. The calls to the store are "ask"
@@ -50,7 +50,7 @@ type entry struct {
 	Step      string
 	Call, Ret int64
 	Outcome   string `json:",omitempty"`
-	Token     uint64 `json:",omitempty"` // token of the lease; for an ask, of the grant
+	Token     uint64 `json:",omitempty"` // token of the lease, or of the grant for an "ask"
 	Until     int64  `json:",omitempty"` // known local deadline; 0 if lost before Acquire returned
 	Follows   bool   `json:",omitempty"` // for an acquire: its hold was passed on to it
 	Wrong     string `json:",omitempty"` // an impossible event that the process itself observed

@@ -113,7 +113,7 @@ var answers = map[string]gin.HandlerFunc{
 	},
 }
 
-// notKept has the responses that are not stored, with the status of a repeated request.
+// notKept lists the responses that are not stored, with the status of a repeated request.
 var notKept = map[string]int{
 	"JSON of a 409": http.StatusConflict, "JSON of a 500": http.StatusInternalServerError, "a length that is not kept": http.StatusGone,
 }

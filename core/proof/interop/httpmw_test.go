@@ -54,9 +54,9 @@ func TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler(t *tes
 	}
 }
 
-// evened returns a replay without its intended differences: it is not flushed in
-// between, it has a length if no outer middleware can change the length, and it has the
-// headers of the first write.
+// evened returns a replay without its intended differences from the bare response. A
+// replay is not flushed before its end, has a length if no outer middleware can change
+// the length, and has the headers of the first write.
 func evened(replay, bare reply, outside, kind string) reply {
 	switch {
 	case strings.HasPrefix(kind, "a flush") && replay.status == bare.status && replay.text() == bare.text():

@@ -13,8 +13,8 @@ import (
 
 const buffered = "a buffer that is written at the end"
 
-// outside are middlewares that replace the writer. Each examines the response at another
-// time.
+// outside are middlewares that replace the writer. Each of them examines the response at
+// a different time.
 var outside = map[string]gin.HandlerFunc{
 	"nothing":          func(*gin.Context) {},
 	"gin-contrib/gzip": gzip.Gzip(gzip.DefaultCompression),

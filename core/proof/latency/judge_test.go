@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// known has the HTTP status of each kind of problem that a user may receive. After each
-// of them the user may send the same request again.
+// known lists the kinds of problems that a user may receive, each with its HTTP status.
+// After each of them the user may send the same request again.
 var known = map[string]int{
 	"lock-busy":               http.StatusConflict,
 	"idempotency-in-progress": http.StatusConflict,

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// ledger is the bank with the orders of the service. All replicas share it. It is safe
-// for concurrent use.
+// ledger is the bank, together with the orders of the service. All replicas share it. It
+// is safe for concurrent use.
 type ledger struct {
 	mu       sync.Mutex
 	charges  map[string]int    // number of charges, by order

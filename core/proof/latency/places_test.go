@@ -76,7 +76,7 @@ const maxConnections = 10
 
 func newPrefix() string { return "lk2-" + strings.ToLower(rand.Text()[:12]) + ":" }
 
-// network has the proxies of all replicas. Its zero value is ready.
+// network contains the proxies of all replicas. Its zero value is ready.
 type network struct {
 	mu      sync.Mutex
 	proxies []*testserver.Proxy

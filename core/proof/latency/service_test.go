@@ -32,7 +32,7 @@ type replica struct {
 func receipt(order string, n int) string { return fmt.Sprintf("%s/%d", order, n) }
 
 // newReplica starts a replica with its locks in locks and its stored responses in kept.
-// Both can be the same store. If kept is nil, no responses are stored.
+// locks and kept can be the same store. If kept is nil, no responses are stored.
 func newReplica(t testing.TB, l *ledger, locks, kept core.Store) *replica {
 	t.Helper()
 	r := &replica{ledger: l}

@@ -28,7 +28,7 @@ const tableRounds = 4
 // notApplicable is the cell of a fault that does not apply to a store.
 const notApplicable = "-"
 
-// tables has the tables, each with the figures that it shows of a view.
+// tables lists the tables. The function shows returns the text of a cell.
 var tables = []struct {
 	head  string
 	shows func(v view) string
@@ -64,7 +64,8 @@ func TestTable(t *testing.T) {
 		return
 	}
 	keep(t)
-	conditions := fmt.Sprintf("On %s, %d cores, load average before it %s.", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), load())
+	conditions := fmt.Sprintf("Measured on %s on %d cores. The load average before the run was %s.",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), load())
 	views := make(map[string]view)
 	for _, at := range places {
 		for _, f := range faults {

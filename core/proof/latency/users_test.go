@@ -17,8 +17,8 @@ import (
 
 const (
 	// ordersOfRound is the number of orders that are paid at once, and clicks the number
-	// of users who pay each of them. The last two clicks are one request that was sent
-	// twice, with the same Idempotency-Key.
+	// of requests for each of them that are sent at once. The last two are the same
+	// request, with the same Idempotency-Key.
 	ordersOfRound = 6
 	clicks        = 5
 	// maxTries is the maximum number of requests that a user sends for a receipt.
@@ -42,8 +42,8 @@ func (t try) String() string {
 	return fmt.Sprintf("%s: %d %s %s (Retry-After %v, %v)", t.order, t.status, t.kind, t.receipt, t.pause, t.err)
 }
 
-// users are the users who pay, and the answers that they received. It is safe for
-// concurrent use.
+// users contains the answers that the paying users received. It is safe for concurrent
+// use.
 type users struct {
 	client *http.Client
 

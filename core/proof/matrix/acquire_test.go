@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// cancelled returns a context for an acquire. If the release is to overtake the message,
-// the context is canceled when the fault has hit its message.
+// cancelled returns a context for an acquire. If the release must overtake the message,
+// the context is canceled when the fault has hit the message.
 func (r *rig) cancelled(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	r.t.Cleanup(cancel)
@@ -107,8 +107,8 @@ func reenterOp(r *rig) {
 // waitOp waits for a key that the rival holds.
 func waitOp(r *rig) {
 	holder := r.acquire(context.Background(), r.rival)
-	// The first request, a SET and a script, is answered with busy. The second request,
-	// with an open watch, waits.
+	// The first request, a SET and a script, is answered with busy. The second request is
+	// sent with an open watch, and then the caller waits.
 	first := 2
 	if r.place.redisson { // a script only
 		first = 1

@@ -19,8 +19,8 @@ type place struct {
 	name    string
 	version string
 	nodes   []string // the servers that hold keys
-	// redisson is set for the keys of WithRedisson. They have no tombstones, no records and
-	// no places of waiters.
+	// redisson is set for the keys of WithRedisson. Such keys have no tombstones, no
+	// records and no places of waiters.
 	redisson bool
 	// client returns a client of the place, which connects through the dialer if it is
 	// not nil. The client is careful, or has go-redis's default options.

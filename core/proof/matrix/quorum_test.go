@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// quorumTable has the operations when a fault hits the message to one of five servers.
-// The majority completes the operation, whatever the fifth server does, and at the end
-// no hold is left on the fifth server either. Late messages are distinguished by the
+// quorumTable lists operations that are tested with a fault in the message to one of five
+// servers. The majority completes the operation, whatever the fifth server does. At the
+// end no hold is left on the fifth server either. Late messages are distinguished by the
 // operations done in the meantime, not by the expiry of the lease.
 var quorumTable = []struct {
 	name string

@@ -175,7 +175,7 @@ func (m *member) has(n int) (at int) {
 	return at
 }
 
-// wantMajority fails the test unless a majority has n holds.
+// wantMajority fails the test unless the key has n holds on a majority of the servers.
 func (m *member) wantMajority(n int) {
 	m.t.Helper()
 	if at := m.has(n); at < majority {

@@ -146,8 +146,7 @@ func (r *rig) deliver() {
 // outlast waits until a lease from the time of the message would have expired.
 func (r *rig) outlast() { time.Sleep(ttl + 200*time.Millisecond) }
 
-// sent returns how often the program has sent the message with the fault, or another one
-// of the same script.
+// sent returns how often the program has called the script whose message has the fault.
 func (r *rig) sent() (n int) {
 	for _, p := range r.proxies {
 		n += p.Count(testserver.Match{Script: r.script, Arg: r.stored()})
@@ -201,8 +200,8 @@ func (r *rig) wantHolds(n int) {
 }
 
 // same returns the part of the key that a late message of another claim must not change:
-// holds, token and record. It omits the deadlines of holds, which are extended
-// meanwhile, and the tombstones.
+// holds, token and record. It omits the first number of each hold, which changes with
+// extensions, and the tombstones.
 func (r *rig) same() map[string]string {
 	r.t.Helper()
 	m := r.fields()
@@ -215,7 +214,7 @@ func (r *rig) same() map[string]string {
 	return m
 }
 
-// unmoved fails the test if the late message changes anything.
+// unmoved delivers the late message, and fails the test if the message changes anything.
 func (r *rig) unmoved() {
 	r.t.Helper()
 	before := r.same()
@@ -225,8 +224,9 @@ func (r *rig) unmoved() {
 	}
 }
 
-// end returns the deadline of the only hold, in ms on the server's clock; 0 if there is
-// none.
+// end returns the first number of the only hold, or 0 if there is no hold. The number
+// grows with each extension. With the usual keys it is the time of the last grant or
+// extension in µs, and with Redisson's keys the deadline in ms.
 func (r *rig) end() int64 {
 	r.t.Helper()
 	for f, v := range r.fields() {
@@ -264,7 +264,8 @@ func (r *rig) release(lease *core.Lease) {
 	}
 }
 
-// wantBusy fails the test unless the rival is refused the key.
+// wantBusy tries to acquire the key as the rival, and fails the test unless the key is
+// busy.
 func (r *rig) wantBusy() {
 	r.t.Helper()
 	lease, err := r.rival.TryAcquire(context.Background(), r.key)

@@ -6,13 +6,13 @@ import "github.com/lockkit/lockkit/core"
 type cell struct {
 	says   error  // the error that the caller receives; nil is success
 	sent   int    // minimum number of times that the message is sent
-	holds  int    // number of the key's holds right after it
+	holds  int    // number of the key's holds right after the operation
 	tokens uint64 // number of grants by the end, the last one to another program
 	why    string
 }
 
-// table has every operation with every fault. It applies to every kind of Redis, because
-// one script on one key decides the effect of a message.
+// table lists every operation with every fault. It applies to every kind of Redis,
+// because one script on one key decides the effect of a message.
 var table = map[string]map[string]cell{
 	"acquire": {
 		"request lost":          {nil, 2, 1, 2, "the second attempt is granted"},

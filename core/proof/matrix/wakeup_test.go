@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// pushedTTL is the TTL of a lease whose waiter is granted the key with the message,
-// wokenTTL of one whose waiter is only woken. A grant that no waiter takes must expire
+// pushedTTL is the TTL of a lease that the message grants to its waiter. wokenTTL is the
+// TTL of a lease whose waiter is only woken. A grant that no waiter takes must expire
 // sooner.
 const (
 	pushedTTL = 3 * patience
@@ -81,8 +81,8 @@ func TestWakeUps(t *testing.T) {
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
 		t.Errorf("vacuous: %d of %d trials", played, want)
 	}
-	// Messages grant no keys in a Cluster. Elsewhere they grant none to the first kind
-	// of waiter, which asks.
+	// Messages grant no keys in a Cluster. Elsewhere they grant no key to the first kind
+	// of waiter, which sends another request.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
 		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
 	}
@@ -93,8 +93,8 @@ func TestWakeUps(t *testing.T) {
 }
 
 // wakeUp is one trial. It has a program that receives messages through a tap, a rival
-// that holds the key first, and a third program that tries to acquire the key in
-// between.
+// that holds the key first, and a third program that tries to acquire the key before the
+// waiter does.
 type wakeUp struct {
 	*rig
 	tap    *tap

@@ -21,8 +21,8 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// TestModels searches all states of each model. The numbers of states must be those in
-// README.md.
+// TestModels searches all states of each model. The numbers of states must be the numbers
+// in README.md.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	for _, name := range models {

@@ -101,7 +101,7 @@ func (m *mutant) apply(root string) (map[string]string, error) {
 }
 
 // overlay writes the changed files of the module at root, and the file for go build
-// -overlay, into dir. It returns the name of the latter.
+// -overlay, into dir. It returns the name of the file for go build.
 func overlay(root, dir string, changed map[string]string) (string, error) {
 	replace := make(map[string]string)
 	for file, text := range changed {

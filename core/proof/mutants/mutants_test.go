@@ -69,8 +69,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// judge fails the test unless its mutant is noticed. It reports whether the result is
-// final.
+// judge stops the test with a failure unless m is noticed or its test skips. If judge
+// returns, it returns true, because the result is final.
 func judge(t *testing.T, m *mutant, without outcome, with func() outcome) bool {
 	switch ending(without.output, m.Test) {
 	case "PASS":

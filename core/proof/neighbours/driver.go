@@ -59,7 +59,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Driver {
 		_, _ = in.Close(), answers.Close()
 	})
 	go d.read(answers)
-	// A process that was not started leaves its ends of the pipes open without this.
+	// If the process was not started, this closes its ends of the pipes.
 	defer func() { _, _ = commands.Close(), out.Close() }()
 	d.Process = testserver.StartProcess(t, cmd)
 	_ = commands.Close()

@@ -74,8 +74,8 @@ func serveHolder(addr string) {
 	}
 }
 
-// goDies first pauses a process of the kit for longer than its TTL, and later kills it. Each
-// time that process holds a lock for which Redisson waits.
+// goDies first pauses a process of the kit for longer than the TTL of its lock, and later
+// kills the process. Each time, the process holds a lock for which Redisson waits.
 func goDies(s *shared, addr string) {
 	s.t.Helper()
 	const ttl, kind = 5 * time.Second, neighbours.RLock

@@ -66,8 +66,8 @@ func (e *election) join(release string) {
 	e.replicas = append(e.replicas, m)
 }
 
-// next waits until a replica leads whose name is not not, and returns its term. If two replicas
-// led at the same time, next ends the test.
+// next waits until a replica leads whose name differs from not, and returns the replica's
+// term. If two replicas led at the same time, next ends the test.
 func (e *election) next(not string) *term {
 	e.t.Helper()
 	x := e.ledger.await(e.t, e.ledger.last(), not)
@@ -115,8 +115,8 @@ func (e *election) replace(release string) {
 	e.join(release)
 }
 
-// pause pauses the leader until another replica leads. Then it resumes the first one, and waits
-// until the work of that one has returned.
+// pause pauses the leader until another replica leads. Then it resumes the paused
+// replica, and waits until that replica's work has returned.
 func (e *election) pause() {
 	e.t.Helper()
 	m, x := e.leader()
@@ -144,8 +144,8 @@ func (e *election) outage(server interface {
 	e.next("")
 }
 
-// judge fails the test if two replicas led at the same time. It returns the number of pairs in
-// which client-go let two lead after a pause.
+// judge fails the test if two replicas led at the same time. It returns the number of
+// pairs of terms in which client-go let two replicas lead after a pause.
 func (e *election) judge() int {
 	e.t.Helper()
 	wrong, allowed := e.ledger.judge()
@@ -228,8 +228,8 @@ func TestLeaderRollout(t *testing.T) {
 }
 
 // TestOvertakenRelease shows why the work of a replica with client-go must not cancel its
-// election when another replica has the Lease: with ReleaseOnCancel that releases the other
-// replica's Lease.
+// election when another replica has the Lease: with ReleaseOnCancel, the cancellation
+// releases the other replica's Lease.
 func TestOvertakenRelease(t *testing.T) {
 	t.Parallel()
 	got, err := startClientgo(t, "overtake").Ask("test", "holder")

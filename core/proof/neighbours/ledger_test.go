@@ -16,9 +16,9 @@ import (
 // paused. It is half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
 const standstill = 750 * time.Millisecond
 
-// ledger is the resource to which the leaders of an election write. It refuses a write with a
-// smaller number of transitions, or a smaller token, than the greatest accepted one. It also
-// judges the leaders' terms.
+// ledger is the resource to which the leaders of an election write. It refuses a write if
+// its number of transitions, or its token, is smaller than the greatest one accepted so
+// far. It also judges the leaders' terms.
 type ledger struct {
 	url string
 
@@ -29,7 +29,8 @@ type ledger struct {
 	byName             map[string]*term
 }
 
-// term is one term of a leader, as its writes have reported it. All processes use one clock.
+// term is one term of a leader, as the leader's writes have reported it. All processes
+// use one clock.
 type term struct {
 	who, release string
 	first, last  int64 // first and last time at which the leader saw that it leads
@@ -84,8 +85,8 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// await waits for an accepted write with a number above after, by a process with another name
-// than not. It returns the term of that write.
+// await waits for an accepted write with a number above after, by a process whose name
+// differs from not. It returns the term of that write.
 func (l *ledger) await(t *testing.T, after int, not string) (next *term) {
 	t.Helper()
 	testserver.Eventually(t, limit, "another one leads than "+not, func() bool {

@@ -32,7 +32,7 @@ type kit struct {
 	install string   // advice for the installation of needs
 	needs   []string // programs
 	// resolve downloads the packages into dir, and build then builds the driver. Every
-	// error of resolve counts as that of a registry that cannot be reached.
+	// error of resolve counts as an unreachable registry.
 	resolve, build func(dir string, packages []string) error
 
 	once sync.Once

@@ -221,8 +221,8 @@ func (p *pair) exclude() {
 // turns is the number of times for which each side gets the lock in contend.
 const turns = 20
 
-// contend makes both sides take one lock again and again. It shows that never two hold the lock
-// at the same time.
+// contend makes both sides take one lock again and again. It shows that the two sides
+// never hold the lock at the same time.
 func (p *pair) contend() {
 	p.t.Helper()
 	name := p.client + "-contend"
@@ -280,7 +280,7 @@ func (p *pair) keeps() string {
 // ttl returns the TTL of a lock that either expires, or is extended before it expires.
 func (p *pair) ttl() time.Duration {
 	if p.renews {
-		return 5 * short // so that a busy machine extends them in time
+		return 5 * short // so that a busy machine extends the lock in time
 	}
 	return short
 }
@@ -444,8 +444,8 @@ func (p *pair) lost(lease *core.Lease) {
 
 // TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared. A lock consists of
 // three keys, and rueidislock needs two of them. If it loses the key that the kit takes, it
-// continues with the other two. While it has that key, it and a replica with KeyMajority: 1
-// exclude each other.
+// continues with the other two. While it has that key, a replica with KeyMajority: 1 is
+// refused, and the reverse.
 func TestMajorityOfKeys(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)

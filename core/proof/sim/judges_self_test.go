@@ -52,7 +52,8 @@ func claimOf(lease string) store.Claim {
 	return store.Claim{Key: "k", Owner: lease, Lease: lease, Weight: store.All, Limit: store.All, TTL: time.Second}
 }
 
-// asks sends a claim to the store as client, and has it granted with token.
+// asks sends a claim to the store as client, and makes the store grant the claim with
+// token.
 func (s *story) asks(client int, c store.Claim, token uint64) *question {
 	s.grant = store.Grant{Owner: c.Owner, Token: token}
 	if c.Via != "" {

@@ -43,11 +43,12 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// open is a client's conn that reports whether the server has closed before an idle
-// connection is reused. go-redis makes this check on a plain socket, and not on TLS.
+// open is a client's conn with which go-redis checks, before it reuses an idle
+// connection, whether the server has closed the connection. go-redis makes this check on
+// a plain socket, and not on TLS.
 type open struct{ *conn }
 
-// SyscallConn implements syscall.Conn, the only further method that go-redis needs.
+// SyscallConn implements syscall.Conn. It is the only further method that go-redis needs.
 func (o open) SyscallConn() (syscall.RawConn, error) {
 	select {
 	case <-o.link.broken:
@@ -78,7 +79,7 @@ type link struct {
 	greeted atomic.Bool  // the client has sent a command after the greetings
 	silent  atomic.Bool  // nothing passes any more
 	mute    atomic.Bool  // replies do not pass any more
-	closing atomic.Bool  // the link closes instead of delivering the next reply
+	closing atomic.Bool  // the link closes when the next reply arrives, and does not deliver it
 	slow    atomic.Int64 // the time until which replies are delayed
 }
 
@@ -190,8 +191,8 @@ func (l *link) request(f frame) bool {
 	return err == nil
 }
 
-// read reads the server's replies at once and sends no request. This matters because the
-// server does nothing else while it waits for a subscriber to read.
+// read reads the server's replies at once, independently of the requests. This matters
+// because the server does nothing else while it waits for a subscriber to read.
 func (l *link) read(replies chan<- []byte) {
 	defer close(replies)
 	buf := make([]byte, 1<<16)

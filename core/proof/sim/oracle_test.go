@@ -194,8 +194,8 @@ func judgeWrites(v verdict, key string, r *register) {
 }
 
 // judgeRelease checks releases of exclusive holds that returned nil, if no answer to
-// their requests is open to doubt. The hold must have existed at the store after the
-// call of Release, so the server must not have lost it before.
+// their requests is in doubt. The hold must have existed at the store after the call of
+// Release, so the server must not have lost it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
 	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
 		return
@@ -207,8 +207,8 @@ func (j *journal) judgeRelease(v verdict, h *hold) {
 	}
 }
 
-// judgeRuns checks that no two runs of one call overlap, and that no run begins after a
-// run was answered.
+// judgeRuns checks that no two runs of one key overlap, and that a call that begins after
+// an answer was returned makes no run.
 func (j *journal) judgeRuns(v verdict) {
 	end := func(w *work) time.Duration {
 		if lost := j.lostAt(w.called); lost >= 0 {
@@ -253,7 +253,7 @@ func (j *journal) judgeWaits(quiet, limit time.Duration) {
 		if w.until-from <= limit {
 			continue
 		}
-		// busy has the intervals in which the key was held, one after the other.
+		// busy lists the intervals in which the key was held, by their start.
 		var busy [][2]time.Duration
 		for _, h := range j.holds {
 			if h.key == w.key && h.freed > from && h.asked < w.until {

@@ -121,8 +121,8 @@ func newClient(t *testing.T, n *network, j *journal, ctx context.Context, id int
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1
 	}
 	conn := redis.NewClient(o)
-	// Every second scene without the usual keys has Redisson's. Their tokens would not outlast a
-	// wipe, so they have none.
+	// Every second scene without the usual keys uses Redisson's locks. Tokens of these
+	// locks would not outlast a wipe, so the locks have none.
 	plain := !hash && s.seed%2 == 0
 	var opts []redisstore.Option
 	switch {
@@ -195,7 +195,7 @@ func trouble(n *network, j *journal, r *rand.Rand, clients int) {
 	wg.Wait()
 }
 
-// last acquires every key once more, after the last fault.
+// last acquires each key of a mutex or read-write lock once more, after the last fault.
 func (w *worker) last() {
 	keys := []string{"mutex:0", "mutex:1"}
 	if w.hash {
@@ -231,7 +231,8 @@ func finish(n *network, j *journal, clients []*client) {
 		value, _ := n.server.Get(key)
 		head, _, _ := strings.Cut(value, "\tv ")
 		fields := strings.Split(head, "\t")
-		// A record that lives as long as an answer is swept by the next claim.
+		// The record of an answer outlasts the run. Only the next claim removes the
+		// expired holds beside it.
 		if strings.Contains(key, "once:") && strings.Contains(value, "\tr ") && !slices.ContainsFunc(fields, func(f string) bool {
 			var since, ms int64
 			name, text, _ := strings.Cut(f, " ")

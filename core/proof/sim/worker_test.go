@@ -169,7 +169,7 @@ func (w *worker) brief(key string, ttl time.Duration) {
 	w.release(lease, h)
 }
 
-// lock holds a key for a while, and does other work meanwhile.
+// lock holds a key for a while, and does other work under the lease.
 func (w *worker) lock(key string) {
 	ctx, cancel, opts := w.terms()
 	defer cancel()

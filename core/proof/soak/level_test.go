@@ -12,7 +12,7 @@ const (
 	moreHeap       = 16 << 20
 )
 
-// level has the numbers that increase if something leaks. A client keeps its
+// level contains the numbers that increase if something leaks. A client keeps its
 // connections, up to the size of its pool. They are counted in connections; their
 // goroutines and files at the client and on both sides of the proxy are not counted
 // again.

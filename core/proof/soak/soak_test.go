@@ -1,9 +1,10 @@
 // Package soak_test puts a constant load on the kit, with a nemesis every few seconds.
-// At the end the numbers of goroutines, open files and keys at the server, and the
-// memory, must be as before the load. Two holders of one key must never overlap.
+// At the end the numbers of goroutines and open files, and the memory, must be about as
+// before the load, and no lock may be left at the server. Two holders of one key must
+// never overlap.
 //
-// The load lasts for ten seconds, for a minute as part of make proof, for an hour with
-// LONG=1, or for the time given by -length.
+// The load lasts for ten seconds, for a minute as part of make proof or with
+// LOCKKIT_REQUIRE_SERVERS=1, for an hour with LONG=1, or for the time given by -length.
 package soak_test
 
 import (
@@ -93,7 +94,7 @@ func newService(t *testing.T, addr string) *service {
 	return s
 }
 
-// load has the callers' work and its results.
+// load contains the state and the results of the callers' work.
 type load struct {
 	t       *testing.T
 	meters  [keys]meter

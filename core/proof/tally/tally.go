@@ -14,7 +14,7 @@ const File = "LOCKKIT_TALLY"
 // Facts are the counts of one test. Every field except Part is optional. A test sets the
 // fields that it counts.
 type Facts struct {
-	// Part is the part of the proof: "simulation", "matrix", "processes",
+	// Part is the part of the proof: "simulation", "models", "matrix", "processes",
 	// "histories", "latency", "mutants", "limits", "adapters", "neighbours" or "soak".
 	Part string
 	// Test is the test's name. Note sets it.
@@ -34,7 +34,7 @@ type Facts struct {
 	Violations map[string]int `json:",omitempty"`
 	// Expected counts the violations that a test of a limit expects.
 	Expected map[string]int `json:",omitempty"`
-	// Versions has the versions of the servers, by program.
+	// Versions contains the versions of the servers, by program.
 	Versions map[string]string `json:",omitempty"`
 }
 
@@ -51,8 +51,8 @@ func Wanted() bool {
 }
 
 // Trials returns how many of n trials a test makes. In a long run (LONG=1) these are all
-// n, in the proof a tenth of n but at least ten. Otherwise they are a few, since the
-// proof makes the others. With -short they are fewer than that.
+// n, and in the proof a tenth of n but at least ten. Otherwise they are a few, because
+// the proof makes the others. With -short they are fewer than that.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
@@ -82,7 +82,7 @@ func ProofOnly(t testing.TB) {
 }
 
 // Note appends f to the file that LOCKKIT_TALLY names, as one line of JSON. Without
-// LOCKKIT_TALLY it does nothing. It is safe for concurrent use, also by several
+// LOCKKIT_TALLY it does nothing. Note is safe for concurrent use, also by several
 // processes.
 func Note(t testing.TB, f Facts) {
 	t.Helper()

@@ -2,7 +2,7 @@ package testclient
 
 import "github.com/redis/go-redis/v9"
 
-// OnePool makes pipelines use the pool of other calls.
+// OnePool makes pipelines use the same connection pool as other calls.
 func OnePool(o *redis.Options) { o.PipelinePoolSize = -1 }
 
 // Connections returns the number of the client's connections.

@@ -45,7 +45,7 @@ func Idle(t testing.TB, client *redis.Client, n int) {
 }
 
 // Cluster returns a client of the cluster with go-redis's default options, which edit
-// may change. It is closed after the test.
+// may change. The client is closed after the test.
 func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	t.Helper()
 	o := &redis.ClusterOptions{Addrs: cluster.Addrs()}
@@ -61,7 +61,7 @@ func Cluster(t testing.TB, cluster *testserver.Cluster, edit ...func(*redis.Clus
 }
 
 // Sentinel returns a client that finds the master through the sentinels, with go-redis's
-// default options, which edit may change. It is closed after the test.
+// default options, which edit may change. The client is closed after the test.
 func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.FailoverOptions)) *redis.Client {
 	t.Helper()
 	o := &redis.FailoverOptions{MasterName: testserver.SentinelName, SentinelAddrs: s.SentinelAddrs()}

@@ -15,7 +15,8 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// ZooKeeper returns a client whose session has begun. It is closed after the test.
+// ZooKeeper returns a client whose session has begun. The client is closed after the
+// test.
 func ZooKeeper(t testing.TB, session time.Duration, addrs ...string) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect(addrs, session, zk.WithLogger(quiet{}), zk.WithLogInfo(false))

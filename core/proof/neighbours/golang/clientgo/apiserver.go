@@ -21,8 +21,8 @@ import (
 )
 
 // leases serves the part of an API server that client-go's LeaseLock uses. It reads, creates and
-// updates Leases of coordination.k8s.io/v1, in JSON. It answers with a conflict if an update has
-// another resourceVersion than the stored Lease.
+// updates Leases of coordination.k8s.io/v1, in JSON. It answers with a conflict if the
+// resourceVersion of an update differs from that of the stored Lease.
 type leases struct {
 	mu      sync.Mutex
 	stored  map[string]coordinationv1.Lease // by namespace and name

@@ -35,8 +35,8 @@ func main() {
 	}
 }
 
-// start starts the API server, the overtaking or the replica that args name. It returns the
-// function that carries out the commands.
+// start starts the API server, the function overtake or the replica, as args say. It
+// returns the function that carries out the commands.
 func start(args []string) (obey func(verb string) string, err error) {
 	switch {
 	case len(args) == 1 && args[0] == "apiserver":

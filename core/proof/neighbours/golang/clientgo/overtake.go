@@ -36,7 +36,7 @@ func overtake() (holder string, err error) {
 		elector.Run(ctx)
 	}()
 	<-leads
-	for renewed := false; !renewed; time.Sleep(beat) { // the leader renews once more at its beginning
+	for renewed := false; !renewed; time.Sleep(beat) { // also renewed at the start of the term
 		lease, err := leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
