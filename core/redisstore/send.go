@@ -37,7 +37,7 @@ func (s *Store) releaseScript() *pipeline.Script {
 	return releaseScript
 }
 
-// newSet returns SET key value NX PX ms for a lock's key, as an acquire.
+// newSet returns an Optional call of SET key value NX PX ms for a lock's key.
 func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()

@@ -65,7 +65,7 @@ type sender struct {
 // starting a goroutine with a new stack.
 type worker struct {
 	more  chan struct{} // receives when it has to work, closed when it has to return
-	since time.Time     // when the batch in flight began, or the last one returned
+	since time.Time     // the time at which the batch in flight began, or the last one returned
 	batch []*Call
 }
 
