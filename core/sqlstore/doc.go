@@ -66,11 +66,10 @@
 //
 // If a server reports that it is read-only, the call fails with store.ErrUnavailable. It
 // is not sent again. Its connection and the idle connections of the pool are closed, so
-// that the next call connects anew, to the server that the DSN leads to by then. A
-// connection is also closed after an error that ends its session or leaves its state
-// unknown. The pools of the caller's own transactions need a setting of the driver, such
-// as rejectReadOnly=true of go-sql-driver/mysql or target_session_attrs=read-write of
-// pgx.
+// that the next call connects to the server to which the DSN then leads. A connection is
+// also closed after an error that ends its session or leaves its state unknown. The
+// pools of the caller's own transactions need a setting of the driver, such as
+// rejectReadOnly=true of go-sql-driver/mysql or target_session_attrs=read-write of pgx.
 //
 // # Answers
 //
