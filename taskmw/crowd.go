@@ -20,7 +20,8 @@ const (
 	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
 	// laterAtMost is the maximum pause. A long pause can leave a key unused. With a
-	// short one each of very many tasks comes back in vain more often.
+	// short pause, each of very many tasks comes back more often while its key is still
+	// busy.
 	laterAtMost = 30 * time.Second
 )
 

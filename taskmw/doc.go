@@ -126,10 +126,10 @@
 // asynq treats the task as failed. A handler should return when its context is done, so
 // that the next attempt need not wait.
 //
-// A handler that hangs does not keep its key for ever. If the task has a deadline,
-// as by asynq's default, the lease gets a core.MaxHold of the time until the deadline
-// plus one TTL. After that the lease is not extended, and the key is free within
-// another TTL. A MaxHold in Acquire, or among the Locker's defaults, replaces it.
+// A handler that hangs does not keep its key forever. If the task has a deadline, as by
+// asynq's default, the lease gets a core.MaxHold of the time until the deadline plus
+// one TTL. After that the lease is not extended, and the key is free within another
+// TTL. A MaxHold in Acquire, or among the Locker's defaults, replaces it.
 //
 // A worker that dies keeps its key for a TTL, 30 seconds by default. asynq needs one to
 // two minutes to notice the death, so the key delays nothing. Shut the server down
