@@ -291,8 +291,9 @@ func CallName(name string) Option {
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // call's deadline passes, so that the response is stored when the client repeats the
 // call. Their context is then canceled only if the run's lease is lost, or if an outer
-// rule loses a lease while the client is still connected. So put Lock inside
-// Idempotent. Nothing else stops a handler that hangs, so it needs its own time-outs.
+// lease is lost or its Locker closed while the client is still connected. So put Lock
+// inside Idempotent. Nothing else stops a handler that hangs, so it needs its own
+// time-outs.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)
