@@ -16,9 +16,9 @@ import (
 // time for the handler: a tenth of the time until the task's deadline, at most 5
 // seconds.
 //
-// A task that can be rescheduled waits only if no other task of its key waits in the
-// same server of Configure, and if waiting tasks take fewer than half of the server's
-// slots.
+// With Reschedule, a task that is not on its last attempt waits only if no other task
+// of its key waits in the same server of Configure, and if waiting tasks take fewer
+// than half of the server's slots.
 type Busy int
 
 // The policies for busy keys.
