@@ -56,7 +56,7 @@ type hold struct {
 
 	mu      order.Mutex[holdRank]
 	lease   notices       // the lease that has the hold; nil from pass to giveTo, between two leases
-	from    clock.Moment  // the beginning of the last confirmed call
+	from    clock.Moment  // the beginning of the confirmed call that trusts the hold longest
 	valid   time.Duration // the time for which the hold lasts, counted from the field from
 	reach   time.Duration // the store may have the hold until arrived plus reach; 0 without Lease.Extend
 	retired bool          // lost or about to be released: no longer extended or trusted

@@ -50,12 +50,12 @@ const (
 	recordFile = "record.json"
 )
 
-// side is the number of packages whose tests run at once. Most of them wait for servers
-// and processes, and pass on a busy machine too.
+// side is the number of packages whose trials run at once. They are packages' own tests,
+// which mostly wait for servers and pass on a busy machine too.
 const side = 2
 
-// run runs the parts and prints the outcome of each package. It starts with the last
-// packages: the mutants take longest.
+// run runs the parts and prints the outcome of each package. Packages of other parts run
+// alone, because tests with many processes need the machine for themselves.
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -74,7 +74,9 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	r.Race = exec.Command("go", "build", "-race", "runtime/race").Run() == nil
 	r.CPUs, r.Versions = runtime.NumCPU(), versions()
 	var args [][]string // of go test, for each result
+	alone := make(map[string]bool)
 	for _, p := range picked {
+		alone[p.name] = !p.trials
 		for _, pkg := range p.packages {
 			some, err := r.arguments(p, pkg)
 			if err != nil {
@@ -88,7 +90,10 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 		all      sync.WaitGroup
 		printing sync.Mutex
 	)
-	for i := range slices.Backward(r.Results) {
+	for i := range r.Results {
+		if alone[r.Results[i].Part] {
+			all.Wait()
+		}
 		started <- struct{}{}
 		all.Go(func() {
 			defer func() { <-started }()
@@ -99,6 +104,9 @@ func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 			fmt.Fprintf(out, "%s: %s\n%s    %d passed, %d failed, %d skipped %s (%v)\n",
 				res.Part, res.Package, failed, res.Passed, res.Failed, res.Skipped, res.Fault, res.Took.Round(time.Second))
 		})
+		if alone[r.Results[i].Part] {
+			all.Wait()
+		}
 	}
 	all.Wait()
 	r.Took = time.Since(r.Start)

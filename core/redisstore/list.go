@@ -195,7 +195,7 @@ func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v 
 	return v, ok, nil
 }
 
-// away runs work, which only reads, and returns early if ctx is done.
+// away runs work, whose outcome does not matter after ctx is done, and returns early then.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()

@@ -154,11 +154,15 @@ func (e *env) insist(s store.Store, c store.Claim) (store.Grant, error) {
 }
 
 // answered repeats a call while it fails after more than a second, for at most two times
-// patience. On a busy machine the time limit of a store's call can decide.
+// patience. On a busy machine the time limit of a store's call can decide. A repeated
+// release may find that the first one was done.
 func answered(call func() error) error {
-	for stop := time.Now().Add(2 * patience); ; {
+	for again, stop := false, time.Now().Add(2*patience); ; again = true {
 		start := time.Now()
 		err := call()
+		if again && errors.Is(err, store.ErrLost) {
+			return nil
+		}
 		if err == nil || errors.Is(err, store.ErrBusy) || time.Since(start) < time.Second || time.Now().After(stop) {
 			return err
 		}

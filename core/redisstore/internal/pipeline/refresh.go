@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,12 +53,12 @@ func (v *server) refresh() {
 }
 
 // idle returns the numbers of idle connections in the client's two pools. The second
-// one is for pipelines, and exists only in newer versions of go-redis.
-func idle(client *redis.Client) [2]int {
+// one is for pipelines.
+func idle(client *redis.Client) (n [2]int) {
 	stats := client.PoolStats()
-	n := [2]int{int(stats.IdleConns)}
-	if of := reflect.ValueOf(stats).Elem().FieldByName("PipelineStats"); of.IsValid() && !of.IsNil() {
-		n[1] = int(of.Elem().FieldByName("IdleConns").Uint())
+	n[0] = int(stats.IdleConns)
+	if stats.PipelineStats != nil {
+		n[1] = int(stats.PipelineStats.IdleConns)
 	}
 	return n
 }

@@ -43,6 +43,9 @@ const (
 // once and alone. Calls that arrive while another one is in flight wait, and are sent
 // together in one pipeline. They are sent when the other call has returned, or when
 // there are many of them.
+//
+// While calls wait, a worker is working, and a check is scheduled. So each waiting call
+// is sent or expires.
 type sender struct {
 	client redis.UniversalClient
 	own    bool          // the client is a *redis.Client
@@ -168,8 +171,9 @@ func (s *sender) send(ctx context.Context, c *Call) {
 		s.carry(w)
 		s.mu.Lock()
 		s.dismiss(w)
-		if back := time.Now(); back.Sub(now) > forgetAfter {
-			s.held = back
+		sent := now
+		if now = time.Now(); now.Sub(sent) > forgetAfter {
+			s.held = now
 		}
 	}
 	s.engage(now)

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,5 +54,33 @@ func TestDo_WithHookThatHangs(t *testing.T) {
 		p.Close()
 		client.Close()
 		time.Sleep(time.Minute)
+	})
+}
+
+// TestDo_BehindHungWorkers makes as many calls hang as there are workers. The calls that
+// wait behind them must return at the limit, not sent.
+func TestDo_BehindHungWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		client.AddHook(&sleeper{takes: time.Minute})
+		p := pipeline.New(client)
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				start := time.Now()
+				_, err := take(t.Context(), p, newKey())
+				if d := time.Since(start); d > pipeline.Limit+10*time.Millisecond {
+					t.Errorf("call %d: got %v, want at most the limit", i, d)
+				}
+				if sent := pipeline.Sent(err); sent && i >= 8 {
+					t.Errorf("call %d: got %v, want that it was not sent", i, err)
+				}
+			})
+			time.Sleep(10 * time.Millisecond) // the calls in flight stall, so this one is sent alone
+		}
+		all.Wait()
+		p.Close()
+		client.Close()
+		time.Sleep(2 * time.Minute)
 	})
 }

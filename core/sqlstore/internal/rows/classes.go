@@ -56,6 +56,9 @@ func classOf(err error) class {
 		return away
 	}
 	if state := stateOf(err); state != "" {
+		if isStandby(err) {
+			return away
+		}
 		return classOfState(state)
 	}
 	if n := field(err, "Number"); n != 0 {
@@ -97,8 +100,8 @@ func classOfState(state string) class {
 		return away
 	}
 	switch state[:2] {
-	case "0A": // not supported: SERIALIZABLE on a standby
-		return away
+	case "0A": // not supported, or a prepared statement of a table that has changed
+		return closed
 	case "21", "22", "23", "26", "42", "44", // a statement, its data, or a constraint
 		"25", "2B", "2D", "40", "55", // the state of a transaction or of an object
 		"28", "3D", "3F", // names and rights
@@ -177,7 +180,7 @@ func advice(err error) string {
 		return "call Migrate: "
 	case n == 1046:
 		return "put the name of the database into the DSN: "
-	case n == 1290, n == 1792, n == 1836, state == "25006", state == "0A000":
+	case n == 1290, n == 1792, n == 1836, state == "25006", isStandby(err):
 		return "the server is read-only, perhaps a replica: send all statements to the primary: "
 	case n == 1665:
 		return dialect.BinlogAdvice + ": "
@@ -199,11 +202,21 @@ func IsDenied(err error) bool {
 // the names of the server's functions that return such an error, in the field Routine of
 // errors of pgx and lib/pq.
 func isSecured(err error) bool {
-	if stateOf(err) != "42501" {
-		return false
+	r := routineOf(err)
+	return stateOf(err) == "42501" && (r == "ExecWithCheckOptions" || r == "check_enable_rls")
+}
+
+// isStandby reports whether a standby has refused the level SERIALIZABLE.
+func isStandby(err error) bool {
+	return stateOf(err) == "0A000" && routineOf(err) == "GetSerializableTransactionSnapshot"
+}
+
+// routineOf returns the name of the server's function that returned err, or "".
+func routineOf(err error) string {
+	if v := fieldOf(err, "Routine"); v.Kind() == reflect.String {
+		return v.String()
 	}
-	v := fieldOf(err, "Routine")
-	return v.Kind() == reflect.String && (v.String() == "ExecWithCheckOptions" || v.String() == "check_enable_rls")
+	return ""
 }
 
 // isMissing reports whether err is the error of a missing table.

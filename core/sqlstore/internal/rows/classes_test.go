@@ -91,7 +91,7 @@ func TestClasses(t *testing.T) {
 		{stated("40001"), conflict, "serialization_failure"},
 		{stated("40P01"), conflict, "deadlock_detected"},
 		{stated("23505"), unchanged, "unique_violation"},
-		{stated("0A000"), away, "feature_not_supported: SERIALIZABLE on a standby"},
+		{stated("0A000"), closed, "feature_not_supported, also a cached plan that must not change"},
 		{stated("25006"), away, "read_only_sql_transaction"},
 		{stated("25P03"), closed, "idle_in_transaction_session_timeout"},
 		{stated("25P04"), closed, "transaction_timeout"},

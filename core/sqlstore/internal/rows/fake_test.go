@@ -31,6 +31,7 @@ type fake struct {
 	answers []answer
 	sent    []string
 	closed  int // connections that were closed
+	ping    func() error
 }
 
 // newFake returns a Place of PostgreSQL's dialect with these answers.
@@ -71,6 +72,14 @@ func (f *fake) Open(string) (driver.Conn, error) { return connection{f}, nil }
 type connection struct{ *fake }
 
 func (c connection) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
+
+// Ping implements driver.Pinger. It ignores the context.
+func (c connection) Ping(context.Context) error {
+	if c.ping == nil {
+		return nil
+	}
+	return c.ping()
+}
 
 func (c connection) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
 

@@ -227,28 +227,53 @@ func (p *Place) renew() {
 	p.silent.Store(false)
 }
 
-// eachIdle runs do on all idle connections of the pool at once, for at most silenceLimit.
-// Some drivers ping a connection when it leaves the pool, and close it if it does not
-// answer.
+// eachIdle runs do on all idle connections of the pool at once, and waits for at most
+// silenceLimit. Some drivers ping a connection when it leaves the pool, and close it if it
+// does not answer. A driver that ignores ctx is left running.
 func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 	ctx, cancel := context.WithTimeout(context.Background(), silenceLimit)
 	defer cancel()
-	all := make([]*sql.Conn, p.DB.Stats().Idle)
-	var asked sync.WaitGroup
-	for i := range all {
-		asked.Go(func() {
-			c, err := p.DB.Conn(ctx) // an idle one, unless another call was faster
-			if err == nil {
-				all[i] = c
+	running := p.DB.Stats().Idle
+	asked := make(chan *sql.Conn, running)
+	for range running {
+		go func() {
+			var c *sql.Conn
+			defer func() {
+				if recover() != nil { // a hook of the driver; package sql has locked c for ever
+					c = nil
+				}
+				asked <- c
+			}()
+			var err error
+			if c, err = p.DB.Conn(ctx); err == nil { // an idle one, unless another call was faster
 				do(ctx, c)
 			}
-		})
+		}()
 	}
-	asked.Wait()
-	for _, c := range all { // only now, so that none was taken twice
-		if c != nil {
-			_ = c.Close()
+	var all []*sql.Conn // returned only after all were asked, so that none is taken twice
+	for ; running > 0 && ctx.Err() == nil; running-- {
+		select {
+		case c := <-asked:
+			all = append(all, c)
+		case <-ctx.Done():
+			running++ // this one has not returned
 		}
+	}
+	if running > 0 {
+		go func() {
+			for range running {
+				putBack(<-asked)
+			}
+		}()
+	}
+	for _, c := range all {
+		putBack(c)
+	}
+}
+
+func putBack(c *sql.Conn) {
+	if c != nil {
+		_ = c.Close()
 	}
 }
 

@@ -30,6 +30,32 @@ func TestLoad_Standby(t *testing.T) {
 
 // TestAbandon checks that the refusal of a read-only server closes the idle connections
 // of the pool, and that other refusals do not.
+// TestRenew_DriverThatHangs checks that calls go on although the driver ignores the
+// context of a ping, or panics.
+func TestRenew_DriverThatHangs(t *testing.T) {
+	t.Parallel()
+	leave := make(chan struct{})
+	t.Cleanup(func() { close(leave) })
+	for name, ping := range map[string]func() error{
+		"hangs": func() error { <-leave; return nil }, "panics": func() error { panic("a hook") },
+	} {
+		f := &fake{answers: []answer{{rows: 1}}, ping: ping}
+		db := sql.OpenDB(f)
+		t.Cleanup(func() { _ = db.Close() })
+		p := New(db, dialect.PostgreSQL{})
+		if _, err := p.Change(t.Context(), dialect.Statement{Text: "UPDATE"}); err != nil {
+			t.Fatal(err)
+		}
+		p.silent.Store(true)
+		if n, err := p.Change(t.Context(), dialect.Statement{Text: "UPDATE"}); n != 1 || err != nil {
+			t.Errorf("%s: got %d and %v", name, n, err)
+		}
+		if p.silent.Load() {
+			t.Errorf("%s: the next call pings again", name)
+		}
+	}
+}
+
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[uint16]int{1290: 0, 1927: 2, 1142: 3} {
