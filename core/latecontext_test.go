@@ -91,7 +91,7 @@ func TestLateContext(t *testing.T) {
 			})
 		}
 	}
-	// A context that was read before the loss is done with the loss.
+	// A context that was read before the loss is canceled by the loss.
 	sim(t, "read before the loss", func(t *testing.T) {
 		l, store := setup(t)
 		defer store.setAll(nil)

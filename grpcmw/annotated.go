@@ -64,8 +64,8 @@ func Locks(opts ...Option) AnnotatedOption {
 //	rules, err := grpcmw.Annotated(locks, grpcmw.Runs(runs, caller))
 //	rules[pb.Orders_Refund_FullMethodName] = []grpcmw.Rule{…} // in place of those in its .proto
 //
-// Methods with the option none, and those without an option, have no rules; Audit
-// distinguishes them.
+// Methods with the option none, and methods without an option, have no rules; Audit
+// distinguishes the two kinds.
 //
 // Annotated fails with core.ErrInvalid and lists each method whose guard is wrong, with
 // the reason: a name, a path, a duration or a combination that is not allowed; an

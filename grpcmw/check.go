@@ -154,7 +154,7 @@ type probe struct {
 // try calls keys with an empty request, and returns their problems.
 func (m *method) try(keys ...KeyFunc) []error {
 	if m.input == nil {
-		return nil // possibly in another encoding
+		return nil // the messages may have another encoding
 	}
 	p := &probe{Context: context.Background()}
 	for _, f := range keys {

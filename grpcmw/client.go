@@ -53,7 +53,7 @@ func RetryCodes(c ...codes.Code) ClientOption {
 }
 
 // Methods limits the interceptor to these methods, by their full names. Other calls
-// pass. Several Methods add up. Methods panics if a name is not of the form
+// pass. Several Methods options add up. Methods panics if a name is not of the form
 // "/package.Service/Method".
 func Methods(fullMethods ...string) ClientOption {
 	fullMethods = slices.Clone(fullMethods)
@@ -101,8 +101,8 @@ func TryTimeout(d time.Duration) ClientOption {
 // After an UNAVAILABLE the client does not know whether the server has done the work.
 // So use the interceptor only for methods that Idempotent guards, or name these with
 // Methods. The work of other methods could be done twice. Mount the interceptor outside
-// of interceptors for a single try. Do not set grpc-go's own retry policy for the same
-// methods, because the attempts of both would multiply.
+// interceptors that apply to a single try. Do not set grpc-go's own retry policy for
+// the same methods, because the attempts of both would multiply.
 func UnaryClientInterceptor(opts ...ClientOption) grpc.UnaryClientInterceptor {
 	return newClient("UnaryClientInterceptor", opts).call
 }

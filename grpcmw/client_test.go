@@ -83,8 +83,8 @@ func TestClientTries(t *testing.T) {
 		deadline time.Duration
 		tries    int
 		code     codes.Code
-		gap      time.Duration // the least between tries
-		took     time.Duration // the whole, at most
+		gap      time.Duration // the minimum pause between tries
+		took     time.Duration // the maximum time of the whole call
 	}{
 		"a reply ends it":                    {answers: []answer{{}}, tries: 1},
 		"busy lock, as RetryInfo says":       {answers: []answer{busy, busy, {}}, tries: 3, gap: second},

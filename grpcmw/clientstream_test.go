@@ -164,7 +164,7 @@ func TestClientStreams(t *testing.T) {
 		s.OnChat = echo(s)
 		s.open(on(Orders_Chat_FullMethodName, s.Lock()))
 		ctx, leave := context.WithCancel(t.Context())
-		if _, err := s.Client.Chat(ctx); err != nil { // and never says a word
+		if _, err := s.Client.Chat(ctx); err != nil { // the client sends no message
 			t.Fatal(err)
 		}
 		for i := range 20 {
@@ -249,7 +249,7 @@ func TestClientStreams(t *testing.T) {
 				t.Error(err)
 			}
 			s.Store.ExtendFails.Store(&gone)
-			o, err := both.Recv() // begins before the loss
+			o, err := both.Recv() // this Recv begins before the loss
 			if status.Code(err) != codes.Aborted || !errors.Is(err, core.ErrLost) {
 				t.Errorf("got %v, %v", o, err)
 			}

@@ -21,8 +21,8 @@
 //
 // A repeated charge with the same idempotency key gets the first charge's reply. Both
 // rules on one method work together, in either order. With Idempotent first, a
-// repetition does not wait for the lock, and a call that the lock refuses is not an
-// attempt.
+// repetition does not wait for the lock, and a call that the lock refuses does not
+// count as an attempt.
 //
 // # Rules in the .proto
 //
@@ -38,7 +38,7 @@
 //	  option (lockkit.v1.guard).none = true; // reviewed, and needs no guard
 //	}
 //
-// The option is experimental: its number will change once.
+// The option is experimental: its number will change when a number is registered.
 //
 // # Keys
 //
@@ -81,7 +81,7 @@
 // # Passing a lock on with a call
 //
 // A handler that has a lock, and calls another service that locks the same key, would
-// find it busy. If the client has [SendOwner] and the other service's Lock has
+// find the key busy. If the client has [SendOwner] and the other service's Lock has
 // [TakeOwner], the call joins its caller's hold instead. For streams use
 // [StreamClientInterceptor].
 //

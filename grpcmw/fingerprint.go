@@ -58,9 +58,9 @@ type walk struct {
 	unpacked int    // the number of messages of type Any around the walk
 }
 
-// maxUnpacked limits the depth to which nested messages of type Any are unpacked. Each
-// copies its content, so without a limit a small request could fill the memory. Deeper
-// messages are digested as bytes.
+// maxUnpacked limits the depth to which nested messages of type Any are unpacked.
+// Unpacking copies the content, so without a limit a small request could fill the
+// memory. Deeper messages are digested as bytes.
 const maxUnpacked = 8
 
 func newWalk() *walk { return &walk{hash: sha256.New(), buffer: make([]byte, 0, 256)} }

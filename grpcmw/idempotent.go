@@ -51,12 +51,12 @@ const operation = "grpc"
 // type that the program has not registered, is not stored.
 //
 // The handler runs under a context that is canceled when the client disconnects (see
-// Detached), or when the run's lease is lost. once.AttemptFromContext reports whether
-// an earlier run was begun and ended without a response. The handler's response is
-// sent, whether it was stored or not. There are special cases:
+// Detached), or when the run's lease is lost. The number from once.AttemptFromContext
+// shows whether an earlier run began and ended without a response. The handler's
+// response is sent, whether it was stored or not. There are special cases:
 //
 //   - A call that was refused by an inner rule, of this interceptor or of an inner one,
-//     is not an attempt, and nothing of it is stored.
+//     does not count as an attempt, and nothing of it is stored.
 //   - The same applies to a handler's error that once.Withdraw has marked, for example
 //     for an invalid request. The key is then free for a corrected request.
 //   - With once.AtMostOnce, CANCELLED and DEADLINE_EXCEEDED of the handler mean that
@@ -237,8 +237,8 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 
 // withdrawn reports whether the handler reports that it has done nothing, or was not
 // reached because an inner rule refused the call. That rule can belong to the same
-// interceptor or to another one. It does not count if code in between has read the
-// attempt and may have acted on it.
+// interceptor or to another one. The refusal does not count if code in between has read
+// the attempt and may have acted on it.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true
@@ -285,8 +285,9 @@ func (e *execution) lasting(ctx context.Context, failure error) (*status.Status,
 // errNotKept is the reason for not storing a reply.
 var errNotKept = errors.New("grpcmw: KeepIf does not store the reply")
 
-// unclear returns failure. It marks the error for once if the error does not mean that
-// nothing was done.
+// unclear returns failure, or errNotKept if failure is nil. If the handler's progress
+// is unknown (Canceled or DeadlineExceeded, not refused by the kit), the error also
+// matches once.ErrIndeterminate.
 func unclear(s *status.Status, failure error) error {
 	if failure == nil {
 		return errNotKept

@@ -14,7 +14,8 @@ import (
 // core.Key(name, parts...) if Join made the key. The option Also adds further keys.
 // Lock makes one attempt, unless Acquire(core.Wait(d)) sets a wait. If the lock is not
 // acquired, the handler does not run, and the call is refused as described in the
-// package documentation. See FailOpen for the exception.
+// package documentation. With FailOpen, the handler runs without the lock if the store
+// is unavailable.
 //
 // The handler runs under the lease's context, derived from that of the call. The lock
 // is released when the handler has returned or panicked, before the reply or the status

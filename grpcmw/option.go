@@ -91,7 +91,7 @@ func Also(keys ...KeyFunc) Option {
 }
 
 // FailOpen lets a Lock's calls run without the lock if the store is unavailable. By
-// default they get UNAVAILABLE. With FailOpen too, calls are refused if the lock is
+// default they get UNAVAILABLE. Even with FailOpen, calls are refused if the lock is
 // busy or lost, or if the Locker is closed. core.Unlocked(ctx) reports to the handler
 // that it runs without the lock, core.RanUnlocked events count such calls, and a grant
 // whose answer was lost is cleaned up.
@@ -143,9 +143,10 @@ func Key(key KeyFunc) Option {
 type Kept struct {
 	// Method is the full method.
 	Method string
-	// Reply is the handler's reply, or nil beside an error. It must not be changed.
+	// Reply is the handler's reply, or nil if the handler returned an error. It must not be
+	// changed.
 	Reply any
-	// Status is the status that the client gets: OK beside a reply.
+	// Status is the status that the client gets. It is OK if there is a reply.
 	Status *status.Status
 	// Header and Trailer are copies of the metadata that the handler has set.
 	Header, Trailer metadata.MD
@@ -290,8 +291,9 @@ func CallName(name string) Option {
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // call's deadline passes, so that the response is stored when the client repeats the
 // call. Their context is then canceled only if the run's lease is lost, or if an outer
-// rule loses a lease while the client is still connected. So put Lock inside
-// Idempotent. Nothing else stops a handler that hangs, so it needs its own time-outs.
+// lease is lost or its Locker closed while the client is still connected. So put Lock
+// inside Idempotent. Nothing else stops a handler that hangs, so it needs its own
+// time-outs.
 func Detached() Option {
 	return func(g *config) {
 		g.is("Detached", forIdempotent)

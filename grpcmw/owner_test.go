@@ -167,7 +167,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 		}
 		owner := lease.Owner()
 		p.secret(owner)
-		p.replay("s", owner).Is(t, "order:s") // not yet: the owner is enough to join
+		p.replay("s", owner).Is(t, "order:s") // not released yet: the owner is enough to join
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func ownersTravel(t *testing.T, store func(opts ...core.Option) *shop) {
 			p.clean(fmt.Sprint(err))
 		}
 		sends := p.called.dial(grpc.WithStreamInterceptor(grpcmw.StreamClientInterceptor(grpcmw.SendOwner())))
-		// The end of the test ends the stream, and the end of the lease does not.
+		// The stream ends with the test, and not with the lease.
 		in, err := sends.Watch(context.WithoutCancel(lease.Context()), &Order{Id: "w"})
 		if err != nil {
 			t.Fatal(err)

@@ -153,7 +153,7 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 		call() // the scripts are loaded, and the connection exists
 		proxy.Forget()
 		call()
-		times := proxy.Count(testserver.Match{Command: "time"}) // they are sent with an acquire
+		times := proxy.Count(testserver.Match{Command: "time"}) // each TIME is sent with an acquire
 		if n := proxy.Count(testserver.Match{Script: "acquire"}) + proxy.Count(testserver.Match{Script: "release"}); n != want || len(proxy.Requests()) != want+times {
 			t.Errorf("%s took %d commands: %v", what, n, proxy.Requests())
 		}
@@ -266,7 +266,7 @@ func duplicates(t *testing.T, server *testserver.Redis) {
 	}
 }
 
-// TestRedisDown tests a Redis that is gone.
+// TestRedisDown tests calls while Redis is down.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -41,9 +41,9 @@ func (none) serve(ctx context.Context, c *call, next int) (any, error) { return 
 func (none) inspect(*method) []error                                   { return nil }
 
 // ServerOptions returns options with both interceptors that apply r:
-// UnaryServerInterceptor and StreamServerInterceptor, so that none is forgotten. They
-// come after the chained interceptors of earlier options, such as authentication, and
-// before those of later ones. ServerOptions panics like these interceptors.
+// UnaryServerInterceptor and StreamServerInterceptor, so that neither is forgotten.
+// They come after the chained interceptors of earlier options, such as authentication,
+// and before those of later ones. ServerOptions panics like these interceptors.
 func ServerOptions(r Rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(UnaryServerInterceptor(r)),
@@ -77,7 +77,7 @@ func UnaryServerInterceptor(r Rules) grpc.UnaryServerInterceptor {
 
 // method is a method that has rules, with the facts about it.
 type method struct {
-	name   string // the full one
+	name   string // the full name
 	rules  []Rule
 	input  protoreflect.MessageType // nil if its type is not registered
 	pure   bool                     // its .proto has NO_SIDE_EFFECTS

@@ -45,7 +45,7 @@ func StreamServerInterceptor(r Rules) grpc.StreamServerInterceptor {
 			return nil, handler(srv, s)
 		}
 		if !info.IsClientStream && m.input != nil {
-			// One message certainly comes, so every KeyFunc can get it.
+			// The client sends exactly one message, so every KeyFunc can get it.
 			if err := s.first(c); err != nil {
 				return plain.refuse(ss.Context(), keyRefusal(c, "", err))
 			}

@@ -59,7 +59,7 @@ func TestServerStream(t *testing.T) {
 		if _, err := in.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("got %v", err)
 		}
-		if !s.isFree("order:5") { // when the client has the end
+		if !s.isFree("order:5") { // already when the client receives the end of the stream
 			t.Error("the key is not free")
 		}
 	})

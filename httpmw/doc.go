@@ -210,12 +210,12 @@
 // response, can be outside or inside. Outside, its writer gets the same calls that the
 // handler made, for the first response and for a replay. A replay has no flushes.
 //
-// Lock and Idempotent work in both orders. With Idempotent outside, a repeated request
-// gets its response without the lock, and a request that the Lock refuses does not
-// count as an attempt. With Lock outside, a repeated request is busy while any other
-// request has the lock. If one Idempotent is inside another, such as on a route and on
-// its group, the two need different scopes. In the same scope, the inner one would find
-// the request in progress.
+// Lock and Idempotent can be mounted in either order. With Idempotent outside, a
+// repeated request gets its response without the lock, and a request that the Lock
+// refuses does not count as an attempt. With Lock outside, a repeated request is busy
+// while any other request has the lock. If one Idempotent is inside another, such as on
+// a route and on its group, the two need different scopes. In the same scope, the inner
+// one would find the request in progress.
 //
 // Mount both on routes rather than on the engine. On the engine they also see requests
 // that match no route. Such requests without a key get gin's own 404 or 405, and

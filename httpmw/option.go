@@ -192,7 +192,7 @@ func CallName(name string) Option { return Option(pkg.CallName(name)) }
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // request's deadline passes, so that the response is stored when the client repeats the
 // request. Their context is then canceled only if the run's lease is lost, or if an
-// outer middleware loses a lease while the client is still connected. So mount Lock
-// inside Idempotent. Nothing else stops a handler that hangs, so it needs its own
-// time-outs.
+// outer lease is lost or its Locker closed while the client is still connected. So
+// mount Lock inside Idempotent. Nothing else stops a handler that hangs, so it needs
+// its own time-outs.
 func Detached() Option { return Option(guard.Detached()) }

@@ -3,9 +3,9 @@
 //
 // A Policy is an immutable value. Each run takes its pauses from a fresh sequence, so
 // one policy can serve any number of goroutines. The pauses are computed by
-// github.com/cenkalti/backoff/v4. Its types are not part of this package's API, because
-// they have the state of one run. Its loop is not used, because it does not handle
-// causes and deadlines of contexts.
+// github.com/cenkalti/backoff/v4. The types of that package are not part of this
+// package's API, because they have the state of one run. Its loop is not used, because
+// it does not handle causes and deadlines of contexts.
 //
 // Do promises more than the loop of that package:
 //

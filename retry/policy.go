@@ -24,10 +24,10 @@ type Policy struct {
 	// Multiplier is the factor from one pause to the next, at least 1. The default is
 	// 1, a constant pace.
 	Multiplier float64
-	// Jitter is the part, from 0 to 1, by which each pause is made longer or shorter at
-	// random. The default is 0, no spread. A pause that would exceed Max by some amount
-	// is made shorter than Max by this amount, so that the pauses of many callers do
-	// not gather at Max.
+	// Jitter is the fraction, from 0 to 1, by which each pause is randomly lengthened
+	// or shortened. The default is 0, no spread. A pause that would exceed Max by some
+	// amount is made shorter than Max by this amount, so that the pauses of many
+	// callers do not gather at Max.
 	Jitter float64
 	// Attempts is the maximum number of attempts, including the first. By default there
 	// is no limit, and the context ends the run. In the zero Policy the default is 1.

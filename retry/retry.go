@@ -75,7 +75,7 @@ func pause(ctx context.Context, pauses *sequence, jitter float64, err error) err
 	return nil
 }
 
-// spread returns d plus a random part of d, of at most jitter.
+// spread returns d plus a random part of d, at most the fraction jitter of d.
 func spread(d time.Duration, jitter float64) time.Duration {
 	if d > longest {
 		return d

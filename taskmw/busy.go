@@ -11,13 +11,14 @@ import (
 // Busy is the policy for a task whose key is busy: another task has the lock, or runs
 // under the same idempotency key.
 //
-// Each policy first waits in-line, in the worker's slot, for the time of core.Wait, or
-// without it for the time stated at the policy. A wait always leaves time for the
-// handler: a tenth of the time until the task's deadline, at most 5 seconds.
+// Each policy first waits in-line, in the worker's slot, for the time of core.Wait.
+// Without core.Wait it waits for the time stated at the policy. A wait always leaves
+// time for the handler: a tenth of the time until the task's deadline, at most 5
+// seconds.
 //
-// A task that can be rescheduled waits only if no other task of its key waits in the
-// same server of Configure, and if waiting tasks take fewer than half of the server's
-// slots.
+// With Reschedule, a task that is not on its last attempt waits only if no other task
+// of its key waits in the same server of Configure, and if waiting tasks take fewer
+// than half of the server's slots.
 type Busy int
 
 // The policies for busy keys.
@@ -36,9 +37,10 @@ const (
 	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
 	Wait
-	// Drop does not wait. The task is removed, and counts as processed.
+	// Drop does not wait, unless core.Wait sets a wait. The task is removed, and counts as
+	// processed.
 	Drop
-	// Skip does not wait. The task counts as done.
+	// Skip does not wait, unless core.Wait sets a wait. The task counts as done.
 	Skip
 	// Fail waits for as long as Reschedule, even if another task of the key waits. The
 	// task then fails as after an error of its handler: it uses up a retry, and is

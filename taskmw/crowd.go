@@ -20,7 +20,8 @@ const (
 	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
 	// laterAtMost is the maximum pause. A long pause can leave a key unused. With a
-	// short one each of very many tasks comes back in vain more often.
+	// short pause, each of very many tasks comes back more often while its key is still
+	// busy.
 	laterAtMost = 30 * time.Second
 )
 
@@ -47,12 +48,12 @@ type crowds struct {
 // crowd has the tasks of one key.
 type crowd struct {
 	waiting int           // the number of tasks that wait in their slots
-	refused time.Time     // when a task was last refused
-	next    time.Time     // when the last of the other tasks comes back
+	refused time.Time     // the last time at which a task was refused
+	next    time.Time     // the time at which the last of the other tasks comes back
 	hold    time.Duration // the time for which a task has the key; 0 if unknown
 
 	period    int64                // the period of the fields below
-	soon      map[string]time.Time // when tasks were refused that come back at the next tick, by ID
+	soon      map[string]time.Time // the times of the refusals of tasks that come back at the next tick, by ID
 	ran, last int                  // the number of tasks that had the key, in this period and in the one before
 }
 

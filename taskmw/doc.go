@@ -63,7 +63,7 @@
 //
 //	done before                            done, with the result of WriteResult
 //	done before, and it was not recorded   done, without a result
-//	its run goes on elsewhere              as Busy says
+//	its run continues elsewhere            as Busy says
 //	another payload under the same key     archived
 //	its run died midway, or timed out
 //	while it ran, with AtMostOnce          archived
@@ -126,9 +126,9 @@
 // asynq treats the task as failed. A handler should return when its context is done, so
 // that the next attempt need not wait.
 //
-// A handler that hangs does not keep its key for ever. If the task has a deadline,
-// as by asynq's default, the lease gets a core.MaxHold of the time until the deadline
-// and one TTL. After that the lease is not extended, and the key is free within another
+// A handler that hangs does not keep its key forever. If the task has a deadline, as by
+// asynq's default, the lease gets a core.MaxHold of the time until the deadline plus
+// one TTL. After that the lease is not extended, and the key is free within another
 // TTL. A MaxHold in Acquire, or among the Locker's defaults, replaces it.
 //
 // A worker that dies keeps its key for a TTL, 30 seconds by default. asynq needs one to

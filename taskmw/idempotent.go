@@ -42,9 +42,10 @@ import (
 // done, whatever the handler returns. If the transaction was rolled back, the task is
 // tried again.
 //
-// A task that an inner Lock refuses is not an attempt: the lock's key is busy, bad or
-// missing, or the store is unavailable. Mount Idempotent inside a Lock if duplicates
-// are rare. Outside, a task that finds the lock busy costs two more calls to the store.
+// A task that an inner Lock refuses does not count as an attempt. The Lock refuses a
+// task if its key is busy, bad or missing, or if the store is unavailable. Mount
+// Idempotent inside a Lock if duplicates are rare. With Idempotent outside, a task that
+// finds the lock busy costs two more calls to the store.
 //
 // Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
 // has more than 64 bytes, or if an option is nil or for Lock only. The middleware is

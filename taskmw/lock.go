@@ -23,7 +23,8 @@ import (
 // lost. The lock is released when the handler has returned or panicked, and not before.
 // When a task times out, asynq delivers it again while the old handler still runs, and
 // the new delivery waits for the old handler. A handler that hangs does not hold the
-// key for ever: a MaxHold of the task's deadline and one TTL is set, see Acquire.
+// key forever: a MaxHold of the time until the task's deadline plus one TTL is set, see
+// Acquire.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire

@@ -215,7 +215,7 @@ func TestLock(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			defaults, opts []core.AcquireOption
-			over           time.Duration // when the lease is not extended any more
+			over           time.Duration // the time after which the lease is not extended
 			ttl            time.Duration
 		}{
 			"by default":            {nil, nil, 2*time.Minute + 30*time.Second, 30 * time.Second},

@@ -74,7 +74,7 @@ func OnBusy(b Busy) Option {
 //
 // Use FailOpen if two tasks at once only cost time: a cache fill, or a report that is
 // made twice. Do not use it if they cost money: a charge, or a booking. FailOpen has an
-// effect only if the locks are in another store than the queues of asynq.
+// effect only if the locks and the queues of asynq are in different stores.
 func FailOpen() Option {
 	return func(g *config) { g.open = true }
 }

@@ -77,7 +77,7 @@ func TestRedelivery(t *testing.T) {
 		}
 		r.allBegun(tasks, 1)
 		c.Kill()
-		var free [tasks]time.Time // not before
+		var free [tasks]time.Time // by task: the earliest time at which its key is free
 		for i := range tasks {
 			at := time.Now()
 			left, err := r.db.PTTL(t.Context(), "lk2:{order:"+strconv.Itoa(i)+"}").Result()
@@ -127,7 +127,7 @@ func (r *rig) set(key string) {
 	}
 }
 
-// allBegun waits until each task has begun as often as times says.
+// allBegun waits until each task has begun this number of times.
 func (r *rig) allBegun(tasks, times int) {
 	r.t.Helper()
 	for i := range tasks {

@@ -111,7 +111,7 @@ const (
 	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // time to wait for another request's list
-	listWalk  = 2 * time.Second // time for entries that are not locks, before the page says so
+	listWalk  = 2 * time.Second // time to walk over pages without locks, before the rest is left to the next request
 	retryNext = 2               // seconds
 )
 

@@ -207,8 +207,9 @@ func TestNowWithoutCards(t *testing.T) {
 	}
 }
 
-// TestRevokedHolderLearnsFirst checks Revoke. TestReleasedHolderLearnsLater checks
-// ReleaseNow and expects two holders for a moment.
+// TestRevokedHolderLearnsFirst checks that a revoked holder is notified before the next
+// holder gets the key. TestReleasedHolderLearnsLater expects two holders for a moment
+// after ReleaseNow.
 func TestRevokedHolderLearnsFirst(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, store core.Store) {

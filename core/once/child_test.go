@@ -41,7 +41,7 @@ type report struct {
 	Kind  string // "charged" within a run, or "answered"
 	Key   string
 	Value string
-	Lost  bool // the error matches core.ErrLost, or the run's context was done with it
+	Lost  bool // core.ErrLost matches the error or the cause of the run's context
 	Text  string
 }
 

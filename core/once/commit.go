@@ -57,7 +57,7 @@ type Saver interface {
 //
 // After an error of Commit the transaction must be rolled back. fn may repeat the
 // transaction with another Commit. If no Commit is committed, Do fails even if fn
-// returns no error. The exception is core.ErrUnsupported of the first Commit: Do then
+// returns no error. But after a first Commit that fails with core.ErrUnsupported, Do
 // saves the result of fn, as without Commit.
 //
 // Commit fails before anything is written
@@ -101,8 +101,8 @@ type commits struct {
 }
 
 // commit implements Commit. After a failed commit, fn alone cannot make the run
-// succeed. The exception is core.ErrUnsupported of the first commit, because the run's
-// store is not in the database of tx and nothing was written.
+// succeed. But it can after a first commit that fails with core.ErrUnsupported, because
+// the run's store is then not in the database of tx and nothing was written.
 func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	m := &r.commits
 	m.mu.Lock()

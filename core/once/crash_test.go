@@ -175,7 +175,7 @@ func TestPause(t *testing.T) {
 				if err != nil || out.Replayed || out.Attempt != 2 {
 					t.Errorf("got %+v and %v, want a run that is attempt 2", out, err)
 				}
-				// The other successors are done by then.
+				// The other successors return before the paused run continues.
 			})
 		}
 		ready.Wait()

@@ -108,7 +108,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 		first(t, newOnce(t, store, once.AtMostOnce()), charge("1"), "receipt", 2)
 	})
-	// A run that is withdrawn after Close is not an attempt.
+	// A run that is withdrawn after Close does not count as an attempt.
 	sim(t, "withdrawn after Close", func(t *testing.T) {
 		store := memstore.New()
 		o, fn := closing(t, store, nil)

@@ -179,8 +179,8 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	// A run whose begin was applied, but not answered before an outage, is not an
-	// attempt.
+	// A run whose begin was applied, but not answered before an outage, does not count
+	// as an attempt.
 	t.Run("begin before an outage", func(t *testing.T) {
 		t.Parallel()
 		for name, opts := range map[string][]once.Option{"by default": nil, "at most once": {once.AtMostOnce()}} {

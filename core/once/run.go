@@ -101,7 +101,7 @@ func (o *Once) run(ctx context.Context, lease *core.Lease, c *Call, number int, 
 	t.ran(number)
 	returned := false
 	defer func() {
-		if !returned { // fn panics, or calls runtime.Goexit, which continues
+		if !returned { // fn has panicked or called runtime.Goexit, and both continue
 			_ = settle(o.broken(), nil)
 		}
 	}()

@@ -25,7 +25,7 @@ type telling struct {
 	ctx    context.Context
 	locker *core.Locker
 	event  core.Event // filled by Begin, and then by the methods below
-	begun  time.Time  // when Begin returned
+	begun  time.Time  // the time at which Begin returned
 	worked error      // the error of fn
 	saved  error      // the error of saving the run's result
 }

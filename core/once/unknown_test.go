@@ -14,7 +14,7 @@ import (
 
 // TestUnknownBegin checks a begin that the store applied without an answer, also when
 // it was retried. The run is undone in the background (hazard 8). fn was not called, so
-// the run is not an attempt, and the call is not indeterminate.
+// the run does not count as an attempt, and the call is not indeterminate.
 func TestUnknownBegin(t *testing.T) {
 	t.Parallel()
 	policies := map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}}
@@ -70,7 +70,7 @@ func TestUnknownBegin(t *testing.T) {
 			}
 		})
 	}
-	// A begin of another request, without an answer, is not an attempt either.
+	// A begin of another request, without an answer, does not count as an attempt either.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		strict := newOnce(t, store, once.AtMostOnce())

@@ -117,8 +117,9 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
-// TestIn_LogicalReplica checks that Commit is refused on a logical replica, which has
-// the ID of its origin but does not save answers there.
+// TestIn_LogicalReplica checks that Commit is refused on a logical replica. The replica
+// has the ID of its origin, but an answer that is saved in the replica does not reach
+// the origin.
 func TestIn_LogicalReplica(t *testing.T) {
 	t.Parallel()
 	settings := []string{"wal_level = logical", "max_worker_processes = 8"}

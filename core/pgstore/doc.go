@@ -25,7 +25,7 @@
 // is taken by one statement and released by one. Every other operation is a read and a
 // compare-and-set, which package casstore repeats until no other process was faster. No
 // row stays locked between two round trips. The exception is a Commit of package once,
-// which locks its row until the COMMIT. The database needs no function.
+// which locks its row until the COMMIT. The database needs no stored functions.
 //
 // An open transaction of yours does not delay the locks, and the locks do not delay your
 // transactions. A row without live entries is deleted some minutes later. Acquires of
@@ -101,9 +101,9 @@
 // reports that it is read-only, its connection is closed, so that the next call dials.
 // The idle connections of the pool and the connection that listens are closed too.
 // Connections in use stay open, because the pool may have other users. Until a probe
-// finds a server that accepts writes, other acquires fail at once, as while the server
-// is down. A connection is also closed if the server shuts down, ends the session, or
-// leaves the outcome of a statement unknown.
+// finds a server that accepts writes, other acquires fail at once, as they do while the
+// server is down. A connection is also closed if the server shuts down, ends the
+// session, or leaves the outcome of a statement unknown.
 //
 // The parameter target_session_attrs=read-write keeps the pool from connecting to a
 // standby. It is needed if the URL has several hosts. Behind a pooler, the pooler's own

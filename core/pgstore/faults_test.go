@@ -130,7 +130,7 @@ var faultCases = []struct {
 		unknown(t, "extend", leaving(t, f, func(ctx context.Context) error { return r.store.Extend(ctx, []store.Claim{brief})[0].Err }))
 		f.Deliver()
 		f.AwaitAnswer(t)
-		time.Sleep(2 * brief.TTL) // a shortened hold would be over
+		time.Sleep(2 * brief.TTL) // a shortened hold would have expired
 		held(t, r.direct, c, true)
 	}},
 	{"an extension whose reply is lost is unknown, for one and for many (hazard 10)", 5, func(t *testing.T, r *rig) {

@@ -76,9 +76,10 @@ func (s *Store) visible(ctx context.Context, op string) error {
 	return nil
 }
 
-// needs adds the missing GRANT to an error about a right. If a table is refused, it is
-// the parameter grant. If the schema is refused, it is USAGE on the schema. Only then
-// does the server's message contain the name of the schema, in any language.
+// needs adds the missing GRANT to an error about a right. For a missing right to a
+// table, needs adds the parameter grant. For a missing right to the schema, it adds
+// USAGE on the schema. Only in the second case does the server's message contain the
+// name of the schema, in any language.
 func needs(grant string, err error) error {
 	var reply *pgconn.PgError
 	ok := errors.As(err, &reply)

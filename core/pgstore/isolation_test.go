@@ -26,7 +26,7 @@ func fails(server *testserver.Postgres, n int, code string) {
 }
 
 // TestIsolation_FailureAtReadCommitted checks that later statements do not set their
-// level if a serialization failure has another cause than the isolation level.
+// level if the isolation level was not the cause of a serialization failure.
 func TestIsolation_FailureAtReadCommitted(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {

@@ -108,8 +108,8 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	// The notification is sent on another connection. Meanwhile this one is idle, and a
-	// pooler has assigned no session to it.
+	// The notification is sent on another connection. Meanwhile the connection that
+	// listens is idle, and a pooler has assigned no session to it.
 	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '')", channel)); err != nil {
 		unlisten(pg, channel, pid)
 		return err

@@ -125,7 +125,7 @@ func TestNoDeadlock(t *testing.T) {
 	stop := make(chan struct{})
 	var extenders sync.WaitGroup
 	for i := range stores {
-		// These extend many keys at once, in any order.
+		// These goroutines extend many keys at once, in any order.
 		extenders.Go(func() {
 			held := make([]store.Claim, keys)
 			for k := range held {

@@ -121,8 +121,8 @@ func TestMigrate(t *testing.T) {
 		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
 	})
 
-	// The error for a user without rights names them, and a user with the rights can
-	// lock.
+	// The error for a user without rights names the missing rights, and a user with the
+	// rights can lock.
 	t.Run("missing rights", func(t *testing.T) {
 		t.Parallel()
 		url := database(t)

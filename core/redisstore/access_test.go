@@ -179,7 +179,8 @@ func plays(t *testing.T, s *redisstore.Store, key string) {
 }
 
 // TestTLS locks over TLS with certificates on both sides, including wake-ups and
-// extensions. Connections with less than that are refused.
+// extensions. A connection that lacks one of the certificates, or TLS itself, is
+// refused.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

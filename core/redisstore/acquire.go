@@ -54,10 +54,10 @@ func (s *Store) direct(c *store.Claim) bool {
 }
 
 // acquireBySet acquires a free key by a bare SET NX, which costs the server a third of
-// a script. The token is the server's time, from a TIME behind the SET. A time at which
-// the key was held is later than every time at which an earlier holder had it.
-// acquireBySet returns false if the script has to be called: the key is taken, or the
-// server has refused the SET, which says nothing about the key.
+// a script. The token is the server's time, from a TIME behind the SET. The TIME runs
+// while the key is held, so it is later than every time at which an earlier holder had
+// the key. acquireBySet returns false if the script has to be called: the key is taken,
+// or the server has refused the SET, which says nothing about the key.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
@@ -208,8 +208,8 @@ func granted(c *store.Claim, a answer) (store.Grant, error) {
 }
 
 // takenKeys remembers some keys that were taken at the last acquire. It may forget a
-// key, or mistake another key for it. Such an error costs only a round trip, or a
-// script.
+// key, or mistake another key for it. A forgotten key costs only one more round trip,
+// and a mistaken one a script instead of a SET.
 type takenKeys [64]atomic.Uint64
 
 var seed = maphash.MakeSeed()

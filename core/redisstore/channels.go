@@ -147,8 +147,8 @@ func (c *channels) end() {
 
 var errBroke = errors.New("the subscription broke")
 
-// subscribe returns when messages on the channel are received. If the channel is
-// sharded, that includes sharded messages.
+// subscribe subscribes to the channel, and waits until the server has confirmed that.
+// If the channel is sharded, it also subscribes to the sharded messages.
 func (c *channels) subscribe(ctx context.Context, name string, sharded bool) error {
 	c.mu.Lock()
 	conn, gone := c.conn, c.gone
@@ -198,8 +198,9 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 }
 
 // confirmed records the server's message about a channel on conn. It reports whether
-// the connection is unreliable. That is so if the client has subscribed again after a
-// break, or the server has unsubscribed the channel because its slot has moved.
+// the connection is unreliable. A connection is unreliable if the client has subscribed
+// again after a break, or if the server has unsubscribed the channel because its slot
+// has moved.
 func (c *channels) confirmed(conn *redis.PubSub, m *redis.Subscription) (broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -180,7 +180,8 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		// Only a server out of memory gets a PEXPIRE, and only a crowd is a hash.
+		// The operations of try send a PEXPIRE only if memory is short, and make no hash without a
+		// crowd. So lacks tries these commands.
 		if lacks := s.lacks(ctx); lacks != "" {
 			return s.advise(errors.New(lacks))
 		}

@@ -164,7 +164,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 	}
 }
 
-// connectionsAfter makes a call that gets the reply on each old connection, and checks
+// connectionsAfter makes a call, lets each old connection answer with reply, and checks
 // the client's connections. A lock is held in the meantime.
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestAcquire_ColdPool makes connecting take longer than a lock with a short TTL allows
-// for a call. The error shows that, and later calls find a connection.
+// TestAcquire_ColdPool makes a dial take longer than a lock with a short TTL allows for
+// a call. The error names this limit, and later calls find a connection.
 func TestAcquire_ColdPool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -29,10 +29,11 @@
 //
 //	<ms> <owner> <lease>
 //
-// These are its length, its owner and its lease. The lock expires with its key. If the
-// key is free, a SET NX PX writes this value, without a script. A TIME behind that SET
-// returns the fencing token, which only the holder knows. Any other value is "f" and
-// fields. Each field is a tab, its name, a space and its text:
+// These are the lock's length in milliseconds, its owner and its lease. The lock
+// expires with its key. If the key is free, a SET NX PX writes this value, without a
+// script. A TIME behind that SET returns the fencing token, which only the holder
+// knows. Any other value is "f" and fields. Each field is a tab, its name, a space and
+// its text:
 //
 //	r          the record of a run: deadline, attempt, state, and the lease that
 //	           began or saved it. A deadline of 0 is the end of the key

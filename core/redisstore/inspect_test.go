@@ -348,8 +348,9 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// holdsBackTime acquires c, delays its TIME, and calls meanwhile. It returns the grant
-// that the holder finally gets, and the grant of the next holder.
+// holdsBackTime acquires c, delays its TIME, and calls the function meanwhile before it
+// delivers the TIME. It returns the grant that the holder finally gets, and the grant
+// of the next holder.
 func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)
@@ -387,7 +388,8 @@ func TestRevokeBeforeTheTokenIsKnown(t *testing.T) {
 }
 
 // TestDeletedBeforeTheTokenIsKnown shows a limit. If another program deletes the key
-// while the TIME is in flight, the deleted hold's token is higher than the next one.
+// while the TIME is in flight, the deleted hold's token is higher than the next hold's
+// token.
 func TestDeletedBeforeTheTokenIsKnown(t *testing.T) {
 	t.Parallel()
 	r, c := newRig(t, testserver.StartRedis(t), nil), claimed()

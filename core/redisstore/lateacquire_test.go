@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLateAcquire expects what is not promised with plain keys and Redisson's: an acquire that
-// arrives after its own release holds the key, for at most its TTL. The usual keys refuse it.
+// TestLateAcquire shows a limit of plain keys and of Redisson's keys. An acquire that arrives
+// after its own release holds the key, for at most its TTL. The usual keys refuse it.
 func TestLateAcquire(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -45,8 +45,8 @@ func TestLateAcquire(t *testing.T) {
 	}
 }
 
-// TestRedissonCounterLost expects what is not promised: tokens repeat if the counter of
-// RFencedLock is lost, as by its delete() or by a failover.
+// TestRedissonCounterLost shows a limit: tokens repeat if the counter of RFencedLock is
+// lost, for example by its delete() or by a failover.
 func TestRedissonCounterLost(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// luaRecorder records the calls of scripts to a server. It repeats each on a copy of
-// the key.
+// luaRecorder records the calls of scripts to a server. It repeats each call on a copy
+// of the key.
 type luaRecorder struct {
 	t     *testing.T
 	proxy *testserver.Proxy

@@ -65,7 +65,7 @@ func testOutOfMemory(t *testing.T, form string, make func(s *redisstore.Store) s
 			t.Errorf("acquire of %s: got %v, want OOM", name, err)
 		}
 	}
-	busyWith(t, s, claimOf(held.Key)) // which only reads
+	busyWith(t, s, claimOf(held.Key)) // a refusal only reads
 	_, err = plain.Acquire(t.Context(), claimOf("plain, free:"+form))
 	wantIs(t, "plain acquire", err, store.ErrUnavailable)
 	everyKeyExpires(t, server)

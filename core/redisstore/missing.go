@@ -18,7 +18,7 @@ func (s *Store) withRight(ctx context.Context, err error) error {
 		return err
 	}
 	if lacks := s.lacks(ctx); lacks != "" {
-		return fmt.Errorf("%s: %w", lacks, err) // first, because the end of the text is cut
+		return fmt.Errorf("%s: %w", lacks, err) // first, because long texts are cut at the end
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func nodeOf(t *testing.T, s *redisstore.Store) store.NodeInfo {
 	return info
 }
 
-// TestNodeIsAskedOnceForAll makes many grants on new connections. They must not flood
+// TestNodeIsAskedOnceForAll makes many concurrent calls of Node. They must not flood
 // the server with INFO.
 func TestNodeIsAskedOnceForAll(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestNodeIsAskedOnceForAll(t *testing.T) {
 	held.Await(t)
 	held.Deliver()
 	all.Wait()
-	// One INFO dials, one is for the callers after that, and later there is none.
+	// The first INFO opens a connection, so the callers ask once more. Later no INFO is sent.
 	if asked := p.Count(infoCommand); asked > 3 {
 		t.Errorf("the server was asked %d times by %d callers", asked, n)
 	}
@@ -86,8 +86,8 @@ func TestNodeTellsARestart(t *testing.T) {
 	})
 }
 
-// TestNodeInquiryOfACallerThatLeaves checks that a caller asks again if the caller that
-// made its shared inquiry leaves.
+// TestNodeInquiryOfACallerThatLeaves makes a caller leave while its inquiry is in
+// flight. Another caller that shared the inquiry must ask again.
 func TestNodeInquiryOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	_, p, s := nodeBehind(t)

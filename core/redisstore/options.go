@@ -51,8 +51,8 @@ func WithPrefix(p string) Option {
 // the prefix and the key, that holds the owner and expires. The string is set only if
 // it is absent, and extended or deleted only by its owner. So a Store can share locks
 // with other clients of that scheme, and can replace these clients one by one;
-// README.md has a table of such clients. An acquire takes one SET for a free key,
-// usually a script for a taken one, and at first both.
+// README.md has a table of such clients. An acquire of a free key takes one SET. An
+// acquire of a taken key usually takes a script, and the first one takes both.
 //
 // Such a string has room for nothing else. Shared, permit and fair claims, claims that
 // join another owner, and claims that need a token or a record fail with

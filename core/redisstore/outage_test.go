@@ -52,8 +52,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// closing returns a Locker whose close after the test waits for all clean-ups. The
-// server must be back by then.
+// closing returns a Locker that is closed after the test. Closing waits for all
+// clean-ups, so the server must be back before.
 func closing(t *testing.T, s store.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(s)
@@ -99,11 +99,12 @@ func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 }
 
 // probes returns the maximum number of probes in d, if each begins pace after the one
-// before. One more may begin before d, and one may end in it.
+// before. At most d/pace + 1 probes begin in d, and one more may have begun before.
 func probes(d, pace time.Duration) int64 { return int64(d/pace) + 2 }
 
-// back acquires until a grant. Until a probe is answered, the store returns that the
-// server is down. Old errors of the client's pool must not fail an acquire.
+// back repeats an acquire until it is granted. Before a probe is answered, acquires
+// fail because the server is known to be down. Old errors of the client's pool must not
+// fail an acquire.
 func back(t *testing.T, s store.Store) {
 	t.Helper()
 	start := time.Now()

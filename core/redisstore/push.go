@@ -9,12 +9,12 @@ import (
 )
 
 // If a waiter with Push has a process that listens, the script that makes room admits
-// the waiter and publishes the grant. It only wakes other waiters. So a key moves to
-// another process with one message, and no other claim is granted in between.
+// the waiter and publishes the grant. All other waiters are only woken. So a key moves
+// to another process with one message, and no other claim is granted in between.
 //
 // The waiter does not know the time of the grant. But the grant was made after the
 // waiter's last request, and the waiter knows when it sent that. The grant lasts for
-// the time since the request and WINDOW of clock.lua. Before it expires the waiter
+// the time since that request plus WINDOW of clock.lua. Before it expires the waiter
 // extends it; if the waiter has died, the key is free again. A message counts only if
 // it names the place that the last request got, because an earlier grant may have
 // expired.
@@ -58,8 +58,9 @@ func readPush(text string) *pushed {
 }
 
 // pushable reports whether c can be granted by message. It excludes leases that are
-// shorter than a place's lifetime, because the gain would be small. In a Cluster it is
-// not known whether a process listens. A message cannot carry the result of a WAIT.
+// shorter than a place's lifetime, because the gain would be small. It excludes
+// Clusters, in which a script does not know whether a process listens. It excludes
+// WithReplicas, because a message cannot carry the result of a WAIT.
 func (s *Store) pushable(c *store.Claim) bool {
 	return c.Wait && c.Push && c.Record == nil && c.Via == "" && c.MinToken <= anyToken && c.TTL >= store.WaiterLife &&
 		!s.foreign() && !s.acks && !s.silent && s.cluster == nil

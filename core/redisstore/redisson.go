@@ -21,9 +21,9 @@ func beside(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// split reports whether a Cluster has the second keys of a lock in another slot than the
-// lock, for example because the lock's name has braces that are not a hash tag. Redisson
-// has neither sharded messages nor tokens for such a lock.
+// split reports whether a Cluster has a lock and its second keys in different slots, for
+// example because the lock's name has braces that are not a hash tag. Redisson has
+// neither sharded messages nor tokens for such a lock.
 func (s *Store) split(key string) bool {
 	name := s.key(key)
 	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)

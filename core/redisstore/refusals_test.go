@@ -185,8 +185,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestRefusals_NameMoves moves the address of a server to another one after a failover.
-// The former server still answers (hazard 23).
+// TestRefusals_NameMoves moves the address of a server to another server after a
+// failover. The former server still answers (hazard 23).
 func TestRefusals_NameMoves(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string][][]any{

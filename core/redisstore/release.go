@@ -41,7 +41,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 // unknownToken is the argument for an unknown last used token.
 var unknownToken any = ""
 
-// settle sends a command whose answer has the form of release.lua's answer.
+// settle sends a command and reads its answer, which has the form of release.lua's answer.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, err := s.call(ctx, op, cmd)
 	if err != nil {

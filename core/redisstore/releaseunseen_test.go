@@ -54,7 +54,7 @@ func TestLateReleaseOfUnseenGrant(t *testing.T) {
 	} else if !errors.Is(err, store.ErrUnavailable) {
 		t.Fatalf("acquire: %v", err)
 	}
-	// This lasts until the release was delivered and answered, and some time longer.
+	// The loop continues for some time after the release was delivered and answered.
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
 		rival, err := rivals.TryAcquire(t.Context(), "late")
 		if err != nil {

@@ -26,7 +26,7 @@ func replicaOf(t testing.TB, master *testserver.Redis) *testserver.Redis {
 	testserver.Eventually(t, soon, "the replica is in sync", func() bool {
 		return strings.Contains(asks.Info(context.Background(), "replication").Val(), "master_link_status:up")
 	})
-	// The replica counts once it has acknowledged something.
+	// A WAIT counts the replica only after its first acknowledgement.
 	asks = testclient.Redis(t, master.Addr)
 	testserver.Eventually(t, soon, "the replica acknowledges", func() bool {
 		return asks.Wait(context.Background(), 1, 100*time.Millisecond).Val() > 0

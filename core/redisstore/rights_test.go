@@ -124,7 +124,7 @@ func TestHalfAScript(t *testing.T) {
 						after["t"] = before["t"] // a token that was not granted is harmless
 					}
 					if before["t"] == "" && after["t"] == fmt.Sprint(last(before)) {
-						delete(after, "t") // so is the hold's own token
+						delete(after, "t") // the hold's own token is harmless too
 					}
 					if left := r.asks.PTTL(t.Context(), stored(held)).Val(); left == -1 {
 						t.Error("the key has no TTL")

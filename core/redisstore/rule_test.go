@@ -236,7 +236,7 @@ func live(fields map[string]string) (all []string) {
 	return all
 }
 
-// without returns live without the waiters' places of leases.
+// without returns live without the places of these leases in the wait list.
 func without(live, leases []string) (rest []string) {
 	for _, text := range live {
 		list, waiters := strings.CutPrefix(text, "w ")

@@ -37,7 +37,7 @@ func (s *Store) releaseScript() *pipeline.Script {
 	return releaseScript
 }
 
-// newSet returns SET key value NX PX ms for a lock's key, as an acquire.
+// newSet returns an Optional call of SET key value NX PX ms for a lock's key.
 func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
@@ -101,7 +101,8 @@ func (s *Store) failure(ctx context.Context, op string, err error) error {
 // isReply reports whether err is an error reply with this code.
 func isReply(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// unanswered returns the error of a request that only reads, like failure.
+// unanswered returns the error of a request that only reads. The error always matches
+// store.ErrUnavailable.
 func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)

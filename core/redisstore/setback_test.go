@@ -16,7 +16,7 @@ import (
 )
 
 // setBack changes the entries of c as if the server's clock had been set back: it moves
-// every time in them that far into the future.
+// every time in the entries into the future by this duration.
 func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()
 	ctx := context.Background()

@@ -68,7 +68,7 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 }
 
 // seen is the visible state of a key after a step. Its texts must be the same for both
-// twins, and its times nearly so.
+// twins, and its times nearly the same.
 type seen struct {
 	says  string
 	live  []string         // the entries that have not expired, with their lifetimes
@@ -388,8 +388,8 @@ func (p *cast) extends(i int) (m move) {
 	return m
 }
 
-// slowExtend is the extend script without its shortcuts. An additional entry would not
-// prevent them.
+// slowExtend is the extend script without its shortcuts. An additional entry in the key
+// would not prevent these shortcuts.
 var slowExtend = sync.OnceValue(func() *redis.Script {
 	text := ""
 	for _, name := range []string{"clock", "crowd", "state", "extend"} {
@@ -445,7 +445,7 @@ func TestShortcutsAgree(t *testing.T) {
 	server := testserver.StartRedis(t)
 	calls, listens, asks := newStore(t, testclient.Redis(t, server.Addr)), newStore(t, testclient.Redis(t, server.Addr)), testclient.Redis(t, server.Addr)
 	ctx := t.Context()
-	// Until the end of the test, both have a subscriber for any waiter.
+	// Both stores stay subscribed until the end of the test, so a message can reach any waiter.
 	for _, s := range []*redisstore.Store{calls, listens} {
 		if _, err := s.Watch(ctx, claimOf("shortcuts")); err != nil {
 			t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 const maxSkew = 2 * time.Second
 
 // skew returns a fault if a server's clock differs from this machine's. It cannot know
-// which of the two is wrong. The Store itself never compares them: only the servers
-// have to agree with each other.
+// which of the two clocks is wrong. The Store itself never compares them, because only
+// the clocks of the servers have to agree with each other.
 func skew(ctx context.Context, client redis.Cmdable) []string {
 	before := time.Now()
 	now, err := client.Time(ctx).Result()

@@ -23,9 +23,9 @@ import (
 // for concurrent use.
 //
 // A Store never sends a command twice without its caller's knowledge. Every call
-// returns soon after its ctx is done, or after two seconds if ctx has no deadline. The
-// package comment names the one exception, with ContextTimeoutEnabled. An error shows
-// whether anything can have changed, as store.Store requires.
+// returns soon after its ctx is done, or after two seconds if ctx is not done earlier.
+// The package comment names the one exception, with ContextTimeoutEnabled. An error
+// shows whether anything can have changed, as store.Store requires.
 type Store struct {
 	config
 	taken   takenKeys

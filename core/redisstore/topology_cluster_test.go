@@ -154,8 +154,8 @@ func inOrder(t *testing.T, cluster *testserver.Cluster, key string, rounds int) 
 	o.judge(t, processes*rounds)
 }
 
-// acrossSlots makes two processes acquire keys of three masters, together or one of
-// them.
+// acrossSlots makes two processes acquire keys of three masters: all three together,
+// two of them, or only one.
 func acrossSlots(t *testing.T, cluster *testserver.Cluster, rounds int) {
 	var keys []string
 	for _, master := range cluster.Nodes[:3] {

@@ -58,7 +58,7 @@ func TestClusterFailover(t *testing.T) {
 			}, func() {
 				cluster.AwaitSuccessor(firstSlots[i], master)
 				if i == 1 {
-					master.Resume() // it still believes to be the master for a moment
+					master.Resume() // for a moment it still believes that it is the master
 				}
 			})
 		})

@@ -88,7 +88,7 @@ func TestOnSentinel(t *testing.T) {
 			old.Pause()
 		}, func() {
 			sentinel.AwaitFailover(old)
-			old.Resume() // it still believes to be the master
+			old.Resume() // it still believes that it is the master
 		})
 	})
 	t.Run("dead master is known down", func(t *testing.T) {

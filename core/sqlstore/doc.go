@@ -11,12 +11,12 @@
 // exception is a Commit of package once, which locks its row until the COMMIT. So a
 // process that dies leaves no other row locked.
 //
-// The database needs no function. The isolation level, the time zone, the SQL mode and
-// the parameters of the driver do not matter, with two exceptions. Each statement must
-// commit by itself, because an open transaction would roll locks back. MariaDB and MySQL
-// must not be at READ-UNCOMMITTED, which is refused. The check for an open transaction
-// takes two more round trips per call on PostgreSQL with a driver other than pgx, and on
-// MySQL with a driver other than go-sql-driver/mysql.
+// The database needs no stored functions. The isolation level, the time zone, the SQL
+// mode and the parameters of the driver do not matter, with two exceptions. Each
+// statement must commit by itself, because an open transaction would roll locks back.
+// MariaDB and MySQL must not be at READ-UNCOMMITTED, which is refused. The check for an
+// open transaction takes two more round trips per call on PostgreSQL with a driver other
+// than pgx, and on MySQL with a driver other than go-sql-driver/mysql.
 //
 // The time is the database's. If its clock is set back, deadlines move back too.
 //
@@ -56,18 +56,18 @@
 //
 // A load balancer can forget an idle connection in silence. A call on it fails after two
 // seconds, with an unknown outcome. Then all idle connections get a ping, and those
-// without an answer are closed. So of calls one after another, one fails, and not one for
-// each connection. Calls at once can fail together, and so can calls with a shorter time.
-// With pgx usually none fails, because pgx pings a connection that was idle for a second.
-// To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the load balancer.
-// A Store changes no setting of the pool.
+// without an answer are closed. So of sequential calls only one fails, and not one for
+// each connection. Concurrent calls can fail together, and so can calls with a shorter
+// time limit. With pgx usually none fails, because pgx pings a connection that was idle
+// for a second. To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the
+// load balancer. A Store changes no setting of the pool.
 //
 // # After a failover
 //
-// If a server answers as a read-only one, the call fails with store.ErrUnavailable. It is
-// not sent again. Its connection and the idle connections of the pool are closed, so that
-// the next call connects anew, to the server that the DSN leads to by then. A connection
-// is also closed after an error that ends its session or leaves its state unknown. The
+// If a server reports that it is read-only, the call fails with store.ErrUnavailable. It
+// is not sent again. Its connection and the idle connections of the pool are closed, so
+// that the next call connects to the server to which the DSN then leads. A connection is
+// also closed after an error that ends its session or leaves its state unknown. The
 // pools of the caller's own transactions need a setting of the driver, such as
 // rejectReadOnly=true of go-sql-driver/mysql or target_session_attrs=read-write of pgx.
 //
@@ -85,7 +85,7 @@
 // Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store
 // needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with lockkit_,
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
-// must let that user see all rows. Check and each call name it otherwise. The user of a
-// transaction with once.Commit needs SELECT on the version table, and SELECT and UPDATE
-// on the table of the locks.
+// must let that user see all rows. Otherwise the errors of Check and of each call name
+// it. The user of a transaction with once.Commit needs SELECT on the version table, and
+// SELECT and UPDATE on the table of the locks.
 package sqlstore

@@ -45,7 +45,8 @@ func (s *service) Charge(ctx context.Context, r *chargepb.ChargeRequest) (*charg
 	return &chargepb.Receipt{Id: fmt.Sprintf("%s/%d", r.GetOrder(), n), Cents: r.GetCents()}, nil
 }
 
-// bank takes a few milliseconds, and counts the charge.
+// bank stands for the bank. It takes a few milliseconds, counts the charge, and returns the
+// order's number of charges.
 func (s *service) bank(ctx context.Context, order string) (n int64, err error) {
 	select {
 	case <-time.After(5 * time.Millisecond):

@@ -9,8 +9,8 @@ import (
 )
 
 // network makes the connections to Redis, and can cut them. In the first part of a cut,
-// requests still arrive, but no reply comes back, as with a packet filter that blocks
-// one direction. Then all connections break, and new connections are refused. So the
+// requests still arrive, but no reply arrives, as with a packet filter that blocks one
+// direction. Then all connections break, and new connections are refused. So the
 // outcome of the last requests is unknown.
 type network struct {
 	mu     sync.Mutex

@@ -48,7 +48,7 @@ func start(ctx context.Context, addr string, listener net.Listener) (*service, e
 	if err := s.client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	// A service needs for metrics: a registry, the exporter, the observer and the gauges.
+	// For metrics, a service needs a registry, the exporter, the observer and the gauges.
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// A client waits for patience, and the bank takes bankDelay, which is longer.
+// A client waits for at most patience. The bank takes bankDelay, which is longer.
 const (
 	patience  = 250 * time.Millisecond
 	bankDelay = 600 * time.Millisecond
@@ -32,7 +32,7 @@ type insistence struct {
 }
 
 // satisfied reports whether the client was charged once and has a replayed receipt of
-// that charge. Since the client never waits long enough for a run, it can only have a
+// that charge. The client never waits long enough for a run, so a receipt must be a
 // replayed one.
 func (i insistence) satisfied() bool {
 	return i.Charged == 1 && i.Receipt == i.Order+"/1" && i.Replayed

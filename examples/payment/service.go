@@ -94,7 +94,7 @@ func (s *service) charge(ctx context.Context, id string, slow time.Duration) (re
 	}
 	select {
 	case <-time.After(slow):
-	case <-ctx.Done(): // the order is charged by now
+	case <-ctx.Done(): // the order is already charged
 		return "", context.Cause(ctx)
 	}
 	return fmt.Sprintf("%s/%d", id, n), nil

@@ -49,8 +49,8 @@ func openRedis(ctx context.Context, addr string, closers *closers) (*redisstore.
 	return store, nil
 }
 
-// openRedlock does not check that the nodes are reachable, because a minority of them
-// may be down.
+// openRedlock opens a store on the nodes of -redlock. It does not check that the nodes
+// are reachable, because a minority of them may be down.
 func openRedlock(_ context.Context, c config, closers *closers) (core.Store, error) {
 	var nodes []core.Store
 	for addr := range strings.SplitSeq(c.redlock, ",") {

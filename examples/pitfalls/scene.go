@@ -9,8 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A scene is one mistake, played with the mistake and with the kit. Its verdict is the
-// same for both sides. It reads Redis and reports whether the lock failed.
+// A scene shows one mistake: the naive side makes the mistake, and the other side uses
+// the kit. The same verdict judges both sides. It reads Redis and reports whether the
+// lock failed.
 type scene struct {
 	title      string
 	naive, kit side

@@ -39,7 +39,7 @@ func (s *stage) note(who string) { must(s.redis.SAdd(s.ctx, s.inside, who).Resul
 // leave records that p has left the critical section.
 func (s *stage) leave(p *process) { must(s.redis.SRem(s.ctx, s.inside, p.name).Result()) }
 
-// untilGone pauses a process: it returns when the lock has expired in Redis.
+// untilGone stands for the pause of a process. It waits until the lock has expired in Redis.
 func (s *stage) untilGone() {
 	s.until("the lock expires", func() bool { return must(s.redis.Exists(s.ctx, s.lock).Result()) == 0 })
 }

@@ -81,7 +81,7 @@ func (w *wire) die() {
 	w.moved.Broadcast()
 }
 
-// pass returns when a command may be sent. It returns an error if the process has
+// pass waits until a command may be sent. It returns an error if the process has
 // crashed.
 func (w *wire) pass() error {
 	w.mu.Lock()

@@ -73,7 +73,7 @@ const given = `ctx context.Context, client *redis.Client, store, a, b, c core.St
 	account func(*gin.Context) (string, error), callerOf func(context.Context) (string, error), payments chargepb.PaymentsServer, creds grpc.DialOption,
 	metrics core.Observer, db *sql.DB, zkConn *zk.Conn, pool *pgxpool.Pool, queue asynq.RedisConnOpt`
 
-// outside matches the variables of given that need a server outside of this process. A
+// outside matches the variables of given that need a server outside this process. A
 // block with such a variable is compiled, but not run.
 var outside = regexp.MustCompile(`\b(db|zkConn|pool|queue)\b`)
 

@@ -11,7 +11,8 @@ import (
 // notPromised is the heading of the part that every recipe's page has.
 const notPromised = "## What it does not promise"
 
-// TestRecipePages: each recipe is listed, and its page says what it does not promise.
+// TestRecipePages checks that each recipe is listed, and that its page says what the recipe does
+// not promise.
 func TestRecipePages(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir(filepath.Join(root, "examples", "recipes"))
@@ -42,7 +43,8 @@ func TestRecipePages(t *testing.T) {
 	}
 }
 
-// TestPages_SayWhatTheyDoNotPromise names the pages beside the recipes that have to say it.
+// TestPages_SayWhatTheyDoNotPromise checks the other pages that have to say what they do not
+// promise.
 func TestPages_SayWhatTheyDoNotPromise(t *testing.T) {
 	t.Parallel()
 	for page, headings := range map[string][]string{
@@ -60,7 +62,7 @@ func TestPages_SayWhatTheyDoNotPromise(t *testing.T) {
 	}
 }
 
-// itemsUnder returns how many items the list under a heading has.
+// itemsUnder returns the number of items in the list under a heading.
 func itemsUnder(page, heading string) int {
 	_, under, found := strings.Cut(page, "\n"+heading+"\n")
 	if !found {

@@ -38,7 +38,8 @@
 // A refusal is a *connect.Error with the code and the details that grpcmw's documentation
 // lists. In an outer interceptor it matches its reason, such as core.ErrBusy. The pause
 // before the next try is in a RetryInfo among the details, and in Grpc-Retry-Pushback-Ms in
-// the error's Meta. Over the Connect protocol it is in the header Retry-After as well.
+// the error's Meta. Over the Connect protocol the pause is in the header Retry-After as
+// well.
 //
 // Handlers and KeyFuncs return errors of connect, which are sent with their code, details and
 // Meta. Errors with a status of grpc-go are accepted too, and sent with their code and

@@ -103,7 +103,7 @@ type Lock struct {
 	// What is locked, in [A-Za-z0-9._-]: a part of the key, and a label in metrics,
 	// errors and answers. The same name and value is the same lock everywhere.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where in the request the key is: "order.id". Several are one key together.
+	// Where in the request the key is: "order.id". Several fields together form one key.
 	Field []string `protobuf:"bytes,2,rep,name=field,proto3" json:"field,omitempty"`
 	// Further keys under the same name, all or nothing, each a field's value.
 	Also []string `protobuf:"bytes,3,rep,name=also,proto3" json:"also,omitempty"`

@@ -48,7 +48,8 @@
 //     that the outcome stays unknown.
 //   - A request whose body cannot be sent a second time, because it has no GetBody.
 //     http.NewRequest sets GetBody for bytes.Buffer, bytes.Reader and strings.Reader.
-//   - A request with a method other than POST and PATCH, or not in the list of [Methods].
+//   - A request whose method is not covered: by default any method other than POST and PATCH, see
+//     [Methods].
 //   - A request to a host that [Hosts] does not name. It does not get a key either, because
 //     net/http itself repeats a request that has a key.
 //

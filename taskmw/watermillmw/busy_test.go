@@ -167,8 +167,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// TestBusy_SharedBound covers hazard 76. A Lock and an Idempotent share one bound of their
-// waits, in either order.
+// TestBusy_SharedBound checks that a Lock and an Idempotent share one bound of their
+// waits, in either order (hazard 76).
 func TestBusy_SharedBound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -221,9 +221,9 @@ func inProgress(t *testing.T, l *core.Locker) (running <-chan struct{}, end func
 	return inside, sync.OnceFunc(func() { close(stop) })
 }
 
-// TestBusy_NackAfterRelease covers hazard 76. A message is nacked after the outer middleware
-// has released its key. Otherwise Skip could ack the next delivery, and the message would be
-// lost.
+// TestBusy_NackAfterRelease checks that a message is nacked after the outer middleware has
+// released its key (hazard 76). Otherwise Skip could ack the next delivery, and the message
+// would be lost.
 func TestBusy_NackAfterRelease(t *testing.T) {
 	t.Parallel()
 	skip := watermillmw.OnBusy(watermillmw.Skip)

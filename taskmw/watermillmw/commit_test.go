@@ -56,7 +56,8 @@ func (x *transaction) commit() error {
 	return x.in.Store.Release(context.Background(), x.c)
 }
 
-// TestCommit covers hazard 74.
+// TestCommit checks messages whose success is stored in a transaction, for each outcome of the
+// transaction (hazard 74).
 func TestCommit(t *testing.T) {
 	t.Parallel()
 	s := &saving{Store: memstore.New()}

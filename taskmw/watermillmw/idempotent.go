@@ -18,8 +18,8 @@ import (
 // the same key is acked without a run, and the messages that the run has produced are published
 // again, with the same UUIDs, payloads and metadata. With UUID as the key, Idempotent protects
 // from a broker that delivers twice. With a key from the metadata or the payload, it also
-// protects from a producer that publishes twice. once.Retain limits how long a success is
-// remembered, and once.AtMostOnce decides about a run that died midway.
+// protects from a producer that publishes twice. once.Retain sets the time for which a success
+// is remembered, and once.AtMostOnce prevents another run after a run that died midway.
 //
 // The name of the router's handler is a part of the call's identity, so that each of several
 // handlers of one topic runs a message once. If a handler was renamed and old messages are

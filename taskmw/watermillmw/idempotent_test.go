@@ -21,7 +21,8 @@ func (c *counter) producing(msg *message.Message) ([]*message.Message, error) {
 	return []*message.Message{out}, nil
 }
 
-// TestIdempotent covers hazard 75.
+// TestIdempotent checks duplicates of messages that have succeeded, failed or died midway (hazard
+// 75).
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
 

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// Lock returns a middleware that runs messages under a lock. It locks core.Key(name, key), with
-// the parts of key if Join made it, and the further keys of the option Also. Busy describes the
-// treatment of a message whose key is busy.
+// Lock returns a middleware that runs messages under a lock. It locks core.Key(name, key), or
+// core.Key(name, parts...) if Join made the key. The option Also adds further keys. Busy
+// describes the treatment of a message whose key is busy.
 //
 // The handler runs under the lease's context, which msg.Context() returns. That context is
 // derived from the message's own context, and is canceled when the lease is lost. The handler's

@@ -12,7 +12,7 @@ import (
 // allowed.
 type Option func(*config)
 
-// config is the sum of the options of one middleware.
+// config holds the options of one middleware.
 type config struct {
 	name        string
 	acquire     []core.AcquireOption
@@ -94,7 +94,7 @@ func FailOpen() Option {
 	return func(g *config) { g.open = true }
 }
 
-// configure returns the sum of the options. It panics if a value is not allowed.
+// configure applies the options. It panics if a value is not allowed.
 func configure(what, name string, key KeyFunc, opts []Option) *config {
 	switch err := keys.CheckName(name); {
 	case err != nil:

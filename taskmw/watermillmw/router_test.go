@@ -117,8 +117,9 @@ func TestRouter_BusyCopy(t *testing.T) {
 	eventually(t, "it runs", func() bool { return runs.runs.Load() == 1 })
 }
 
-// TestRouter_BusyMessages covers hazard 76. Busy messages are delivered again until they run.
-// Neither Retry nor PoisonQueue gets a busy message, wherever the two are mounted.
+// TestRouter_BusyMessages checks that busy messages are delivered again until they run
+// (hazard 76). Neither Retry nor PoisonQueue gets a busy message, wherever the two are
+// mounted.
 func TestRouter_BusyMessages(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"outer", "inner"} {
@@ -220,8 +221,8 @@ func TestRouter_RetryAttempts(t *testing.T) {
 	}
 }
 
-// TestRouter_PublishFails covers hazard 75. The messages of a run are published even if the
-// first tries to publish fail.
+// TestRouter_PublishFails checks that the messages of a run are published even if the first
+// tries to publish fail (hazard 75).
 func TestRouter_PublishFails(t *testing.T) {
 	t.Parallel()
 	r, l, runs := newRig(t), memLocker(t), counter{}
@@ -272,8 +273,8 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	}
 }
 
-// TestRouter_CopyWithoutContext covers hazard 76. If a middleware passes on a copy without the
-// context, the message is not lost: it fails and is delivered again.
+// TestRouter_CopyWithoutContext checks that a message is not lost if a middleware passes on a
+// copy without the context (hazard 76). The message fails and is delivered again.
 func TestRouter_CopyWithoutContext(t *testing.T) {
 	t.Parallel()
 	copies := func(next message.HandlerFunc) message.HandlerFunc {
@@ -324,8 +325,8 @@ func TestRouter_CopyWithoutContext(t *testing.T) {
 	})
 }
 
-// TestRouter_RenamedHandler covers hazard 75. A renamed handler does not run messages again if
-// its HandlerName stays the same.
+// TestRouter_RenamedHandler checks that a renamed handler does not run messages again if its
+// HandlerName stays the same (hazard 75).
 func TestRouter_RenamedHandler(t *testing.T) {
 	t.Parallel()
 	l, runs := memLocker(t), counter{}
@@ -341,8 +342,8 @@ func TestRouter_RenamedHandler(t *testing.T) {
 	}
 }
 
-// TestRouter_OneAtATime covers hazard 61. Messages of one key run one at a time in several
-// routers, and all of them run.
+// TestRouter_OneAtATime checks that messages of one key run one at a time in several
+// routers, and that all of them run (hazard 61).
 func TestRouter_OneAtATime(t *testing.T) {
 	t.Parallel()
 	const messages = 40

@@ -62,10 +62,9 @@ func (t *tries) add(inner *tries) {
 var errPostponed = errors.New("the message was postponed")
 
 // outcome returns the error of a run for package once. The last try of the run returned err. If
-// no try reached the handler, the run is withdrawn. The exception is a middleware in between
-// that has called once.AttemptFromContext, because it may have acted on the number. Otherwise
-// the last try that reached the handler decides. If its progress is unknown, the outcome is
-// unknown too.
+// no try reached the handler, the run is withdrawn, unless a middleware in between has called
+// once.AttemptFromContext and may have acted on the number. Otherwise the last try that reached
+// the handler decides. If its progress is unknown, the outcome is unknown too.
 func (t *tries) outcome(ctx context.Context, msg *message.Message, err error) error {
 	skipped := t.postponed != nil || isNotRun(err)
 	switch {

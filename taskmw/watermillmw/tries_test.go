@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// TestIdempotent_BusyAfterATry covers hazard 75. If the first try of a run has reached the
-// handler, the run counts as an attempt, even if the later tries of an inner Retry found the
-// lock busy.
+// TestIdempotent_BusyAfterATry checks that a run whose first try has reached the handler
+// counts as an attempt, even if the later tries of an inner Retry found the lock busy
+// (hazard 75).
 func TestIdempotent_BusyAfterATry(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no connection")

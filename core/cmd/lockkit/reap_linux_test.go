@@ -8,8 +8,8 @@ import (
 )
 
 // orphans is a script that leaves ten processes behind that exit at once, five of them
-// outside of its group. The script exits with 7 when its parent has no other children
-// than the script and the guard. If that does not happen, it exits with 9.
+// outside its group. The script exits with 7 when its parent has no other children than
+// the script and the guard. If that does not happen, it exits with 9.
 const orphans = `
 for i in 1 2 3 4 5; do
 	sh -c 'sh -c "echo . >>\"\$0\"" "$0" & ' "$0"

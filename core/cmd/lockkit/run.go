@@ -103,7 +103,7 @@ func run(args []string, out, errs io.Writer) int {
 		complain(errs, code, err)
 	}
 	if errors.Is(err, errStuck) {
-		return code // neither the lease nor the session may end before it expires
+		return code // the lock has to expire, so neither the lease nor the session may end now
 	}
 	// A grant whose answer was lost must be released now, because the process exits.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

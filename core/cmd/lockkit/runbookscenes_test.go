@@ -140,7 +140,7 @@ func sizingScene(s *scene) {
 	s.known("go test ./core -run TestMemory -v", "core/memory_test.go", "func TestMemory(")
 	s.known("go doc …/core/pgstore", "core/pgstore/doc.go", "onnection")
 	s.known("go test ./core/pgstore -run TestRoundTrips -v", "core/pgstore/locker_test.go", "func TestRoundTrips(")
-	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene asks that
+	s.noted("echo srvr | nc 127.0.0.1 2181") // zooKeeperScene runs this command
 	s.known("go test ./core/zkstore -run TestRequests -v", "core/zkstore/requests_test.go", "func TestRequests(")
 	s.sh("lockkit run probe:1 -- true") // makes the server load the scripts
 	s.run("redis-cli CONFIG RESETSTAT").want(s.t, 0, "")
@@ -214,7 +214,7 @@ func stuckScene(s *scene) {
 	if c := s.sh("redis-cli DEL 'lk2:{order:42}'"); c.out != "(integer) 1\n" {
 		s.t.Errorf("%+v", c)
 	}
-	s.noted("kill -QUIT") // of Go's runtime
+	s.noted("kill -QUIT") // Go's runtime handles this signal
 }
 
 func lostScene(s *scene) {
@@ -274,7 +274,7 @@ func runScene(s *scene) {
 		if got := fmt.Sprint(states()); got != "[held run]" {
 			s.t.Errorf("while it goes on it shows %s", got)
 		}
-		proxy.Partition() // for all others it has crashed
+		proxy.Partition() // for all other processes, this one has crashed
 		return once.Answer{}, nil
 	})
 	testserver.Eventually(s.t, patience, "the hold has expired, and the run is left", func() bool { return fmt.Sprint(states()) == "[run]" })

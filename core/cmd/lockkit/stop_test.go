@@ -78,7 +78,7 @@ func TestStop(t *testing.T) {
 		next := file(t)
 		server.Pause()
 		frozen := mono()
-		// At this time the key has expired, so the next claim is granted.
+		// After this sleep the key has expired, so the next claim is granted.
 		time.Sleep(time.Duration(frozen + int64(ttl) - mono()))
 		thawed := mono()
 		server.Resume()

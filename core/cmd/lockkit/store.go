@@ -314,7 +314,7 @@ func authenticate(conn *zk.Conn, auth string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = conn.AddAuth("digest", []byte(auth)) // the first lock shows a refusal
+		_ = conn.AddAuth("digest", []byte(auth)) // the first acquire reports a refusal
 	}()
 	select {
 	case <-done:

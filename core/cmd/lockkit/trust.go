@@ -12,8 +12,8 @@ import (
 )
 
 // trust decides until when the command may run. The engine trusts a lease for 95 % of
-// its key's time to live. Half of the rest is for stopping the command. The other half
-// allows for clock drift and a busy machine.
+// its key's time to live. Nearly half of the rest is for stopping the command. The
+// remainder allows for clock drift and a busy machine.
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was read

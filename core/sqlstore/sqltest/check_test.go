@@ -51,8 +51,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestCheck_NoServer: the tables are not to blame if no server answers, and the error
-// names its class once.
+// TestCheck_NoServer checks that Check does not blame the tables if no server answers,
+// and that the error names its class once.
 func TestCheck_NoServer(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("mysql", "app@tcp(127.0.0.1:1)/shop")
@@ -153,7 +153,7 @@ func TestSQLite_Check(t *testing.T) {
 }
 
 // TestSQLite_InMemory checks that a database in memory is refused, because each
-// connection has another one.
+// connection has a separate one.
 func TestSQLite_InMemory(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{":memory:", "file::memory:", "file:shared?mode=memory&cache=shared", ""} {

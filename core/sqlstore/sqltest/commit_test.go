@@ -678,8 +678,8 @@ func behindProxy(t *testing.T, fn func(t *testing.T, direct, behind database, pr
 	})
 }
 
-// TestCommit_Unanswered loses the message with COMMIT, or its reply. Package once
-// decides these cases only with Commit.
+// TestCommit_Unanswered loses the message with COMMIT, or its reply. Only Commit lets
+// package once find out the outcome in these cases.
 func TestCommit_Unanswered(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, commit string) {
@@ -882,7 +882,7 @@ func TestCommit_FullPool(t *testing.T) {
 
 // TestCommit_RoundTrips counts the requests of a run with Commit. In its transaction
 // there are nine, and eight on PostgreSQL: BEGIN, INSERT, COMMIT and the statements of
-// Commit. Outside there are three.
+// Commit. Outside its transaction there are three.
 func TestCommit_RoundTrips(t *testing.T) {
 	t.Parallel()
 	sent := func(proxy *testserver.Proxy) (n int) {

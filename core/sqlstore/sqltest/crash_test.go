@@ -185,7 +185,7 @@ func TestCommit_Killed(t *testing.T) {
 		}
 	}
 	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
-	t.Run("pgstore", func(t *testing.T) { // pgstore has the tables of the sqlstore that settles
+	t.Run("pgstore", func(t *testing.T) { // pgstore uses the tables of the sqlstore that settles
 		t.Parallel()
 		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})
@@ -216,7 +216,7 @@ func kill(t *testing.T, p plan) {
 }
 
 // settle calls Do for key until there is an answer, and checks that there is one order.
-// It reports whether the answer was replayed, and so is the child's.
+// It reports whether the answer was replayed. A replayed answer is the child's.
 func (s *shop) settle(t *testing.T, key string) bool {
 	var out once.Outcome
 	var err error

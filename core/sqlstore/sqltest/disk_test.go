@@ -12,8 +12,8 @@ import (
 )
 
 // TestFullDisk checks that a server with a full disk grants nothing that it cannot
-// write, and that each result of an extension or a release is right. With room again,
-// everything works.
+// write, and that each result of an extension or a release is right. After room was
+// made, everything works again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){

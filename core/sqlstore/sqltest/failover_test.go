@@ -76,8 +76,8 @@ func fill(t *testing.T, db *sql.DB, n int) {
 	})
 }
 
-// TestFailover checks that a pool leaves a server that answers as a read-only one, and
-// that the statement that it refuses is not sent again.
+// TestFailover checks that a pool leaves a server that reports that it is read-only,
+// and that the statement that it refuses is not sent again.
 //
 // hazard 23
 func TestFailover(t *testing.T) {
@@ -123,7 +123,7 @@ func TestFailover(t *testing.T) {
 				if n := len(p.proxy.Statements("INSERT INTO lockkit")) + len(p.proxy.Statements("UPDATE lockkit")); n > 1 {
 					t.Errorf("%s: it was sent %d times, want at most once", what, n)
 				}
-				// A known outage may refuse the calls of s.
+				// The former s may refuse calls, because it still takes the server to be down.
 				s = newStore(t, db, p.behind)
 				var all sync.WaitGroup
 				for range size {

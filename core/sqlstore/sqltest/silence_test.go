@@ -34,7 +34,7 @@ func isPing(r testserver.Request) bool {
 }
 
 // TestSilentConnections checks that at most one call fails if all idle connections are
-// silent, and that no further statement is sent on one.
+// silent, and that no further statement is sent on a silent connection.
 //
 // hazard 23
 func TestSilentConnections(t *testing.T) {

@@ -14,8 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRoundTrips checks that the usual lock takes one round trip, and its release
-// another one.
+// TestRoundTrips checks that the usual lock and its release take one round trip each.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) (database, *testserver.Proxy){

@@ -18,8 +18,8 @@ type Bank interface {
 
 // Pay charges cents for the client's request with this key, and returns the receipt.
 // Repeated calls for the same request return the same receipt for the time of
-// once.Retain, an option of runs. After that the request counts as new, and at most the
-// bank still knows the key.
+// once.Retain, an option of runs. After that time the request counts as new, and only
+// the bank may still know the key.
 func Pay(ctx context.Context, runs *once.Once, bank Bank, account, key string, cents int) (string, error) {
 	call := once.Call{Name: "charge", Scope: account, Key: key, Fingerprint: fmt.Append(nil, cents)}
 	out, err := runs.Do(ctx, call, func(ctx context.Context) (once.Answer, error) {

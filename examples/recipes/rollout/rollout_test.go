@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 }
 
 // serve runs a replica. For each line that it reads, it tries to acquire the lock and
-// prints the outcome. If it has the lock, it releases it at the next line.
+// prints the outcome. If the replica has the lock, it releases the lock at the next
+// line.
 func serve(release, addr string) error {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	old, err := rollout.OldKeys(client)

@@ -41,8 +41,8 @@ type hookDelivery struct {
 	Status      string    `json:"status"`
 }
 
-// Redeliver requests a redelivery of each event of the time of Redeliverable without a
-// delivery that was answered with 2xx, the oldest first. It returns the number of
+// Redeliver requests a redelivery of each event of the time of Redeliverable that has no
+// delivery with an answer of 2xx, the oldest event first. It returns the number of
 // requested redeliveries. GitHub delivers them later, perhaps after Redeliver has
 // returned. An event whose first delivery is older is given up. Two calls at once request
 // some redeliveries twice, which is harmless behind Handler.
@@ -126,7 +126,7 @@ func (h Hook) send(ctx context.Context, method, path string, out any) (next stri
 var nextLink = regexp.MustCompile(`<([^>]*)>; rel="next"`)
 
 // nextPage returns the query of the link to the next page, or "" without such a link.
-// Only its cursor is used, so the token is sent to no other address than Hook.URL.
+// Only its cursor is used, so the token is sent only to Hook.URL.
 func nextPage(h http.Header) (string, error) {
 	link := nextLink.FindStringSubmatch(h.Get("Link"))
 	if link == nil {
@@ -143,7 +143,7 @@ func nextPage(h http.Header) (string, error) {
 	return "?per_page=100&cursor=" + url.QueryEscape(cursor), nil
 }
 
-// statusError is an answer of the API with another status than 2xx.
+// statusError is an answer of the API with a status other than 2xx.
 type statusError int
 
 func (e statusError) Error() string {

@@ -126,8 +126,8 @@ func PayPal(verify func(h http.Header, body []byte) error) Sender {
 	return Sender{Name: "paypal", ID: stdmw.JSON("id"), Verify: verify}
 }
 
-// present returns an error for an empty secret, with which anybody can sign. The
-// configuration lacks it.
+// present returns an error for an empty secret, with which anybody can sign. A secret
+// is empty if it is missing in the configuration.
 func present(secret []byte) error {
 	if len(secret) == 0 {
 		return errors.New("the secret is empty")

@@ -68,8 +68,8 @@ func producing(runs *atomic.Int32) message.HandlerFunc {
 	}
 }
 
-// busyMessages covers hazard 76. Busy messages are delivered repeatedly. While they are busy,
-// none of them is acked, lost, retried or put into the poison queue.
+// busyMessages checks that busy messages are delivered repeatedly (hazard 76). While they are
+// busy, none of them is acked, lost, retried or put into the poison queue.
 func busyMessages(t *testing.T, b broker) {
 	const messages = 3
 	l := newLocker(t)
@@ -105,9 +105,10 @@ func busyMessages(t *testing.T, b broker) {
 	})
 }
 
-// redelivered covers hazard 61. The broker delivers a message again while its handler still
-// runs, even to another process. It does so after a time-out, or because the consumer is gone.
-// The message runs once, and the messages of the run are published.
+// redelivered checks that a message runs once, and that the messages of the run are published,
+// although the broker delivers the message again while its handler still runs (hazard 61). The
+// broker does so after a time-out, or because the consumer is gone, and even to another
+// process.
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")
@@ -154,8 +155,8 @@ func redelivered(t *testing.T, b broker) {
 	})
 }
 
-// publishFails covers hazard 75. The messages of a run are published even if the first tries to
-// publish fail.
+// publishFails checks that the messages of a run are published even if the first tries to
+// publish fail (hazard 75).
 func publishFails(t *testing.T, b broker) {
 	l := newLocker(t)
 	done := b.collect(t, "done")

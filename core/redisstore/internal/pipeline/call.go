@@ -26,7 +26,7 @@ type Call struct {
 	optional bool          // the call is refused while the server is down
 	timed    bool          // the reply is replaced by the server's time
 	asking   bool          // the slot of the key is about to move to this server
-	replicas int           // the number for which the WAIT behind the call waits
+	replicas int           // the number of replicas for which the WAIT behind the call waits
 	limit    time.Duration // the limit of the WAIT; 0 for no WAIT
 
 	words  []any

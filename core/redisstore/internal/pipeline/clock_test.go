@@ -143,8 +143,8 @@ func TestTimed(t *testing.T) {
 	})
 }
 
-// inTime makes a call beside a fault. It repeats the call, with a new proxy, until the
-// call has met the fault and has not taken longer than Limit: on a busy machine a call can.
+// inTime makes a call beside a fault. It repeats the call, with a new proxy, until the call
+// has met the fault and returned within Limit. On a busy machine a call can take longer.
 func inTime(t *testing.T, server *testserver.Redis, of testserver.Match, action testserver.Action, call func(p *pipeline.Pipeline) error) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -189,7 +189,7 @@ func (*leaving) setTime(cmd redis.Cmder, second int64) {
 }
 
 // TestAHookGivesUpBeforeAWait checks that a call fails as not sent when a hook gives up
-// on it. That must not look like the answer that the key is taken.
+// on it. The error must not look like the reply that the key is taken.
 func TestAHookGivesUpBeforeAWait(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{"with an error": errImpatient, "without one": nil} {
@@ -212,7 +212,7 @@ func TestAHookGivesUpBeforeAWait(t *testing.T) {
 }
 
 // TestALateTime checks a time that arrives after a hook has given up on its pipeline.
-// It is only for the calls of that pipeline. No finished call gets it.
+// Only a call of that pipeline may get the time, and no finished call may get it.
 func TestALateTime(t *testing.T) {
 	t.Parallel()
 	timed := func(t *testing.T, p *pipeline.Pipeline) (any, error) {

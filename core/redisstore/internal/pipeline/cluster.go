@@ -52,8 +52,8 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 	return way.(*server), known
 }
 
-// forget removes unused servers, except that of but, because their masters may no
-// longer exist. Callers that still have a removed server may use it.
+// forget removes unused servers, because their masters may no longer exist. It keeps
+// the server of but. Callers that still have a removed server may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
 		if to := to.(*server); master != but && to.sender.unused() {
@@ -110,8 +110,8 @@ func replied(err error, code string) bool { return err != nil && redis.HasErrorP
 // pursue waits before a call is sent again. The call was sent n times, and each time
 // the reply was that its slot is elsewhere. pursue returns false if the call must not
 // be sent again. While a slot is handed over, both masters can name each other for a
-// moment, and a slot that moves several times can be a step ahead. All waits together
-// take half a second.
+// moment. A slot that moves several times can already have moved on from the named
+// master. All waits together take half a second.
 func pursue(ctx context.Context, n int) bool {
 	if n > 10 {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// watcher is a hook that stores the context under which that number of calls is sent.
+// watcher is a hook that stores the context of a flight with the given number of calls.
 // If it is patient, it waits until the context is done.
 type watcher struct {
 	echo

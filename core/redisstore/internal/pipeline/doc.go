@@ -13,7 +13,8 @@
 // server.do refuses an Optional call while the server is known to be down. From the
 // outcome of a call it learns three things. The first is whether the server is down.
 // The second is whether idle connections may be silent; then each gets a PING. The
-// third is whether they lead to a server that has lost its role; then they are closed.
+// third is whether idle connections lead to a server that has lost its role; then they
+// are closed.
 //
 // sender.do puts the call into a queue. It waits until the call has returned, ctx is
 // done, or Limit has passed. A worker takes all calls that have arrived and sends them
@@ -32,9 +33,9 @@
 // A call provides its bytes once, see once.go. If the client never asked for a call's
 // bytes, the call was not sent. Once such a call has returned, it is never sent later.
 // If its caller has left before, it is never sent either, unless it is in a flight with
-// others. So nothing depends on the time at which go-redis or a hook asks. The first
-// reply that the client reports counts, and outcomes are read when the client has
-// returned.
+// others. So nothing depends on the time at which go-redis or a hook requests the
+// bytes. The first reply that the client reports counts, and outcomes are read when the
+// client has returned.
 //
 // Calls are reused when the client has returned without a failure and the caller has
 // the reply. A hook must not keep a call, but may keep a Clone.

@@ -71,7 +71,7 @@ type Replicated struct {
 
 // Do sends c and returns the reply. If the server does not know the script, Do sends c
 // again with the text. It waits for the reply until ctx is done or Limit has passed. In
-// a Cluster Do follows a call's slot if it has moved, for Limit once more. A Timed call
+// a Cluster Do follows a slot that has moved, for at most Limit more. A Timed call
 // fails with ErrElsewhere instead. An error reply is a redis.Error. For any other
 // error, Sent reports whether c may have reached the server.
 func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
@@ -218,7 +218,7 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 // parallel. Each has a goroutine, and moving slots may cause hundreds of repeats.
 const sideBySide = 4
 
-// Enter returns nil unless the server is known to be down, and then the reason. In a
+// Enter returns the reason if the server is known to be down, and nil otherwise. In a
 // Cluster it always returns nil. It may wait for up to 100 ms for a probe.
 func (p *Pipeline) Enter(ctx context.Context) error {
 	if p.cluster != nil {
@@ -227,8 +227,8 @@ func (p *Pipeline) Enter(ctx context.Context) error {
 	return p.server.gate.Enter(ctx)
 }
 
-// Close ends the background work. It does not close the client. Calls can still be
-// made, but no server is known to be down any more.
+// Close ends the background work. It does not close the client. Calls can still be made
+// after Close, but no server counts as down.
 func (p *Pipeline) Close() {
 	p.closed.Store(true)
 	if p.server != nil {

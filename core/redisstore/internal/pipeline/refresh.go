@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// refreshInterval is the minimum time between two refreshes of a client. By then
-	// the PINGs of the first refresh have usually returned.
+	// refreshInterval is the minimum time between two refreshes of a client. After this
+	// time the PINGs of the first refresh have usually returned.
 	refreshInterval = 2 * Limit
 	// dropInterval is the minimum time between two closings of idle connections. After
 	// each closing, the user's own calls have to connect again.
@@ -31,8 +31,8 @@ func late(ctx context.Context, err error) bool {
 // have forgotten the connection of that call. Then other connections that were idle as
 // long are silent too. The PINGs take these out of the pool at once, so that later
 // calls dial, and the client closes them when their PINGs time out. Second, the call
-// may have been too short to connect, and the client has closed the incomplete
-// connection. A PING has Limit, and leaves a connection for later calls.
+// may have had too little time to connect, and the client has closed the incomplete
+// connection. A PING may take Limit, and leaves a connection for later calls.
 //
 // Two connections of the pool are left to calls. A pipeline that finds no connection in
 // the pool for pipelines takes one of the other pool.
@@ -63,7 +63,8 @@ func idle(client *redis.Client) (n [2]int) {
 	return n
 }
 
-// ask sends a command, over a connection for pipelines or over another one.
+// ask sends a command, over a connection of the pool for pipelines if pipelined is set, and
+// otherwise of the other pool.
 func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any) error {
 	cmd := single{redis.NewCmd(ctx, words...)}
 	if !pipelined {
@@ -75,7 +76,7 @@ func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any
 	return err
 }
 
-// inBackground starts n goroutines that run ping, and at least one. The client's
+// inBackground starts n goroutines, but at least one, that run ping. The client's
 // time-outs or its Close end them.
 func inBackground(n int, ping func(context.Context)) {
 	for range max(n, 1) {
@@ -89,8 +90,8 @@ func inBackground(n int, ping func(context.Context)) {
 }
 
 // drop closes the idle connections of the client in the background, within dropInterval
-// and at most once in that time. They lead to a server that has lost its role. New
-// connections may lead to the server that has the role now.
+// and at most once in that time. These connections lead to a server that has lost its
+// role. New connections may lead to the server that has the role now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -90,8 +90,8 @@ func TestRefresh_SilentIdleConnections(t *testing.T) {
 	}
 }
 
-// TestRefresh_SlowDial makes connecting take longer than any of the calls. A connection
-// is opened nevertheless.
+// TestRefresh_SlowDial checks that a connection is opened even if each call is too
+// short for a dial.
 func TestRefresh_SlowDial(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"context timeouts", "no context timeouts", "few connections", "cluster"} {

@@ -39,7 +39,7 @@ type frame struct {
 
 type ofCall struct{}
 
-// same reports whether the context still has them.
+// same reports whether the context still has the expected deadline and value.
 func (f *frame) same() (same bool) {
 	defer func() { _ = recover() }() // from a context that is not valid any more
 	until, _ := f.ctx.Deadline()
@@ -230,7 +230,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 }
 
 // TestCommandsAreUsedAgain sends calls together, and checks that a call leaves less
-// garbage than the size of a command. So commands are reused.
+// garbage than the size of a command, which shows that commands are reused.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })

@@ -27,9 +27,9 @@ const (
 	// number of connections.
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
-	// distrustFor is a period after a caller that sent its own call was delayed for
-	// longer than forgetAfter: a hook or a dialer of the client probably ignores
-	// deadlines. During that period all callers use workers.
+	// distrustFor is the time for which all callers use workers, after a caller that
+	// sent its own call was delayed for longer than forgetAfter. After such a delay, a
+	// hook or a dialer of the client probably ignores deadlines.
 	distrustFor = time.Minute
 	// idleFor is the time for which a worker stays idle before it returns.
 	idleFor = 50 * time.Millisecond
@@ -60,7 +60,7 @@ type sender struct {
 	working []*worker
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
-	held    time.Time // when a caller that sent its call itself was last delayed too long
+	held    time.Time // the last time at which a caller that sent its call itself was delayed too long
 	closed  bool      // no worker stays idle
 }
 
@@ -69,7 +69,7 @@ type sender struct {
 // starting a goroutine with a new stack.
 type worker struct {
 	more  chan struct{} // receives when it has to work, closed when it has to return
-	since time.Time     // when the batch in flight began, or the last one returned
+	since time.Time     // the time at which the batch in flight began, or the last one returned
 	batch []*Call
 }
 

@@ -78,9 +78,9 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	return results
 }
 
-// judge records the outcome of a call, and returns its error. If the error has no
-// reason from the connection, judge adds that reason: the client may still be dialing
-// when a call ends.
+// judge records the outcome of a call, and returns its error. A call can end while the
+// client is still dialing. Its error then lacks the connection's reason, and judge adds
+// it.
 func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
 	switch {
 	case answers(err):

@@ -18,12 +18,12 @@ type class int
 
 const (
 	unknown   class = iota // the statement may have taken effect; the driver judges the connection
-	ended                  // it may have taken effect; the connection is closed
-	unchanged              // it has certainly not; the connection is good, as for the next two
-	conflict               // it has not, because of another statement; it may be sent again
-	present                // it has not, because a row with the same key exists
-	closed                 // it has not; the session is over, so the connection is closed
-	away                   // it has not; the server takes no locks, so idle connections are closed too
+	ended                  // the statement may have taken effect; the connection is closed
+	unchanged              // nothing has changed; the connection is good, as for the next two classes
+	conflict               // nothing has changed, because of another statement; this one may be sent again
+	present                // nothing has changed, because a row with the same key exists
+	closed                 // nothing has changed; the session is over, so the connection is closed
+	away                   // nothing has changed; the server takes no locks, so idle connections are closed too
 )
 
 // errPresent is the error of class present.

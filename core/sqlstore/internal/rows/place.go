@@ -39,8 +39,8 @@ type Place struct {
 	looks atomic.Bool // each statement checks whether a transaction is open
 	kept  atomic.Bool // the database is known not to be in memory
 
-	silent   atomic.Bool // a connection did not answer, so the next call asks the idle ones
-	renewing sync.Mutex  // held while they are asked
+	silent   atomic.Bool // a connection did not answer, so the next call pings the idle ones
+	renewing sync.Mutex  // held while the idle connections are pinged
 }
 
 // New returns a Place in db.
@@ -211,8 +211,8 @@ func (p *Place) abandon() {
 }
 
 // renew closes the idle connections of the pool that do not answer a ping. A load
-// balancer or a firewall may have forgotten them. Without renew each one would cost a
-// call. Calls that begin meanwhile wait.
+// balancer or a firewall may have forgotten them. Without renew each of them would make
+// a call fail. Calls that begin meanwhile wait.
 func (p *Place) renew() {
 	p.renewing.Lock()
 	defer p.renewing.Unlock()
@@ -277,7 +277,7 @@ func putBack(c *sql.Conn) {
 	}
 }
 
-// use is try on the connection c.
+// use does the work of try on the connection c.
 func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) error) (begun bool, err error) {
 	if err := p.idle(ctx, c); err != nil {
 		return false, err

@@ -151,8 +151,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestRebalance covers hazard 61. While a handler runs, another member gets the partition, and
-// with the partition the same message. The message runs once.
+// TestRebalance checks that a message runs once, even if another member gets its partition and
+// the message while the handler runs (hazard 61).
 func TestRebalance(t *testing.T) {
 	t.Parallel()
 	brokers, store := newBroker(t, 2), memstore.New()
