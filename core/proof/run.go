@@ -50,21 +50,12 @@ const (
 	recordFile = "record.json"
 )
 
-<<<<<<< HEAD
 // side is the number of packages whose trials run at once. They are packages' own tests,
 // which mostly wait for servers and pass on a busy machine too.
 const side = 2
 
 // run runs the parts and prints the outcome of each package. Packages of other parts run
 // alone, because tests with many processes need the machine for themselves.
-=======
-// side is the number of packages whose tests run at once. Most of these tests wait for
-// servers and processes, and pass on a busy machine too.
-const side = 2
-
-// run runs the parts and prints the outcome of each package. It starts with the last
-// packages, because the mutants take longest.
->>>>>>> lang9b
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
