@@ -74,6 +74,14 @@ func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	}
 }
 
+// oneByOne does the same as trials without any two of them at once.
+func oneByOne(t *testing.T, n int, scene func(t *testing.T, n int)) {
+	t.Helper()
+	for i := 1; i <= n; i++ {
+		t.Run("trial "+strconv.Itoa(i), func(t *testing.T) { scene(t, i) })
+	}
+}
+
 // bites counts how often a fault took effect. After all trials, the test fails if the
 // count is less than least.
 type bites struct{ n atomic.Int64 }
