@@ -295,7 +295,11 @@ func (p *pair) lose(name string) *core.Lease {
 	} else {
 		p.site.awaitFree(p.t, p.prefix+name)
 	}
-	return p.acquire(name)
+	lease := p.acquire(name) // granted by a majority
+	testserver.Eventually(p.t, limit, "each server has the kit's lock", func() bool {
+		return !slices.Contains(p.site.values(p.t, p.prefix+name), "")
+	})
+	return lease
 }
 
 // extendLost returns the table's text for the effect of their extend on a lock that the kit holds.
