@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/inspect"
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -30,7 +31,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing)) }
 
 var (
 	redisServer    = testserver.NewShared(func(t testing.TB) *testserver.Redis { return testserver.StartRedis(t) })

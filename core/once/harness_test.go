@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	logging.Disable()                              // clients log every server that a test has stopped
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and Lockers log each loss
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // patience limits the time for which a test waits for an event.

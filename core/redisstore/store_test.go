@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	offline.Resolve()
 	logging.Disable() // clients log every server that a test has stopped
 	// A pool whose dials have failed checks once a second whether it was closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // newStore returns a Store that is closed before its client.

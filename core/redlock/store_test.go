@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/adapter"
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/memstore"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "16")
 	}
 	logging.Disable()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // without lists the features that a majority cannot serve.

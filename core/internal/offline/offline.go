@@ -1,4 +1,5 @@
-// Package offline prevents tests from querying DNS servers.
+// Package offline prevents tests from querying DNS servers, and names what go-redis does
+// while a server is down.
 package offline
 
 import (
@@ -17,3 +18,7 @@ func Resolve() {
 		return nil, errors.New("tests ask no DNS server")
 	}}
 }
+
+// Dialing is the function in which a goroutine of go-redis waits after the dials of a
+// pool have failed. It returns up to a second after the pool was closed.
+const Dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	gin.DefaultErrorWriter = io.Discard
 	logging.Disable()                              // clients log each stopped server
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 const (

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	logging.Disable()                              // clients log each stopped server
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // mono returns the monotonic clock in nanoseconds. All processes of a machine share this

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	}
 	logging.Disable()                              // clients log each stopped server
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // mono returns the monotonic clock in nanoseconds. All processes of a machine share this

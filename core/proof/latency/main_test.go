@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	_ = mysql.SetLogger(log.New(io.Discard, "", 0))
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // long returns n with LONG=1, and otherwise a tenth of n, but at least 1.

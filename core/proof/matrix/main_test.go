@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	logging.Disable()                              // clients log each connection that breaks
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
 	offline.Resolve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // trials returns the number of times that each cell is played.

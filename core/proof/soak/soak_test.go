@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/once"
 	"github.com/lockkit/lockkit/core/proof/tally"
 	"github.com/lockkit/lockkit/core/redisstore"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	logging.Disable()                              // clients log each stopped server
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 const (

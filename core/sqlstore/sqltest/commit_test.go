@@ -56,6 +56,10 @@ func newRuns(t testing.TB, s core.Store, opts ...once.Option) (*core.Locker, *on
 	return locks, runs
 }
 
+// creating serializes orders. PostgreSQL refuses the second of two concurrent CREATE TABLE
+// IF NOT EXISTS.
+var creating sync.Mutex
+
 // orders returns a pool for transactions on orders, and makes their table.
 func (d database) orders(t testing.TB) *sql.DB {
 	t.Helper()
@@ -63,6 +67,8 @@ func (d database) orders(t testing.TB) *sql.DB {
 		d.dsn += "&_txlock=immediate"
 	}
 	db := d.open(t)
+	creating.Lock()
+	defer creating.Unlock()
 	if _, err := db.ExecContext(context.Background(), "CREATE TABLE IF NOT EXISTS orders (name VARCHAR(100) NOT NULL, note VARCHAR(100))"); err != nil {
 		t.Fatal(err)
 	}

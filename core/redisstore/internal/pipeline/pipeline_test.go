@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/lockkit/lockkit/core/internal/offline"
 	"github.com/lockkit/lockkit/core/redisstore/internal/pipeline"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "16")
 	}
 	logging.Disable() // clients log every server that a test has stopped
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
 // newPipeline returns a Pipeline that is closed before its client.
