@@ -78,9 +78,21 @@ func TestDashboard(t *testing.T) {
 type panel struct {
 	ID          int
 	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
 	Datasource  struct{ UID string }
-	FieldConfig struct{ Defaults struct{ Unit string } }
-	Targets     []struct{ Expr string }
+	FieldConfig struct {
+		Defaults struct {
+			Unit, NoValue string
+			Max           float64
+			Thresholds    struct {
+				Steps []struct {
+					Color string
+					Value float64
+				}
+			}
+		}
+	}
+	Targets []struct{ Expr, LegendFormat string }
 }
 
 func panels(t *testing.T) []panel {
@@ -97,10 +109,16 @@ func panelExprs(t *testing.T) (all []string) {
 	t.Helper()
 	for _, p := range panels(t) {
 		for _, target := range p.Targets {
-			all = append(all, strings.NewReplacer("$job", ".*", "$name", ".*", "$__rate_interval", "1m", "$__range", "1h").Replace(target.Expr))
+			all = append(all, withValues(target.Expr, "1m", "1h"))
 		}
 	}
 	return all
+}
+
+// withValues replaces the variables of an expression: it selects all services and locks,
+// over these times.
+func withValues(expr, rateInterval, all string) string {
+	return strings.NewReplacer("$job", ".*", "$name", ".*", "$__rate_interval", rateInterval, "$__range", all).Replace(expr)
 }
 
 // ruleExprs returns the expressions of the rules: the text between expr and the next
