@@ -338,7 +338,7 @@ func (l *Lease) lose() {
 	}
 	l.mu.Unlock()
 	// Another goroutine may have changed the state and not yet canceled the context.
-	// The caller of lose relies on the context next.
+	// The caller of lose expects that the context is done when lose returns.
 	if before == gone {
 		l.endContext(nil)
 	} else {

@@ -58,8 +58,8 @@ func FailOpen(ctx context.Context, l *core.Locker, name string, err error) (cont
 // Observe notifies the observer of l, if there is one.
 func Observe(ctx context.Context, l *core.Locker, e core.Event) { engine.Observe(l, ctx, e) }
 
-// OfHold returns e as an event about the hold with this ID, as Lease.ID returns it. It is
-// for an event about a hold that is no lease of the caller.
+// OfHold returns a copy of e about the hold with this ID, an ID in the form of Lease.ID. It
+// is for an event about a hold for which the caller has no lease.
 func OfHold(e core.Event, id string) core.Event { return engine.OfHold(e, id) }
 
 // Report has an acquire write into e what its events say of it: Name, Mode, Contended,
