@@ -138,8 +138,9 @@ func nameIn(names []string, i int) string {
 // several keys can be extended before it is Acquired, while it waits for the next key.
 // CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
-// Each call of once reports one of Ran, Replayed and Refused when it returns. The lease
-// of its run reports its own events in addition.
+// Each call of once reports one of Ran, Replayed and Refused when it returns, unless it
+// is invalid or the Locker was closed before. The lease of its run reports its own
+// events in addition.
 type Event struct {
 	Kind Kind
 	Name string
