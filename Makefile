@@ -60,7 +60,10 @@ test: ## Install missing servers where possible, then run every package's tests 
 # and in grpcmw/connectmw the same with -modfile=../../.ci/newest-connectmw.mod.
 newest: ## Build with the newest recorded versions of the dependencies, and run the tests that depend on them
 	go vet -modfile=.ci/newest.mod -tags newest ./...
-	go test -modfile=.ci/newest.mod -tags newest -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw
+	go test -modfile=.ci/newest.mod -tags newest -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) ./httpmw/... ./grpcmw/... ./taskmw \
+		./core/otellock ./core/redisstore/internal/pipeline
+	go test -modfile=.ci/newest.mod -tags newest -p $(SIDE_BY_SIDE) -shuffle=on -timeout $(TIMEOUT) -short \
+		-run '^Test(Store|Check|ErrorReplies|Migrate|Rights|Faults)$$' ./core/redisstore ./core/pgstore
 	cd grpcmw/connectmw && go test -modfile=$(CURDIR)/.ci/newest-connectmw.mod -shuffle=on -timeout $(TIMEOUT) .
 
 proof: ## Run what make test leaves out (PART=mutants: some of it, PART=all: every test, and the report, LONG=1: the same at full counts, in hours)

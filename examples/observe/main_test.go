@@ -41,7 +41,7 @@ func TestObserve(t *testing.T) {
 	})
 	t.Run("on the embedded Redis it ends, and the metrics tell of all that has happened", func(t *testing.T) {
 		t.Parallel()
-		out, err := exec.CommandContext(t.Context(), program, "-for", "10s").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), program, "-for", "20s").CombinedOutput()
 		if err != nil || strings.Contains(string(out), "MISSING") {
 			t.Errorf("%v:\n%s", err, out)
 		}
@@ -49,7 +49,7 @@ func TestObserve(t *testing.T) {
 	t.Run("on a real Redis", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
-		text := scraped(t, program, "-redis", server.Addr, "-for", "12s", "-stay", "5m")
+		text := scraped(t, program, "-redis", server.Addr, "-for", "20s", "-stay", "5m")
 		t.Run("each series of the rules and of the dashboard is in the scrape", func(t *testing.T) {
 			all, err := parse(strings.NewReader(text))
 			if err != nil {

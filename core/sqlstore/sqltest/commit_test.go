@@ -928,6 +928,7 @@ func TestCommit_RoundTrips(t *testing.T) {
 // has the rows of the locks but another ID.
 func TestMariaDB_CommitOnReplica(t *testing.T) {
 	t.Parallel()
+	notOnMySQL(t, "CHANGE MASTER")
 	primary, replica := testserver.StartMariaDB(t, "log_bin = bin", "server_id = 1"), testserver.StartMariaDB(t, "server_id = 2")
 	host, port, err := net.SplitHostPort(primary.Addr)
 	if err != nil {

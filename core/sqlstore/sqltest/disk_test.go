@@ -19,7 +19,11 @@ func TestFullDisk(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){
 		"mariadb": func(t *testing.T) (*testserver.Disk, database) {
 			disk := testserver.NewDisk(t, "")
-			return disk, database{sqlstore.MySQL, "mysql", disk.StartMariaDB().NewDatabase(t).DSN()}
+			var settings []string
+			if testserver.IsMySQL() {
+				settings = append(settings, "skip_log_bin") // TestFullDisk_Log fills the log
+			}
+			return disk, database{sqlstore.MySQL, "mysql", disk.StartMariaDB(settings...).NewDatabase(t).DSN()}
 		},
 		"postgres": func(t *testing.T) (*testserver.Disk, database) {
 			disk := testserver.NewDisk(t, "/pg_wal/")

@@ -36,7 +36,7 @@ func TestMariaDB_RowsByName(t *testing.T) {
 		"extend": p.Dialect.Extend(claims, long, version()),
 		"delete": p.Dialect.Delete(items),
 	} {
-		explained, err := db.QueryContext(t.Context(), "EXPLAIN "+statementSettings.ReplaceAllString(st.Text, ""), st.Args...)
+		explained, err := db.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statementSettings.ReplaceAllString(st.Text, ""), st.Args...)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -103,11 +103,9 @@ func TestTimed(t *testing.T) {
 	t.Run("with a WAIT", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
-		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr)), newKey()
+		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr, patient)), newKey()
 		wait := func(p *pipeline.Pipeline, key string) (pipeline.Replicated, error) {
-			ctx, cancel := pipeline.Bounded(t.Context())
-			defer cancel()
-			return p.DoWait(ctx, p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, 20*time.Millisecond)
+			return p.DoWait(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, 20*time.Millisecond)
 		}
 		before := us()
 		got, err := wait(p, key)
