@@ -37,7 +37,7 @@ import (
 //   - ErrInvalid, for a key or option that is not allowed, a nil ctx, or a claim
 //     heavier than the one it re-enters.
 //
-// After any error nothing is held.
+// After any error the caller holds nothing.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -48,9 +48,10 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 
 // TryAcquire acquires like Acquire, with one attempt. It asks the store once, and
 // repeats the request only after a transient failure. It fails with ErrBusy if the key
-// is held, or if other callers of this process are waiting for it. TryAcquire can be
-// queued behind a caller of this process whose request begins later. If the store
-// refuses that request, TryAcquire returns the same busy answer and does not ask.
+// is held, or if other callers of this process are waiting for it. While another caller
+// of this process asks the store, TryAcquire waits for the answer. If that request
+// began after the call of TryAcquire and is refused, TryAcquire returns the same busy
+// answer and does not ask.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {

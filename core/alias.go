@@ -3,14 +3,14 @@ package core
 import "github.com/lockkit/lockkit/core/store"
 
 // Store holds the locks: a store of core/redisstore, core/pgstore, core/sqlstore,
-// core/zkstore, core/redlock or core/memstore, or your own implementation. Package
-// core/store documents its contract.
+// core/zkstore, core/redlock, core/casstore or core/memstore, or your own
+// implementation. Package core/store documents its contract.
 type Store = store.Store
 
 // Card describes a process to operators. See WithCard.
 type Card = store.Card
 
-// BusyError is an error that matches ErrBusy and has the time to wait.
+// BusyError is an error that matches ErrBusy and contains hints for the next attempt.
 type BusyError = store.BusyError
 
 // The errors of the kit are the values of the same names in package core/store. Use
@@ -18,7 +18,7 @@ type BusyError = store.BusyError
 // context caused the error, the error also matches the context's cause.
 var (
 	// ErrBusy is returned when another owner holds the key, or is before the caller in
-	// the queue.
+	// the queue, or the queue is full.
 	ErrBusy = store.ErrBusy
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
 	// final.
@@ -31,6 +31,7 @@ var (
 	ErrUnavailable = store.ErrUnavailable
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = store.ErrUnsupported
-	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent.
+	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent,
+	// unless the claim is heavier than the hold that it joins.
 	ErrInvalid = store.ErrInvalid
 )

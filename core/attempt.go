@@ -274,8 +274,8 @@ const roughToken = 4096
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
 		// All leases of the owner have one token, which a resource may have seen
-		// already. The store may report another token, see store.Grant.Token. The bound
-		// applies only to a token from a text, because a text can be forged.
+		// already. The store may report another token, see store.Grant.Token. An owner's
+		// text (ContextWithOwner) can be forged, so its token is used only below a bound.
 		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
 			g.Token = a.joinToken
 		}

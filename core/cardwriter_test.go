@@ -19,12 +19,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardStore is a store that counts the writes of cards. A test can replace its Put.
+// cardStore is a store that counts the writes of cards. A test can set a function that is
+// called before each Put, and can make it fail.
 type cardStore struct {
 	*memstore.Store
 	mu   sync.Mutex
 	puts []time.Time
-	put  func(ctx context.Context) error // called before the card is stored, unless nil
+	put  func(ctx context.Context) error // called before each Put, unless nil
 }
 
 func (s *cardStore) Put(ctx context.Context, c core.Card, ttl time.Duration) error {

@@ -87,7 +87,8 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 
 // ContextWithOwner returns a context under which Acquire joins the hold of owner, in
 // this process or in another. Both leases then hold the key. The key is free when both
-// are released. owner is the result of Lease.Owner for the hold to join. A text that
+// are released. Permits and Begin never join, and a lease of the key in ctx takes
+// precedence. owner is the result of Lease.Owner for the hold to join. A text that
 // Owner has not returned is ignored, and so is a text whose owner does not hold the
 // key. If the text has a token that the hold cannot have, the lease gets the token that
 // the store reports instead. Any caller that knows the owner can join, so treat the

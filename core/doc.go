@@ -90,7 +90,7 @@
 //   - If another program deletes a key after the SET of a lock and before the TIME that
 //     becomes its token, the deleted lock can have a greater token than the next one.
 //   - If the server's clock is set back, a plain key of a dead holder, or one with
-//     `WithRedisson`, stays taken longer by the same time.
+//     `WithRedisson`, stays taken longer, by the amount by which the clock was set back.
 //   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
 //     holds the key, for at most one TTL.
 //   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by

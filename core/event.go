@@ -10,65 +10,67 @@ type Kind int
 
 // The kinds of events. The documentation of Event has a diagram of the life of a lease.
 const (
-	// Acquired means that a lease was granted, after Wait. Exactly one Lost or Released
-	// follows.
+	// Acquired means that a lease was granted. Event.Wait is the duration of the acquire.
+	// Exactly one Lost or Released follows.
 	Acquired Kind = iota + 1
 	// Busy means that an acquire found the key taken: the store answered busy, or other
 	// callers of this process are before it in the queue. The acquire then waits or
 	// gives up. Each acquire reports Busy at most once.
 	Busy
-	// GaveUp means that an acquire failed to get a lease, after Wait, with Err.
+	// GaveUp means that an acquire failed. Event.Wait is its duration, and Event.Err the
+	// reason.
 	GaveUp
 	// Extended means that the watchdog extended a lease.
 	Extended
-	// ExtendFailed means that an attempt to extend a lease failed with Err. The
-	// extension is retried while the lease lasts.
+	// ExtendFailed means that an attempt to extend a lease failed, with the error
+	// Event.Err. The extension is retried while the lease lasts.
 	ExtendFailed
-	// Lost means that a lease was lost after Held. Its context is done. If the lease of
-	// a run is released later, CleanedUp can follow, and no other event.
+	// Lost means that a lease was lost, Event.Held after its grant. Its context is done.
+	// If the lease of a run is released later, CleanedUp can follow, and no other event.
 	Lost
-	// Released means that a lease that was not lost was released after Held. Err is set
-	// if the store did not confirm the release, or no longer had the lease.
+	// Released means that a lease that was not lost was released, Event.Held after its
+	// grant. Event.Err is set if the store did not confirm the release, or no longer had
+	// the lease.
 	Released
 	// PassedOn means that the hold of a lease that is being released went straight to a
 	// waiter of this process.
 	PassedOn
 	// CleanedUp means one of these:
-	//   - A claim of unknown outcome was released. With Err, every try to release it
-	//     failed, for its whole TTL and for at least a minute.
-	//   - A run was finished or withdrawn after its lease had been released. With Err,
-	//     the store did not confirm the operation, or another run had begun.
+	//   - A claim of unknown outcome was released. If Event.Err is set, every try to
+	//     release it failed, for its whole TTL and for at least a minute.
+	//   - A run was finished or withdrawn after its lease had been released. If Event.Err
+	//     is set, the store did not confirm the operation, or another run had begun.
 	//   - The answer of a run whose lease had been lost was not saved, because another
-	//     run had begun. Err is set.
+	//     run had begun. Event.Err is set.
 	CleanedUp
 	// Overrun means that a lease was held for longer than MaxHold. The lease is no
 	// longer extended.
 	Overrun
-	// Ran means that a call of once was run, as number Attempt, after Wait. Its lease
-	// was held for Held. With Err, the work failed, or its result could not be saved.
+	// Ran means that a call of once was run. Event.Attempt is the number of the run,
+	// Event.Wait the duration of its acquire, and Event.Held the time since its grant. If
+	// Event.Err is set, the work failed, or its result could not be saved.
 	Ran
-	// Replayed means that a call of once returned, after Wait, the stored answer of
-	// Attempt.
+	// Replayed means that a call of once returned a stored answer. Event.Attempt is the
+	// number of the run that stored it, and Event.Wait the duration of the acquire.
 	Replayed
-	// Refused means that a call of once returned, after Wait, without a run and without
-	// an answer. Err is the reason: in progress, mismatch, unreplayable, indeterminate,
-	// an error of the store, or a run that was withdrawn because its work had not
-	// begun.
+	// Refused means that a call of once returned without a run and without an answer.
+	// Event.Err is the reason: in progress, mismatch, unreplayable, indeterminate, an
+	// error of the store, or a run that was withdrawn because its work had not begun.
 	Refused
-	// Misused means that an adapter was set up in a way that cannot work. Err is the
-	// reason.
+	// Misused means that an adapter was set up in a way that cannot work. Event.Err is
+	// the reason.
 	Misused
-	// NodeOut means that a node of a store with several nodes no longer counts, because
-	// of Err. NodeBack means that the node counts again. Name is the node's name,
-	// "node-0" for the first.
+	// NodeOut means that a node of a store with several nodes no longer counts. Event.Err
+	// is the reason. NodeBack means that the node counts again. Event.Name is the node's
+	// name, "node-0" for the first.
 	NodeOut
 	NodeBack
 	// RanUnlocked means that work runs without its lock, because the store is
-	// unavailable and the adapter allows such work (FailOpen). Err is the reason.
+	// unavailable and the adapter allows such work (FailOpen). Event.Err is the reason.
 	RanUnlocked
-	// Revoked means that an operator revoked a hold with package inspect. With Err, it
-	// is unknown whether the hold was revoked. The process that had the hold reports
-	// Lost later.
+	// Revoked means that an operator revoked a hold with package inspect. If Event.Err is
+	// set, it is unknown whether the hold was revoked. The process that had the hold
+	// reports Lost later.
 	Revoked
 )
 
@@ -136,8 +138,9 @@ func nameIn(names []string, i int) string {
 // several keys can be extended before it is Acquired, while it waits for the next key.
 // CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
-// Each call of once reports one of Ran, Replayed and Refused when it returns. The lease
-// of its run reports its own events in addition.
+// Each call of once reports one of Ran, Replayed and Refused when it returns, unless it
+// is invalid or the Locker was closed before. The lease of its run reports its own
+// events in addition.
 type Event struct {
 	Kind Kind
 	Name string

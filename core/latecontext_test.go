@@ -191,12 +191,11 @@ func TestDeadlineIsNotLate(t *testing.T) {
 	})
 }
 
-// TestLease_LossBesideAnother checks that the loss of one hold does not delay the loss
-// of another, in particular of holds that are due for the first time.
+// TestLease_LossBesideAnother checks that the loss of one hold, at which an observer
+// blocks, does not delay the loss of another hold, even if that hold is due for its first
+// extension.
 func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
-	// An observer that blocks during one loss does not delay the losses of other
-	// leases.
 	sim(t, "observer that blocks", func(t *testing.T) {
 		until := make(chan struct{})
 		store := newScripted(brief{memStore()})

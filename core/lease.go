@@ -338,7 +338,7 @@ func (l *Lease) lose() {
 	}
 	l.mu.Unlock()
 	// Another goroutine may have changed the state and not yet canceled the context.
-	// The caller of lose relies on the context next.
+	// The caller of lose expects that the context is done when lose returns.
 	if before == gone {
 		l.endContext(nil)
 	} else {
@@ -463,7 +463,7 @@ func (l *Lease) outcome(k Kind) Event {
 
 func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
-// ID returns the name of the lease's hold for logs and operators. The ID does not
+// ID returns the ID of the lease's hold for logs and operators. The ID does not
 // reveal the key, the owner or the token. A hold that is passed on keeps its ID, so the
 // leases that have the hold one after the other have the same ID. All holds of a lease
 // over several keys have the same ID.

@@ -20,8 +20,9 @@ type Locker struct {
 	writer *cardWriter // nil without WithCard
 }
 
-// New returns a Locker for store s. A Locker without leases has no goroutines, so it
-// need not be closed, except with WithCard.
+// New returns a Locker for store s. A Locker has no goroutines if it has no leases, no
+// waiting acquires and no releases in the background. Such a Locker need not be closed,
+// except with WithCard.
 //
 // Without WithObserver the Locker logs each loss of a lease to slog.Default, at level
 // error, and no other event. Losses are logged because work may have continued without

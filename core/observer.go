@@ -61,8 +61,8 @@ func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 // SlogObserver returns an Observer that writes to log, or to slog.Default if log is
 // nil. It writes
 //   - a lost lease as an error,
-//   - a failed extension or release, an overrun, an unfinished cleanup, a misuse, a
-//     node that is out, work without its lock and a revoked hold as warnings,
+//   - a failed extension, release or cleanup, an overrun, a misuse, a node that is
+//     out, work without its lock and a revoked hold as warnings,
 //   - a node that is back as information,
 //   - everything else at debug level.
 //

@@ -62,12 +62,11 @@ func WithMaxWaiting(perKey, total int) Option {
 // process has held or waited for longer than 5 s. Of c only Service, Version and Trace
 // may be set; the Locker adds the rest.
 //
-// The card is written when New returns and every 10 s after that, each time for 30 s. A
-// separate goroutine writes the card, and no lock waits for a write. A write takes at
-// most 3 s. A failed write is not reported: the next write follows after 10 s, and the
-// card expires 30 s after the last successful write. Close stops the goroutine and
-// removes the card. The card of a killed process expires within 30 s. A Locker with a
-// card must be closed.
+// A separate goroutine, which New starts, writes the card at once and then every 10 s,
+// each time for 30 s. No lock waits for a write. A write takes at most 3 s. A failed
+// write is not reported: the next write follows after 10 s, and the card expires 30 s
+// after the last successful write. Close stops the goroutine and removes the card. The
+// card of a killed process expires within 30 s. A Locker with a card must be closed.
 //
 // New fails with ErrUnsupported if the store has no cards (see store.Cards). It fails
 // with ErrInvalid if another field of c is set, or if Service or Version is not
@@ -160,8 +159,8 @@ func Wait(d time.Duration) AcquireOption {
 
 // Retry sets the pace of the attempts while wake-ups are unavailable. The default is
 // retry.LockWait. If a policy has no limit of attempts, its pauses do not grow while
-// the key changes hands continuously. When the policy's attempts are used up, the
-// acquire gives up with ErrBusy.
+// the key changes hands continuously. An attempt after a wake-up counts too. When the
+// policy's attempts are used up, the acquire gives up with ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
 // Shared makes the lease a reader's. Readers of a key hold it together, and exclude

@@ -40,7 +40,7 @@ func TestContextWithOwner(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// Each joined key has its own token.
+	// For each key, a joined lease has the token that the outer lease has for it.
 	sim(t, "several keys", func(t *testing.T) {
 		l, store := setup(t)
 		for _, keys := range [][]string{{"order:1", "order:2"}, {"order:1", "order:2"}, {"order:2", "order:1"}} {

@@ -152,8 +152,8 @@ func TestPassingOn(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A hold is passed on to as many leases as it has tokens. After that the store is
-	// asked.
+	// A hold serves as many leases as it has tokens, so it is passed on 63 times
+	// (store.TokenStep - 1). After that the store is asked.
 	sim(t, "as many leases as tokens", func(t *testing.T) {
 		l, s := setup(t)
 		const waiters = 3*store.TokenStep - 1

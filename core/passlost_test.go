@@ -124,11 +124,9 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		fmt.Fprintln(t.Output(), again, "asked again")
 	})
-	// A release that comes after the loss, and before the release of another lease,
-	// reports the loss.
+	// The second lease is released while the confirmation of the first lease's release is
+	// in flight. If the hold was deleted before, both releases report the loss.
 	sim(t, "release between loss and end", func(t *testing.T) {
-		// The confirmation is in flight when the hold is released at the store. It gets
-		// the answer of that release.
 		for _, deleted := range []bool{false, true} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1)

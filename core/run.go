@@ -156,12 +156,12 @@ func (l *Lease) unsaved(err error) error {
 // of the key has begun or saved since. It is safe to call with a canceled or nil ctx,
 // and has the time limit of Release.
 //
-// Finish fails with ErrLost, and saves nothing, if another run has begun or saved, if
-// the record has expired, and after Withdraw. After ErrUnavailable, r may be saved or
-// not; the save is retried in the background, unless the lease had been released
-// before. Finish fails with ErrInvalid, and does nothing, for a lease that is not of
-// Begin, and if Retain is less than 1 ms. A second call returns the result of the
-// first.
+// Finish fails with ErrLost, and saves nothing, if another run has begun or saved, and
+// after Withdraw. It also does so if the lease is no longer held and the record has
+// expired. After ErrUnavailable, r may be saved or not; the save is retried in the
+// background, unless the lease had been released before. Finish fails with ErrInvalid,
+// and does nothing, for a lease that is not of Begin, and if Retain is less than 1 ms.
+// A second call returns the result of the first.
 func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 	return l.save(ctx, &r, nil)
 }
@@ -175,13 +175,14 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	return l.settle(ctx, "finish", r, instead, false)
 }
 
-// FinishLong finishes a run like Finish, with a record whose value may be longer than
-// the store accepts. A server can refuse a long value by closing the connection, which
-// looks like an outage. So a value of more than 512 KiB is sent only once if the store
-// does not answer, and three times if the store refuses the call. A shorter value is
-// sent until 8 MiB in total were sent without success. After that the record instead is
-// saved in place of r, and the error matches ErrUnavailable. If the server has stored r
-// before, r stays.
+// FinishLong finishes a run like Finish, with a record r whose value may be longer than
+// the store accepts. If r cannot be saved, the record instead is saved in place of r,
+// and the error matches ErrUnavailable. If the server has stored r before, r stays.
+//
+// A server can refuse a long value by closing the connection, which looks like an
+// outage. So FinishLong sends a value of more than 512 KiB only once if the store does
+// not answer, and at most three times if an error shows that nothing was changed. It
+// sends a shorter value until 8 MiB in total were sent without success.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }

@@ -8,7 +8,7 @@ import (
 
 // The time limits and pauses of the engine, each with its reason.
 
-// The limits for a user's TTL.
+// The default and the limits of a user's TTL, and the lower limit of a record's Retain.
 const (
 	defaultTTL = 30 * time.Second
 	minTTL     = 100 * time.Millisecond // long enough for a busy machine and a slow network

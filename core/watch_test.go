@@ -160,8 +160,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("got a free key after %v", took)
 		}
 	})
-	// A hanging watch does not keep a lone caller from a free key, even if its time is
-	// short.
+	// A hanging watch does not keep a lone caller from a free key, even if the caller's
+	// deadline is near.
 	sim(t, "lone caller, hanging watch", func(t *testing.T) {
 		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
 			l, store := setup(t)

@@ -45,7 +45,8 @@
 // [Field] takes the key from the request, by its descriptor. [Metadata] takes it from
 // the call's metadata. [Join] combines several values into one key. All of them use a
 // value exactly as it was sent: "42" and "042" are two keys. If the handler accepts
-// several spellings of one value, write a [KeyFunc] that returns one of them.
+// several spellings of one value, write a [KeyFunc] that returns the same key for all of
+// them.
 //
 // # Responses
 //

@@ -21,13 +21,18 @@ const fingerprintVersion = 1
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
 // request under the same key: the method, with the result of part, or with the whole
-// message if part is nil.
+// message if part is nil. A request that is no protobuf message fails in both cases,
+// because its reply could not be stored.
 //
 // The function walks the message by its descriptor and does not encode it. The encoding
 // of a message, even the deterministic one, differs between builds
 // (https://protobuf.dev/programming-guides/serialization-not-canonical/), and includes
 // fields that this program does not know.
 func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
+	m, ok := c.req.(proto.Message)
+	if !ok {
+		return nil, setupError(fmt.Sprintf("the request is a %T, which is no protobuf message", c.req))
+	}
 	w := newWalk()
 	if part != nil {
 		value, err := c.ask(ctx, part)
@@ -40,10 +45,6 @@ func fingerprintOf(ctx context.Context, c *call, part KeyFunc) ([]byte, error) {
 		w.begin('p', c.name)
 		w.text(value)
 		return w.sum(), nil
-	}
-	m, ok := c.req.(proto.Message)
-	if !ok {
-		return nil, setupError(fmt.Sprintf("the request is a %T, which is no protobuf message", c.req))
 	}
 	w.begin('m', c.name)
 	w.message(m.ProtoReflect())

@@ -1,12 +1,16 @@
 package grpcmw_test
 
 import (
+	"context"
 	"crypto/rand"
 	"math"
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -122,6 +126,31 @@ func TestFingerprint(t *testing.T) {
 			change(changed)
 			if same(t, full(), changed) {
 				t.Error("taken for the same")
+			}
+		})
+	}
+}
+
+// TestFingerprint_RequestThatIsNoMessage checks that a request that is no protobuf message
+// is refused before the handler runs, even if the fingerprint needs none of its fields. A
+// run of such a request could not be replayed.
+func TestFingerprint_RequestThatIsNoMessage(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for name, opts := range map[string][]grpcmw.Option{
+		"whole request": nil,
+		"own functions": {grpcmw.Fingerprint(grpcmw.AnyCaller())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			serve := grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(), grpcmw.AnyCaller(), opts...)))
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(key, rand.Text()))
+			reply, err := serve(ctx, "an order", &grpc.UnaryServerInfo{FullMethod: Orders_Pay_FullMethodName}, func(context.Context, any) (any, error) {
+				t.Error("the handler ran")
+				return "a receipt", nil
+			})
+			if status.Code(err) != codes.Internal || reply != nil {
+				t.Errorf("got %v, %v, want INTERNAL", reply, err)
 			}
 		})
 	}

@@ -42,7 +42,8 @@ const operation = "grpc"
 // the context. AnyCaller is for services whose callers cannot be distinguished.
 //
 // Two requests are the same if they have the same method and the same fields. Fields
-// that this program does not know are ignored. See Fingerprint.
+// that this program does not know are ignored. See Fingerprint. A request of a codec
+// other than Protobuf's is refused with INTERNAL, because its reply could not be stored.
 //
 // A reply is replayed as a message of the same type, and a stored error with its
 // details; see KeepIf. A replay has "idempotent-replayed: true" in the trailer. A

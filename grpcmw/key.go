@@ -71,11 +71,11 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// sourceOf returns a source in a call.
+// sourceOf returns a source of this kind in a call.
 func sourceOf(kind string) keys.Source { return keys.Source{Adapter: "grpcmw", Kind: kind} }
 
-// hexadecimal returns a part of a key for bytes. If the value is too long, it encodes
-// one byte more than a part can have, so that Part refuses the value.
+// hexadecimal encodes value as a part of a key, in hexadecimal digits. If value is too
+// long, it encodes one byte more than a part can have, so that Part refuses the result.
 func hexadecimal(s keys.Source, value []byte) (string, error) {
 	const most = 256 // in 512 digits
 	return s.Part(hex.EncodeToString(value[:min(len(value), most+1)]))

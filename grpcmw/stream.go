@@ -19,8 +19,8 @@ import (
 // fail. The lock is released when the handler returns.
 //
 // If the key is in the request, the first message is received before the handler runs,
-// and the handler receives it again. On a stream of many messages from the client, the
-// client then has to send first. A stream that the client closes without a message is
+// and the handler receives it again. If the method streams messages from the client,
+// the client then has to send first. A stream that the client closes without a message is
 // refused.
 //
 // When the lease is lost, the handler's context is canceled and its next receive fails

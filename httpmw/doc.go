@@ -59,7 +59,7 @@
 //     [once.AtMostOnce] is set.
 //   - A response that the handler has marked by [once.NotFinal] is not stored either.
 //     An example is a 200 whose body reports that the work was not done.
-//   - A 409 has three types. After idempotency-in-progress, and after lock-busy of a
+//   - A 409 has one of three types. After idempotency-in-progress, and after lock-busy of a
 //     Lock, the client repeats the request; both have a Retry-After. After
 //     idempotency-indeterminate, which has none, a repetition is useless.
 //   - After a 400 or 422 that names a mistake of the client, the key is used up. If the
@@ -135,9 +135,9 @@
 //
 // [Param], [Query], [Header], [Form] and [JSON] take one value from the request,
 // exactly as it was sent: "42" and "042" are two keys. If the handler accepts several
-// spellings of the same ID, write a [KeyFunc] that returns one of them. A request is
-// refused if its key is ambiguous, because the handler might read the other value.
-// Ambiguous are repeated parameters, headers and JSON fields, JSON fields whose names
+// spellings of the same ID, write a [KeyFunc] that returns the same key for all of them. A
+// request is refused if its key is ambiguous, because the handler might read the other
+// value. Ambiguous are repeated parameters, headers and JSON fields, JSON fields whose names
 // differ only in case, and JSON sent under another content type. [Join] makes a key of
 // several values.
 //

@@ -15,8 +15,8 @@ import (
 // the package documentation, and no handler after it runs. See FailOpen for the
 // exception.
 //
-// Inner handlers see the lease's context in c.Request, derived from that of the
-// request. Outer handlers see the unchanged request. The lock is released when the
+// Inner handlers find the lease's context in c.Request. It is derived from the request's
+// own context. Outer handlers see the unchanged request. The lock is released when the
 // inner handlers have returned or panicked, before a short response is sent, so that a
 // client's next request finds the lock free. If the store is unavailable then, the
 // release can take about 3 seconds. The lock does not cover goroutines that a handler
@@ -62,11 +62,11 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // flush, a response longer than AnswerLimit, and the response of gin's
 // Engine.HandleContext, which lacks the headers that were set before it.
 //
-// Inner handlers see the context of the run in c.Request, derived from that of the
-// request. It is canceled when the client disconnects (see Detached), or when the run's
-// lease is lost. once.AttemptFromContext reports whether an earlier run was begun and
-// ended without a response. If the handler panics, so does the middleware, and nothing
-// is stored.
+// Inner handlers find the context of the run in c.Request. It is derived from the
+// request's own context. The run's context is canceled when the client disconnects (see
+// Detached), or when the run's lease is lost. once.AttemptFromContext reports whether
+// an earlier run was begun and ended without a response. If the handler panics, so does
+// the middleware, and nothing is stored.
 //
 // The options Acquire and Also are for Lock alone. Pass once.Acquire to once.New
 // instead. With core.Wait, a request waits for the response of a request in progress.

@@ -44,7 +44,8 @@ func ExampleAfter() {
 	// Output: <nil> true
 }
 
-// A caller that can be woken early waits itself.
+// A caller whose wait can end early, for example by a wake-up, takes the pauses from
+// Delays and waits on its own.
 func ExamplePolicy_Delays() {
 	next := retry.Policy{Initial: 10 * time.Millisecond, Max: 60 * time.Millisecond, Multiplier: 2, Attempts: 5}.Delays()
 	for d, ok := next(); ok; d, ok = next() {

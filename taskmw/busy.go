@@ -61,7 +61,7 @@ type delivery struct {
 	last       bool          // the task is archived if this attempt fails
 	left       time.Duration // the time until its deadline, or forever
 
-	// The fields below are for a server of Configure.
+	// The fields below are used only if configured is set.
 	crowds  *crowds
 	task    string
 	places  []place   // the keys that it acquires

@@ -27,11 +27,12 @@ type configuredKey struct{}
 // They use up no retry and are delivered again later, and the ErrorHandler is not
 // called for them. Configure marks the tasks' contexts, by BaseContext.
 //
-// A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for other
-// tasks every TaskCheckInterval while its queues are empty. Configure sets each of them to
-// 100 ms if cfg does not set it; asynq's defaults are 5 seconds and 1 second. An idle server
-// then sends Redis about thirty commands a second for each queue. A key whose tasks take less
-// than a tick is not in use all the time.
+// A server looks for rescheduled tasks once a tick, DelayedTaskCheckInterval, and for
+// other tasks every TaskCheckInterval while its queues are empty. Configure sets each
+// of them to 100 ms if cfg does not set it; asynq's defaults are 5 seconds and 1
+// second. An idle server then sends Redis about thirty commands a second for each
+// queue. If the tasks of a busy key take less than a tick, the key is free for a part
+// of the time between them.
 //
 // For all other tasks cfg's own IsFailure, RetryDelayFunc and ErrorHandler decide, or
 // asynq's defaults.

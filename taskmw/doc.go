@@ -81,8 +81,9 @@
 // # Busy keys and other tasks
 //
 // A busy key takes two slots of a server: one of its tasks runs, and another one waits
-// for up to a second. All other tasks of that key are rescheduled at once. Waiting
-// tasks of many busy keys take at most half of the slots, and at least one.
+// for up to a second. All other tasks of that key are rescheduled at once. The
+// waiting tasks of all busy keys together take at most half of the slots, or the only slot
+// of a server that has one.
 //
 // asynq stores the time of a rescheduled task in whole seconds, and looks for such
 // tasks once a tick, DelayedTaskCheckInterval. So the number of tasks that come back

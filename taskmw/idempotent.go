@@ -30,10 +30,10 @@ import (
 // elsewhere the key is busy, see Busy. A task is archived if its type or payload
 // differs from that of the first task under its key.
 //
-// The handler runs under the context of a lease, derived from that of the task, which
-// is canceled when the lease is lost. The handler's result counts even if its success
-// could not be stored: the task is done, but a later one may run again. Like the lock
-// of Lock, the run is held until the handler returns.
+// The handler runs under the context of a lease, which is derived from the task's own
+// context, and is canceled when the lease is lost. The handler's result counts even if
+// its success could not be stored: the task is done, but a later one may run again.
+// Like the lock of Lock, the run is held until the handler returns.
 //
 // A result that the handler writes by WriteResult is stored with the run, and is the
 // result of later tasks too.

@@ -18,13 +18,13 @@ import (
 // Busy has the policies for a task whose key is busy; they need a server configured by
 // Configure.
 //
-// The handler runs under the lease's context, derived from that of the task, which is
-// canceled when the lease is lost. The handler's result counts even if the lease is
-// lost. The lock is released when the handler has returned or panicked, and not before.
-// When a task times out, asynq delivers it again while the old handler still runs, and
-// the new delivery waits for the old handler. A handler that hangs does not hold the
-// key forever: a MaxHold of the time until the task's deadline plus one TTL is set, see
-// Acquire.
+// The handler runs under the lease's context, which is derived from the task's own
+// context, and is canceled when the lease is lost. The handler's result counts even if
+// the lease is lost. The lock is released when the handler has returned or panicked,
+// and not before. When a task times out, asynq delivers it again while the old handler
+// still runs, and the new delivery waits for the old handler. A handler that hangs does
+// not hold the key forever: a MaxHold of the time until the task's deadline plus one
+// TTL is set, see Acquire.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire

@@ -1,14 +1,16 @@
-// Package adapter has what packages need that put locks in front of something else, as
-// httpmw, grpcmw, taskmw, leader and named do. Users of locks need none of it.
+// Package adapter has the functions that packages need to put locks in front of handlers
+// or other work, as httpmw, grpcmw, taskmw, leader and named do. Users of locks do not
+// need it.
 //
-// An adapter is built once and used for each request. It checks its options when it is
-// built ([Check], [Limits]; [CheckRun] and [Terms] if it answers by package once), and
-// panics or fails then. For a request it acquires a lease or calls once, and notifies the
-// observer of its Locker, since it has none ([Observe], [Report], [OfHold]). Where a store
-// is down, [FailOpen] decides whether the handler may run all the same.
+// An adapter is built once and used for each request. When it is built, it checks its
+// options by [Check] and [Limits], or by [CheckRun] and [Terms] if it uses package once.
+// With bad options it panics or fails. For each request it acquires a lease or calls
+// once. An adapter has no observer, and notifies the observer of its Locker by [Observe],
+// [Report] and [OfHold]. If the store is unavailable, [FailOpen] decides whether the
+// handler may run without its lock.
 //
-// No event may have a key, an owner or a token in it, and no error that leaves the program
-// a key: [core.BusyError.WithoutKey] leaves that out.
+// An event must not contain a key, an owner or a token. An error that leaves the program
+// must not contain a key: [core.BusyError.WithoutKey] removes it.
 package adapter
 
 import (
@@ -45,12 +47,12 @@ func Limits(l *core.Locker, opts ...core.AcquireOption) (ttl, maxHold time.Durat
 	return engine.Limits(l, opts...)
 }
 
-// FailOpen reports whether an adapter with an option of that name may run its handler
-// without the lock name, after an acquire under ctx failed with err. The returned context
-// is for the handler: core.Unlocked is true for it. Only a store that could not be asked
-// (core.ErrUnavailable) allows it. A key that was busy or lost, a closed Locker and a ctx
-// that is done do not. If the handler may run, the observer is notified with
-// core.RanUnlocked.
+// FailOpen is for adapters with an option of that name. It reports whether the handler may
+// run without the lock with this name, after an acquire under ctx failed with err. It may
+// only if err matches core.ErrUnavailable, and not if the key was busy or lost, the
+// Locker is closed or ctx is done. If the handler may run, the returned context is for the
+// handler, core.Unlocked is true for that context, and the observer is notified with
+// core.RanUnlocked. Otherwise FailOpen returns ctx.
 func FailOpen(ctx context.Context, l *core.Locker, name string, err error) (context.Context, bool) {
 	return engine.FailOpen(l, ctx, name, err)
 }
@@ -58,41 +60,45 @@ func FailOpen(ctx context.Context, l *core.Locker, name string, err error) (cont
 // Observe notifies the observer of l, if there is one.
 func Observe(ctx context.Context, l *core.Locker, e core.Event) { engine.Observe(l, ctx, e) }
 
-// OfHold returns e as an event about the hold with this ID, as Lease.ID returns it. It is
-// for an event about a hold that is no lease of the caller.
+// OfHold returns a copy of e about the hold with this ID, an ID in the form of Lease.ID. It
+// is for an event about a hold for which the caller has no lease.
 func OfHold(e core.Event, id string) core.Event { return engine.OfHold(e, id) }
 
-// Report has an acquire write into e what its events say of it: Name, Mode, Contended,
-// Reentered, Wait and the hold. It is for packages that notify with more about what they
-// acquire, by Observe. e is written once, before the acquire returns, and not if the
-// acquire is refused as invalid or closed.
+// Report returns an option with which an acquire writes the data of its own events into
+// e: Name, Mode, Contended, Reentered, Wait and the hold. It is for packages that notify
+// the observer of further events about an acquire, by Observe. e is written once, before
+// the acquire returns. It is not written if the acquire is invalid, or if the Locker was
+// closed before.
 func Report(e *core.Event) core.AcquireOption { return engine.Report(e) }
 
 // Terms returns the Locker of o and the acquire options with which o claims its runs, without
 // the default core.Wait(0). So an adapter can have another default.
 func Terms(o *once.Once) (*core.Locker, []core.AcquireOption) { return runs.Terms(o) }
 
-// WithLabel returns o with another name for its calls in messages and events, in place of
-// Call.Name. The calls and their records are the same. An empty label is none. Do fails
-// with core.ErrInvalid if label is not of the form [A-Za-z0-9._-]+.
+// WithLabel returns a copy of o with another name for its calls in messages and events, in
+// place of Call.Name. The calls and their records are the same. If label is empty, the
+// name is Call.Name. Do fails with core.ErrInvalid if label is not of the form
+// [A-Za-z0-9._-]+, or has more than 64 bytes.
 func WithLabel(o *once.Once, label string) *once.Once { return runs.WithLabel(o, label) }
 
 // AttemptAsked reports whether once.AttemptFromContext was called under ctx, the context
-// of a run. If so, something in the run may have used the number, and has to see another
-// one next time: the adapter must not withdraw the run for what came after that.
+// of a run. If so, code in the run may have used the number, so the next run needs another
+// one. The adapter must then not withdraw the run because of a later refusal.
 func AttemptAsked(ctx context.Context) bool { return runs.AttemptAsked(ctx) }
 
-// IsFinal reports whether the answer of the run of ctx counts as final: once.NotFinal has
-// not been called under ctx. An adapter around whose run there is another one for the same
-// answer passes the mark on, by once.NotFinal with the outer context.
+// IsFinal reports whether the answer of the run of ctx is final: once.NotFinal has not
+// marked it. An adapter calls IsFinal before the function that it passes to Do has
+// returned. If an outer run has the same answer, the adapter passes the mark on, by
+// once.NotFinal with the outer context.
 func IsFinal(ctx context.Context) bool { return runs.IsFinal(ctx) }
 
-// Committed reports whether the work of the run of ctx has called once.Commit. If so,
-// the database decides about its answer, and Do returns that answer: the result of the
-// work must not be sent.
+// Committed reports whether the work of the run of ctx has called once.Commit. An adapter
+// calls Committed before the function that it passes to Do has returned. If Committed
+// returns true, the database decides about the answer. The adapter then sends the answer
+// or the error that Do returns, and not the result of the work.
 func Committed(ctx context.Context) bool { return runs.Committed(ctx) }
 
 // Withdrawn reports whether once.Withdraw has marked err, the error of a handler that
-// has done nothing, and returns the marked error for the caller. The adapter returns
-// err from its run, even if it would store another result.
+// has done nothing. It returns the error without the mark, for the caller. The adapter
+// returns err itself from its run, even if it would otherwise store a result.
 func Withdrawn(err error) (marked error, ok bool) { return runs.Withdrawn(err) }

@@ -62,7 +62,8 @@ type (
 	}
 )
 
-// textVersion is the version of the text. Texts of other versions are refused.
+// textVersion is the version of the stored text of a key's state. Texts of other
+// versions are refused.
 const textVersion = 1
 
 var (

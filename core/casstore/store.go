@@ -60,9 +60,9 @@ type Option func(*Store)
 // WithName sets the name at the beginning of errors. The default is "casstore".
 func WithName(name string) Option { return func(s *Store) { s.name = name } }
 
-// New returns a Store in p. It sends nothing. If p is also a Usual, Pooled, Prober,
-// Watcher, Lister, Sweeper or store.Checker, the Store uses that interface. p as a
-// store.Checker can refuse claims that other stores would accept.
+// New returns a Store of locks in p. It sends nothing. If p is also a Usual, Pooled,
+// Prober, Watcher, Lister, Sweeper or store.Checker, the Store uses that interface. p
+// as a store.Checker can refuse claims that other stores would accept.
 //
 // New fails with store.ErrInvalid if p or an option is nil, or the name is empty.
 func New(p Place, opts ...Option) (*Store, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// field returns the function of JSON for a path into a payload.
+// field returns the function that Source.JSON makes for path. Errors call the parsed
+// text "payload".
 func field(path string) func([]byte) (string, error) {
 	return keys.NewSource("test", "field", path).JSON("payload")
 }

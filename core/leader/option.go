@@ -21,13 +21,13 @@ type config struct {
 // failed may fail again at once.
 var defaultPause = retry.Policy{Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: 0.5}
 
-// Acquire sets the options with which the lock is acquired. core.TTL sets about how
-// long there is no leader after the death of the leader's process, and how long a
-// process that has resigned does not campaign. core.MaxHold limits a term. core.Wait
-// and core.Retry limit one attempt of a campaign, which then continues with the next
-// attempt. The default name of the lock is the key if it is a valid name, and otherwise
-// the default of core.Name; core.Name sets another name. core.Shared and core.Permits
-// are refused, because there is only one leader.
+// Acquire sets the options with which the lock is acquired. After the death of the
+// leader's process there is no leader for about the time of core.TTL. A process that
+// has resigned does not campaign for at most that time. core.MaxHold limits a term.
+// core.Wait and core.Retry limit one attempt of a campaign, which then continues with
+// the next attempt. The default name of the lock is the key if it is a valid name, and
+// otherwise the default of core.Name; core.Name sets another name. core.Shared and
+// core.Permits are refused, because there is only one leader.
 func Acquire(opts ...core.AcquireOption) Option {
 	return func(c *config) { c.acquire = append(c.acquire, opts...) }
 }

@@ -44,10 +44,10 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 	return &Locks{locker: l, opts: opts, kind: kind, leases: make(map[string]*core.Lease)}
 }
 
-// Lock takes the name, and waits for it until ctx is done. A second Lock of a name that
-// this process has taken waits for Unlock. A name that Lock has taken stays taken when
-// ctx is done later. Lock fails with the errors of core.Locker.Acquire, and has then
-// taken nothing.
+// Lock takes the name, and waits for it until ctx is done, or as long as core.Wait
+// allows. A second Lock of a name that this Locks has taken waits for Unlock or until
+// ctx is done. A name that Lock has taken stays taken when ctx is done later. Lock
+// fails with the errors of core.Locker.Acquire, and has then taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
 		return fmt.Errorf("lock %s: %w: %w", l.kind, core.ErrBusy, err)

@@ -199,7 +199,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// pair returns two keys. The call of the second is run at most once.
+// pair returns two keys. A child process calls under the second one with AtMostOnce.
 func pair(i int) []string { return []string{fmt.Sprint("key ", i), fmt.Sprint("strict ", i)} }
 
 // trials runs scene n times, four at a time, and returns when all of them have

@@ -28,10 +28,10 @@
 //	indeterminate    ErrIndeterminate
 //
 // A call with another fingerprint gets ErrMismatch. While a run is in progress, its
-// record is not read, so such a call gets ErrInProgress, and ErrMismatch only after the
-// run has finished. A run is in progress as long as its lease is held. If its process
-// dies, it is in progress for the rest of the TTL. The time for which an answer is
-// stored does not depend on the lease, see Retain.
+// record is not read. So such a call gets ErrInProgress, and ErrMismatch only when the
+// run is no longer in progress. A run is in progress as long as its lease is held. If
+// its process dies, it is in progress for the rest of the TTL. The time for which an
+// answer is stored does not depend on the lease, see Retain.
 //
 // # Guarantees and limits
 //

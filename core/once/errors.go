@@ -10,8 +10,8 @@ import (
 // errors.Is to find them.
 var (
 	// ErrInProgress is returned when a run of this call is in progress elsewhere. The
-	// error also wraps a *core.BusyError. If the context was done during the wait, it
-	// matches the context's cause instead.
+	// error also wraps a *core.BusyError. If the context was done during the wait, the
+	// error matches core.ErrBusy and the context's cause instead.
 	ErrInProgress = errors.New("run in progress")
 	// ErrMismatch is returned when the key was used before with another fingerprint.
 	// While a run is in progress, ErrInProgress is returned instead.
@@ -19,7 +19,7 @@ var (
 	// ErrIndeterminate is returned when a run did not finish, and is not run again
 	// because its progress is unknown.
 	ErrIndeterminate = errors.New("outcome of the run is unknown")
-	// ErrUnreplayable is returned when the work was done, but its answer could not be
+	// ErrUnreplayable is returned when the work was done before, but its answer was not
 	// stored.
 	ErrUnreplayable = errors.New("done before, and the answer was not kept")
 )

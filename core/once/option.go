@@ -27,9 +27,9 @@ type config struct {
 // Retain sets the time for which an answer is stored after it was saved, from 1 ms to
 // 10 years. The default is 24 h. After that time the same call counts as new. The
 // fingerprint and the attempt of a failed run are retained for the same time. An
-// unfinished run is retained for d or 24 h, whichever is longer, and no run may take
-// longer than it is retained. During this time only the run's lease prevents a
-// repetition.
+// unfinished run is retained for d or 24 h, whichever is longer. No run may take longer,
+// because after that time only its lease prevents a repetition, and a run that died is
+// forgotten.
 func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d

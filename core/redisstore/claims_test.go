@@ -202,8 +202,8 @@ func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	return m
 }
 
-// last returns the last token that the fields show. It is the text of t, or the time at
-// which a hold without a weight was granted.
+// last returns the last token that the fields show. It is the value of field t. If there is
+// none, it is the time at which a hold was granted whose value has no weight.
 func last(fields map[string]string) uint64 {
 	token := fields["t"]
 	for name, value := range fields {

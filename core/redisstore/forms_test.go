@@ -21,7 +21,7 @@ import (
 
 // TestFormsAgree compares a key that is a string, a key that becomes a hash as soon as
 // possible, and the rule in Go. All three must decide the same, whatever expires
-// between two calls. Time is a variable in this test, so no sequence waits.
+// between two calls. The test sets the time itself, so it never sleeps.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)

@@ -54,7 +54,7 @@ func WithPrefix(p string) Option {
 // README.md has a table of such clients. An acquire of a free key takes one SET. An
 // acquire of a taken key usually takes a script, and the first one takes both.
 //
-// Such a string has room for nothing else. Shared, permit and fair claims, claims that
+// The string holds the owner and nothing else. Shared, permit and fair claims, claims that
 // join another owner, and claims that need a token or a record fail with
 // store.ErrUnsupported. Waiters are not woken. A lease that was released before its
 // acquire arrived is not refused, and two holds of one owner are one hold.

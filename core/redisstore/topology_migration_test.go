@@ -73,9 +73,9 @@ func TestRecordsInAMovingSlot(t *testing.T) {
 	}
 }
 
-// TestAKeyThatHasNotMovedYet checks that each command of a script writes a key that has
-// not moved yet on its old master. The key must exist there during the whole script,
-// because a missing key would be written on the other server.
+// TestAKeyThatHasNotMovedYet checks that, during a migration, every command of a script
+// writes to the old master as long as the key has not moved. The key must exist there
+// during the whole script, because a missing key would be written on the other server.
 func TestAKeyThatHasNotMovedYet(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.StartCluster(t, true, testserver.NoFailover...)

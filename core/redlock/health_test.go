@@ -128,9 +128,9 @@ func (n *mortal) Extend(ctx context.Context, claims []store.Claim) []store.Exten
 	return n.aged.Extend(ctx, claims)
 }
 
-// TestRestartedNodeIsNotBackBeforeItCounts restarts a server, which answers before it
-// was asked for its age. It checks that the node is reported as back only when it
-// counts.
+// TestRestartedNodeIsNotBackBeforeItCounts restarts a server that answers a request
+// before the Store has asked for its age. It checks that the node is reported as back
+// only when it counts.
 func TestRestartedNodeIsNotBackBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

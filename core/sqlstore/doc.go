@@ -22,10 +22,10 @@
 //
 // # Waiting
 //
-// A release wakes no waiter of another process: waiters try again after a pause. Within
-// a process a lock is passed on at once. Package pgstore is for PostgreSQL through pgx,
-// with the same tables, so locks of both packages exclude each other. Releases by either
-// package wake pgstore's waiters.
+// A release wakes no waiter of this package in another process: such waiters try again
+// after a pause. Within a process a lock is passed on at once. Package pgstore is for
+// PostgreSQL through pgx, with the same tables, so locks of both packages exclude each
+// other. Releases by either package wake pgstore's waiters.
 //
 // # Requirements of the server
 //
@@ -85,7 +85,7 @@
 // Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store
 // needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with lockkit_,
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
-// must let that user see all rows. Otherwise the errors of Check and of each call name
-// it. The user of a transaction with once.Commit needs SELECT on the version table, and
-// SELECT and UPDATE on the table of the locks.
+// must let the Store's user see all rows. Otherwise the errors of Check and of each call
+// name that security. The user of a transaction with once.Commit needs SELECT on the
+// version table, and SELECT and UPDATE on the table of the locks.
 package sqlstore

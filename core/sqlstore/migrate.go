@@ -23,8 +23,8 @@ func Schema(d Dialect) string {
 // Migrate makes the tables in the database of db. It does nothing if they exist. It may
 // run in several processes at once.
 //
-// If the tables do not exist, the user of db needs the right to create them. Other users
-// need SELECT, INSERT, UPDATE and DELETE on the tables.
+// If the tables do not exist, the user of db needs the right to create them. The
+// documentation of the package lists the rights of a Store's user.
 //
 // Migrate fails with store.ErrUnsupported if the server is older than this package needs,
 // if the tables are of another version, or if a database of SQLite is in memory. Migrate

@@ -38,7 +38,7 @@ type Card struct {
 	Start   time.Time `json:"start,omitzero"` // when the Locker was made, by the clock of the process
 	// Trace returns the ID of the trace that a context belongs to, or "". A goroutine
 	// of the Locker calls it with the contexts of acquires, even after these contexts
-	// are done. A result of more than 64 bytes is omitted.
+	// are done. A result that is not printable UTF-8 of at most 64 bytes is omitted.
 	Trace func(ctx context.Context) string `json:"-"`
 	// Entries are the process's oldest holds and waiters at the time of the write.
 	Entries []CardEntry `json:"entries,omitempty"`

@@ -44,13 +44,13 @@
 //
 // # Errors
 //
-// The class of an error determines the reaction of the Locker:
+// The class of an error of Acquire or Release determines the reaction of the Locker:
 //
 //   - [BusyError], [ErrLost], [ErrInvalid] and [ErrUnsupported] are answers.
 //   - An error that matches [ErrUnavailable] means that the call certainly changed
 //     nothing.
-//   - After any other error the outcome is unknown, and the Locker releases the claim until
-//     the store answers.
+//   - After any other error the outcome is unknown. If the Locker gives up then, it
+//     repeats a release of the claim until the store answers.
 //
 // When in doubt, return an error that matches none of these. If a call was granted and
 // returns an error that matches ErrUnavailable, its lock stays until it expires. The

@@ -10,7 +10,7 @@ import (
 // context's cause. Package core has the same values under the same names.
 var (
 	// ErrBusy is returned when another owner holds the key, or is before the caller in
-	// the queue.
+	// the queue, or the queue is full.
 	ErrBusy = errors.New("lock is busy")
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
 	// final.
@@ -22,7 +22,8 @@ var (
 	ErrUnavailable = errors.New("lock store unavailable")
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
 	ErrUnsupported = errors.New("not supported by this lock store")
-	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent.
+	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent,
+	// unless the claim is heavier than the hold that it joins.
 	ErrInvalid = errors.New("invalid")
 )
 

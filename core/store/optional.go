@@ -132,7 +132,7 @@ type Inspector interface {
 // days.
 const MaxKeep = 24 * 24 * time.Hour
 
-// MostListed is the maximum length of a page of Inspector.List.
+// MostListed is the maximum of the parameter most of Inspector.List.
 const MostListed = 1000
 
 // State is the state of a key as a store shows it. It has no owner, no lease and no
@@ -149,8 +149,8 @@ type State struct {
 type Hold struct {
 	// ID is HoldID of the claim's lease. It is "" for a hold that Claim.Keep or Revoke
 	// has left. Such a hold has no owner, but keeps other claims out. If the store does
-	// not distinguish leases, as with plain keys, ID is HoldID of the claim's owner,
-	// which is the same for all claims of a Locker.
+	// not know the lease, as with plain keys, ID is HoldID of the claim's owner. A
+	// Locker uses the lease as the owner, unless the claim joins another owner.
 	ID string
 	// Process is ProcessOf of the claim's lease. The Card of the process has the same
 	// Process. Process is "" for a hold without an ID and for a lease that no Locker has

@@ -21,8 +21,8 @@ var keyHeaders = []string{"idempotency-key", "grpcgateway-idempotency-key"}
 //
 //	request.Header().Set("Idempotency-Key", key)
 //
-// Mount it as the outermost of the client's interceptors. It passes streams and calls of
-// handlers unchanged. It panics if an option is nil.
+// Mount it as the outermost of the client's interceptors. It changes no streams, and no calls
+// that reach a handler. It panics if an option is nil.
 func ClientInterceptor(opts ...grpcmw.ClientOption) connect.Interceptor {
 	call := grpcmw.UnaryClientInterceptor(slices.Clone(opts)...)
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {

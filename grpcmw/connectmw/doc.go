@@ -58,8 +58,8 @@
 // Messages of codecs other than Protobuf's have no fields and no fingerprint. Idempotent
 // refuses them with INTERNAL, and a Lock needs your own KeyFunc.
 //
-// An HTTP GET calls methods that are marked NO_SIDE_EFFECTS. Idempotent does not apply to such
-// methods, but a Lock does.
+// An HTTP GET can call only methods that are marked NO_SIDE_EFFECTS. Idempotent does not apply
+// to such methods, but a Lock does.
 //
 // About 3 MB of grpc-go are linked into the program, although grpc-go serves nothing.
 package connectmw

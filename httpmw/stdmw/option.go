@@ -130,8 +130,8 @@ func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 //
 // Some responses are never stored, and keep is not called for them: a response that the
 // handler has marked by once.NotFinal; a temporary refusal by an inner Lock or
-// Idempotent, such as a busy lock; and a response of 400 or more without a body after a
-// call of Error, because an outer middleware may write its body. A request whose
+// Idempotent, such as a busy lock; and a response with status 400 or above and no body
+// after a call of Error, because an outer middleware may write the body. A request whose
 // connection was hijacked does not run again, and keep is not called for it either.
 // KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {

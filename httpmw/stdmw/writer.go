@@ -165,7 +165,8 @@ func (w *inside) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// informs reports whether status is informational. The response's own status follows it.
+// informs reports whether status is informational, so that the response's final status
+// follows later.
 func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }

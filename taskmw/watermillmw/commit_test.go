@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw/watermillmw"
 )
 
-// saving is a store in memory that commits answers with transactions of a caller.
+// saving is a store in memory whose answers can be committed in a caller's transaction.
 type saving struct {
 	*memstore.Store
 	saved sync.Map    // the leases that have committed

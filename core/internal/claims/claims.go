@@ -2,8 +2,9 @@
 // sent. A Locker sends no claim that these checks refuse. For example, a weight that is
 // not positive would make room for other claims.
 //
-// Each store adds its own checks. In Redis a lease and an owner stand between spaces,
-// dates of PostgreSQL have a maximum, and sessions of ZooKeeper cannot keep records.
+// Each store adds its own checks. In Redis a lease and an owner must not contain a space,
+// because spaces separate the parts of an entry. Dates of PostgreSQL have a maximum, and
+// sessions of ZooKeeper cannot keep records.
 // redlock checks only that a majority can decide a claim; its nodes check the rest.
 // memstore does not use this package: it has no format, and accepts any key, value and
 // limit. core/storetest builds broken stores on memstore, with claims beyond store.All.

@@ -249,8 +249,8 @@ func (d MySQL) Raise(token uint64) Statement {
 	return t.add(") WHERE ", mysqlAlone).end()
 }
 
-// Delete implements Dialect. It finds rows by their names alone, so that no gap between
-// rows of the index due is locked.
+// Delete implements Dialect. It finds rows only by their names, so it locks no gap in the
+// index lockkit_due.
 func (d MySQL) Delete(items []casstore.Item) Statement {
 	t := d.text().add(mysqlNoWait, "DELETE k FROM (SELECT name FROM lockkit_locks", mysqlRows, " WHERE (")
 	for i, item := range items {

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/core/named"
 )
 
-// process returns the Locker of a process of its own.
+// process returns a new Locker, which stands for a separate process.
 func process(t *testing.T, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)

@@ -16,8 +16,8 @@ import (
 )
 
 // freezes are ways in which a server stops answering for a while. Each begin returns
-// when the server has stopped. The function that begin returns waits until the server
-// answers again.
+// when the server has stopped. The function that begin returns waits for the end of d, or
+// of the server's sleep, and resumes a stopped server.
 var freezes = []struct {
 	name   string
 	hazard int

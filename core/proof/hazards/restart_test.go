@@ -47,7 +47,7 @@ func TestRestart(t *testing.T) {
 			time.Sleep(rand.N(ttl / 3))
 			server.Restart()
 			rivals := newLocker(t, server.Addr)
-			// This is longer than a lease lasts without extensions.
+			// The loop takes longer than a lease lasts without extensions.
 			for end := mono() + int64(3*ttl/2); mono() < end; time.Sleep(50 * time.Millisecond) {
 				wantBusy(t, rivals, key)
 			}

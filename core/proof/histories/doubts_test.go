@@ -73,7 +73,8 @@ func (d *doubts) add(key string, from, to int64) {
 	d.all[key] = append(d.all[key], stretch{from, to})
 }
 
-// death returns the time at which the last hold of a killed process has expired.
+// death returns a time by which all holds of a killed process have expired, or forever if
+// process was not killed.
 func (d *doubts) death(process string) int64 {
 	if at, ok := d.killed[process]; ok {
 		return at + life

@@ -28,7 +28,7 @@ type asked struct {
 	// with "follow". The lease before it ends with "pass", or with "let" if no answer
 	// confirmed that the hold still existed. If the server loses its data, What is
 	// "forget", or "may forget" if the loss is uncertain. It is "holds" if the server
-	// has an earlier state again, whose hold may expire soon.
+	// has returned to an earlier state, with a hold that may expire soon.
 	What  string
 	Claim string
 	Lease string

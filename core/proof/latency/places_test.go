@@ -27,9 +27,9 @@ import (
 // place is the store of the locks in one run.
 type place interface {
 	// open returns the stores of one more replica, for its locks and for its stored
-	// responses. Each replica has its own network.
+	// responses. Each replica has its own proxies, except with a file.
 	open(t testing.TB) (locks, kept core.Store)
-	// impair applies f to all networks, or to the file.
+	// impair applies f to all proxies, or to the file.
 	impair(f fault)
 	// toll returns the effects of the fault.
 	toll() testserver.Toll

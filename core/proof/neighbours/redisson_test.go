@@ -126,6 +126,6 @@ func besidePlainKeys(t *testing.T, s *site, version string, jane *neighbours.Thr
 		t.Errorf("release: %v", err)
 	}
 	n := neighbour{row: "Redisson %s, `RLock`", pkg: version + " org.redisson:redisson:"}
-	wantRow(t, n.title(t), "none", "either side gets an error, since its lock is a hash")
+	wantRow(t, n.title(t), "none", "each side gets an error for the other side's lock: Redisson's lock is a hash, and the kit's is a string")
 	tally.Note(t, tally.Facts{Part: "neighbours", Runs: 1, Violations: map[string]int{"overlaps": 0}})
 }

@@ -135,10 +135,11 @@ func (h *hold) after(o *hold) bool {
 	return o.from < h.asked || h.grant != nil && h.grant == o.grant && o.from < h.from
 }
 
-// judgeRanges checks the token ranges of every two grants of a key. One grant must have
-// all its tokens below the tokens of the other grant. If the answer of one grant arrived
-// before the other was requested, that grant must have the lower tokens. The server may
-// repeat tokens if it was wiped between two requests that were under way together.
+// judgeRanges checks the token ranges of every two grants of a key to different owners.
+// One grant must have all its tokens below the tokens of the other grant. If the answer
+// of one grant arrived before the other was requested, that grant must have the lower
+// tokens. The server may repeat tokens if it was wiped between two requests that were
+// under way together.
 func (j *journal) judgeRanges(v verdict) {
 	for i, b := range j.granted {
 		for _, a := range j.granted[:i] {
@@ -194,8 +195,8 @@ func judgeWrites(v verdict, key string, r *register) {
 }
 
 // judgeRelease checks releases of exclusive holds that returned nil, if no answer to
-// their requests is in doubt. The hold must have existed at the store after the call of
-// Release, so the server must not have lost it before.
+// their requests is in doubt. The hold must still have existed at the store when Release
+// was called, so the server must not have lost it before.
 func (j *journal) judgeRelease(v verdict, h *hold) {
 	if h.grant == nil || h.freed < 0 || h.told != nil || j.unsure[h.claim] {
 		return

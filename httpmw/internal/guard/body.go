@@ -29,9 +29,10 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body although nothing uses it now, because a server notices a
-// disconnected client only after it has read the body. It stores no copy in the
-// framework, because that would hide a body with which an inner handler replaces it.
+// buffer reads the body and returns it. It is called even if nothing uses the body now,
+// because a server notices a disconnected client only after it has read the body. buffer
+// stores no copy in the framework, because that would hide a body with which an inner
+// handler replaces it.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(c, limit)

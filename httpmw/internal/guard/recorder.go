@@ -192,9 +192,9 @@ func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// look records the handler's changes of the header. It is not called after the first
-// write. The header is sent by then, and the handler may be setting a trailer while
-// another of its goroutines flushes.
+// look records the handler's changes of the header. Until the handler has returned, look
+// is not called after the first write. The header is sent by then, and the handler may be
+// setting a trailer while another of its goroutines flushes.
 func (w *Recorder) look() {
 	switch {
 	case same(w.header, w.log.seen):
@@ -301,8 +301,9 @@ func (w *Recorder) pass() {
 	w.look() // for trailers, and for an outer writer that sends nothing before the handler returns
 }
 
-// yield accepts a response that was written directly to the outer writer. gin's
-// Engine.HandleContext restores the request's original writer.
+// yield gives up the recording if the handler has written to the outer writer directly.
+// With gin's Engine.HandleContext the handler does so, because HandleContext restores the
+// request's original writer.
 func (w *Recorder) yield() {
 	w.lock()
 	defer w.mu.Unlock()

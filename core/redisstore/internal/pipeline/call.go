@@ -15,8 +15,9 @@ import (
 // creates it. The caller adds arguments, at most four texts and five numbers, and
 // passes it to Do or DoWait once. After that the caller must not use it any more.
 //
-// Its arguments are pointers into itself. This saves an allocation for each argument,
-// and keeps their values out of the logs of the client's hooks.
+// Its texts and numbers are stored in the Call, and the command's arguments are pointers
+// to them. This saves an allocation for each argument, and keeps the values out of the
+// logs of the client's hooks.
 type Call struct {
 	redis.Cmd
 	home     *sync.Pool // the pool for reuse

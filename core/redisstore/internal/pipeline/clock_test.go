@@ -141,8 +141,9 @@ func TestTimed(t *testing.T) {
 	})
 }
 
-// inTime makes a call beside a fault. It repeats the call, with a new proxy, until the call
-// has met the fault and returned within Limit. On a busy machine a call can take longer.
+// inTime makes a call that meets a fault. It repeats the call, with a new proxy, until
+// the call has met the fault and returned within Limit. On a busy machine a call can
+// take longer.
 func inTime(t *testing.T, server *testserver.Redis, of testserver.Match, action testserver.Action, call func(p *pipeline.Pipeline) error) {
 	t.Helper()
 	for t.Context().Err() == nil {

@@ -6,9 +6,9 @@ import (
 )
 
 // once provides the bytes of a call to the client's writer, one time. There is no other
-// access to the bytes. So a call whose bytes were never requested was not sent, at
-// whatever time the client requests them, and a call that was written cannot be written
-// again. once is an argument of the call, and safe for concurrent use.
+// access to the bytes. So a call has not been sent before the client requests its bytes,
+// and cannot be written again after that. once is an argument of the call, and safe for
+// concurrent use.
 type once struct {
 	bytes []byte
 	state atomic.Int32
