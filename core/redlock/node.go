@@ -32,21 +32,24 @@ var (
 
 // call runs fn in the background for at most Limit, and then calls settle with fn's
 // error. fn gets the values of ctx, but is not canceled with ctx, so that the answer to
-// a request that was sent is not lost. If too many calls to the node are unanswered, fn
-// does not run, and settle gets errCrowded.
+// a request that was sent is not lost. If many calls to the node are unanswered, fn first
+// waits for room. If there is none within a node time-out, or the node is silent, fn does
+// not run, and settle gets errCrowded.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
-	select {
-	case n.room <- struct{}{}:
-	default:
+	entered := n.enter(0)
+	if !entered && n.isSilent() {
 		settle(errCrowded)
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	n.asked()
 	s.run(func() {
-		defer func() { <-n.room }()
 		ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNodeTimeout)
 		defer cancel()
+		if !entered && !n.enter(s.timeout) {
+			settle(errCrowded)
+			return
+		}
+		defer func() { <-n.room }()
 		err := fn(ctx)
 		// The node's silence is recorded before settle runs.
 		switch noAnswer := err != nil && kindOf(err) >= failed; {
@@ -58,6 +61,29 @@ func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) 
 		}
 		settle(err)
 	})
+}
+
+// enter takes room for a call. It waits for at most patience, and returns false if there
+// is no room by then.
+func (n *node) enter(patience time.Duration) bool {
+	select {
+	case n.room <- struct{}{}:
+		n.asked()
+		return true
+	default:
+	}
+	if patience == 0 {
+		return false
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case n.room <- struct{}{}:
+		n.asked()
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // silence decides whether a node is worth waiting for. A node is silent if the first

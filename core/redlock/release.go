@@ -16,7 +16,8 @@ import (
 // Release returns nil when a majority of all nodes had the claim. It returns ErrLost
 // when so many nodes lacked the claim that no majority can have had it. If too few
 // nodes answer before ctx is done or Limit has passed, the outcome is unknown. Some
-// nodes may then have released the claim.
+// nodes may then have released the claim, or release it later, even if no node has
+// received the first request.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
 // with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
@@ -173,7 +174,7 @@ func (r *release) verdict(ctx context.Context) error {
 		return fmt.Errorf("redlock: release: %w", store.ErrLost)
 	case r.bad == n:
 		return fmt.Errorf("redlock: release: %w", r.err)
-	case r.failed == n:
+	case r.failed == n && r.claim.TTL == 0: // otherwise the cleanup releases the claim
 		return fmt.Errorf("redlock: release: %w: %w", store.ErrUnavailable, r.err)
 	}
 	return &uncertain{op: "release", cause: causeOf(ctx, r.err)}

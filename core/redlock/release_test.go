@@ -2,7 +2,9 @@ package redlock_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -101,4 +103,34 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 			s.Errorf("the claim is still at nodes %v", at)
 		}
 	})
+}
+
+// TestRelease_RefusedByAllNodes checks that a release counts as possibly sent even if no
+// node has received it, because it is repeated in the background. Otherwise a caller that
+// repeats it would take the answer for a loss. hazard 11
+func TestRelease_RefusedByAllNodes(t *testing.T) {
+	t.Parallel()
+	for _, refusing := range []int{2, 3} {
+		late(t, fmt.Sprint(refusing, " of 3"), 3, func(s *scene) {
+			st := newStore(s, s.nodes)
+			for i := range 30 { // the refusals arrive at once, and only some of them may count
+				c := claim(fmt.Sprint("c", i))
+				acquire(s.T, st, c)
+				synctest.Wait()
+				for _, f := range s.faults[:refusing] {
+					f.Next(storetest.OpRelease, storetest.Fault{Err: store.ErrUnavailable, ReplyDelay: time.Millisecond})
+				}
+				if err := st.Release(s.Context(), c); err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrLost) {
+					s.Errorf("got %v, want an unknown outcome", err)
+				}
+				time.Sleep(time.Second)
+				if at := s.has(c); len(at) != 0 {
+					s.Errorf("the claim is still at nodes %v", at)
+				}
+				if err := st.Release(s.Context(), c); !errors.Is(err, store.ErrLost) {
+					s.Errorf("second release: got %v, want %v", err, store.ErrLost)
+				}
+			}
+		})
+	}
 }
