@@ -107,6 +107,8 @@ func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (i
 			return ErrOpen
 		case !r.Writes:
 			return ErrReplica
+		case !r.Original:
+			return ErrSubscribed
 		case r.Schema < dialect.SchemaVersion:
 			return errOld
 		case r.Schema > dialect.SchemaVersion:
@@ -150,9 +152,20 @@ var (
 	// accept writes.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
+	// ErrSubscribed is the error of a read of the newest row that was answered by a
+	// logical replica, or by a server that has replaced its origin.
+	ErrSubscribed = errors.New("a subscription writes the tables of the server that answers: send all statements to the primary, " +
+		"or DROP SUBSCRIPTION if this server has replaced it, Check has the statements")
+
 	errOld = errors.New("the tables are of an older version: call Migrate")
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
+
+// IsReplica reports whether a read was answered by a server that may not be the one that
+// writes.
+func IsReplica(err error) bool {
+	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
+}
 
 // fits returns an error if a statement of size bytes is longer than the server allows.
 // The server would close the connection, so that the outcome would be unknown. 0 for

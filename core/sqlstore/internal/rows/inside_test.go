@@ -51,7 +51,7 @@ func TestInside_NoTransaction(t *testing.T) {
 func TestInside_Moved(t *testing.T) {
 	t.Parallel()
 	row := func(id string) answer {
-		return answer{tuple: []driver.Value{true, true, int64(dialect.SchemaVersion), id, int64(0), int64(1), int64(0), nil,
+		return answer{tuple: []driver.Value{true, true, true, int64(dialect.SchemaVersion), id, int64(0), int64(1), int64(0), nil,
 			int64(0), int64(0), nil, nil, int64(0), int64(0), int64(0), int64(0), nil, nil}}
 	}
 	id := func(id string) answer { return answer{tuple: []driver.Value{id}} }
