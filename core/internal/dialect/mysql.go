@@ -21,9 +21,9 @@ const (
 	// mysqlWait limits the wait for the lock of a row to a second; the default is 50 s.
 	// MySQL reads it as a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
-	// mysqlNoWait makes a statement fail at once if a row is locked. Such a statement
-	// also reads, and so locks, the row of the version. Because it does not wait, it
-	// does not delay a statement that raises the floor.
+	// mysqlNoWait makes a statement fail at once if a row is locked. A grant also reads,
+	// and so locks, the row of the version. Because it does not wait, it does not delay a
+	// statement that raises the floor. MySQL reads it as a comment.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlNewest makes a locking read return the newest row, even in a transaction with
 	// an older snapshot, as on MySQL. Without it MariaDB 11.6.2 and later would end that
