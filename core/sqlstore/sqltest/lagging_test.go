@@ -27,7 +27,8 @@ import (
 )
 
 // splitter is a connector that sends plain reads to another server, as ProxySQL, MaxScale
-// and pgpool can do. A transaction stays on the server that writes.
+// and pgpool can do by their documentation. No test runs them. A transaction stays on the
+// server that writes.
 type splitter struct {
 	of            driver.Driver
 	writes, reads string // DSNs
