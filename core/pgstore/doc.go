@@ -52,9 +52,9 @@
 // In another database and in a logical replica, Commit fails with store.ErrUnsupported.
 // It recognizes another database by the random ID in lockkit.version. A logical replica
 // has the ID of its origin, and is recognized by its subscription. A copy of the
-// database also has the ID: a restored backup, or a logical replica whose subscription
-// was dropped. Commit does not recognize a copy. So the transaction's pool must lead to
-// the server of the locks.
+// database also has the ID: a restored backup, a promoted standby, or a logical replica
+// whose subscription was dropped. Commit does not recognize a copy. So the transaction's
+// pool must lead to the server of the locks.
 //
 // # Poolers
 //

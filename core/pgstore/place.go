@@ -125,7 +125,7 @@ func (p *place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 			err = next(func(to ...any) error { return scan(row, to) })
 		}
 	}
-	if errors.Is(err, table.ErrReplica) {
+	if table.IsReplica(err) {
 		if conn, ok := ctx.Value(connected{}).(*pgxpool.Conn); ok {
 			shut(conn.Conn().PgConn())
 		}

@@ -42,8 +42,8 @@ func (s *Store) Check(ctx context.Context) error {
 		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) || errors.Is(err, table.ErrOpen) {
 			return fmt.Errorf("sqlstore: check: %w", err)
 		}
-		return fmt.Errorf("sqlstore: check: %w: the tables cannot be read as those of %s: call Migrate, "+
-			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", store.ErrUnavailable, p.Dialect.Name(), err)
+		return fmt.Errorf("sqlstore: check: the tables cannot be read as those of %s: call Migrate, "+
+			"or GRANT SELECT, INSERT, UPDATE, DELETE on them: %w", p.Dialect.Name(), unavailable(err))
 	}
 	if old := p.Outdated(ctx); old != "" {
 		return errors.New("sqlstore: check: " + old)
@@ -72,6 +72,15 @@ func (s *Store) Check(ctx context.Context) error {
 		return errors.Join(faults...)
 	}
 	return s.try(ctx)
+}
+
+// unavailable returns err so that it matches store.ErrUnavailable, and has the text of
+// store.ErrUnavailable once.
+func unavailable(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
 // lacking returns an error that names the rights that the user lacks, or nil. If the

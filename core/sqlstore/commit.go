@@ -20,6 +20,10 @@ type Tx struct{ q Querier }
 // The runs must be in a Store in the database of the transaction. Before Commit writes,
 // it proves that the transaction is open. On PostgreSQL the transaction must be at the
 // level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
+//
+// Commit fails with core.ErrUnsupported if the transaction is on another server than the
+// locks, such as a writable replica of MariaDB or MySQL. It sends nothing to the locks'
+// server for that, so it does not detect that the locks have moved during the run.
 func In(q Querier) Tx { return Tx{q} }
 
 // saver is implemented by *Store, and by types that embed it.

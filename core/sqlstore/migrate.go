@@ -45,19 +45,19 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	if err != nil || v == 0 {
 		// The version may be unreadable. install changes no tables of another process.
 		if remedy := p.Hidden(ctx); remedy != "" {
-			return fmt.Errorf("sqlstore: migrate: %w: %s", store.ErrUnavailable, remedy)
+			return fmt.Errorf("sqlstore: migrate: %s: %w", remedy, store.ErrUnavailable)
 		}
 		if err := install(ctx, db, d); rows.IsDenied(err) {
-			return fmt.Errorf("sqlstore: migrate: %w: the user may not make the tables: %s for the first time, or call Migrate as another user: %w",
-				store.ErrUnavailable, d.Creation(), err)
+			return fmt.Errorf("sqlstore: migrate: the user may not make the tables: %s for the first time, or call Migrate as another user: %w",
+				d.Creation(), unavailable(err))
 		} else if err != nil {
-			return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
+			return fmt.Errorf("sqlstore: migrate: %w", unavailable(err))
 		}
 		v, err = installed(ctx, p)
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("sqlstore: migrate: %w: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("sqlstore: migrate: %w", unavailable(err))
 	case v < dialect.SchemaVersion:
 		return fmt.Errorf("sqlstore: migrate: the tables are of version %d, not %d: call pgstore.Migrate, which moves them: %w", v, dialect.SchemaVersion, store.ErrUnsupported)
 	case v > dialect.SchemaVersion:

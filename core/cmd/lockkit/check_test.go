@@ -114,7 +114,7 @@ func TestCheck(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartMariaDB(t).NewDatabase(t)
 		url := mariaURL(t, server, "root")
-		unfit(t, do(t, url, "check"), "lock store unavailable: the tables cannot be read as those of MySQL: call Migrate")
+		unfit(t, do(t, url, "check"), "the tables cannot be read as those of MySQL: call Migrate")
 		do(t, url, "run", "m:1", "--", "true").want(t, 69, "call Migrate")
 		onSQL(t, sqlstore.MySQL, "mysql", server.DSN())
 		fit(t, do(t, url, "check"))
@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 		unfit(t, do(t, url, "check"), "the tables are of version 99")
 		do(t, url, "run", "m:1", "--", "true").want(t, 69, "update this program")
 		c := do(t, strings.Replace(url, "root@", "nobody:sesame@", 1), "check")
-		unfit(t, c, "lock store unavailable: the tables cannot be read")
+		unfit(t, c, "the tables cannot be read")
 		if strings.Contains(c.out+c.errs, "sesame") {
 			t.Errorf("the password is shown: %q", c.out)
 		}
@@ -147,7 +147,7 @@ func TestCheck(t *testing.T) {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		unfit(t, do(t, "sqlite://"+path, "check"), "lock store unavailable: the tables cannot be read as those of SQLite: call Migrate")
+		unfit(t, do(t, "sqlite://"+path, "check"), "the tables cannot be read as those of SQLite: call Migrate")
 		onSQL(t, sqlstore.SQLite, "sqlite", path)
 		unfit(t, do(t, "sqlite://"+path, "check"), "readers and writers wait for each other: set journal_mode=WAL")
 		_, url := onSQLite(t)

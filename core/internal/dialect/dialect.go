@@ -156,11 +156,12 @@ func SizeWith(n int) int64 {
 
 // Row holds a row of the table of locks.
 type Row struct {
-	Alone  bool // false: the session does not commit each statement
-	Writes bool // false: the server accepts no writes, for example as a replica
-	Schema int  // the version of the tables
-	ID     string
-	Most   int64 // the maximum bytes of a statement; 0 if unknown
+	Alone    bool // false: the session does not commit each statement
+	Writes   bool // false: the server accepts no writes, for example as a replica
+	Original bool // false: the newest row is wanted, and a subscription writes the table
+	Schema   int  // the version of the tables
+	ID       string
+	Most     int64 // the maximum bytes of a statement; 0 if unknown
 
 	name, lease, owner, state, value                       []byte
 	now, floor, version, token, since, until, written, due int64
@@ -169,7 +170,7 @@ type Row struct {
 // Fields returns the variables for the columns that Load, List and Dead read.
 func (r *Row) Fields() []any {
 	return []any{
-		&r.Alone, &r.Writes, &r.Schema, &r.ID, &r.Most, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
+		&r.Alone, &r.Writes, &r.Original, &r.Schema, &r.ID, &r.Most, &r.now, &r.floor, &r.name, &r.version, &r.token, &r.lease, &r.owner,
 		&r.since, &r.until, &r.written, &r.due, &r.state, &r.value,
 	}
 }

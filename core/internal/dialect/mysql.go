@@ -21,9 +21,9 @@ const (
 	// mysqlWait limits the wait for the lock of a row to a second; the default is 50 s.
 	// MySQL reads it as a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
-	// mysqlNoWait makes a statement fail at once if a row is locked. Such a statement
-	// also reads, and so locks, the row of the version. Because it does not wait, it
-	// does not delay a statement that raises the floor.
+	// mysqlNoWait makes a statement fail at once if a row is locked. A grant also reads,
+	// and so locks, the row of the version. Because it does not wait, it does not delay a
+	// statement that raises the floor. MySQL reads it as a comment.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlNewest makes a locking read return the newest row, even in a transaction with
 	// an older snapshot, as on MySQL. Without it MariaDB 11.6.2 and later would end that
@@ -200,7 +200,7 @@ func (d MySQL) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d MySQL) rows(id string, value bool) *text {
-	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT ", mysqlAlone, ",@@global.read_only=0,1=1,f.version,", id, ",", mysqlNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect. With Current it reads the newest row with a lock, as for a
@@ -210,7 +210,7 @@ func (d MySQL) Load(key string, w casstore.Want) Statement {
 	if !w.Current {
 		return d.rows(mysqlServer("f.id")+",@@max_allowed_packet", w.Value).add("LEFT JOIN lockkit_locks k ON k.name=").name(key).end()
 	}
-	t := d.text().add(mysqlNoWait, "SELECT ", mysqlAlone, ",@@global.read_only=0,", ofVersionRow("version", "0"), ",", mysqlServer(ofVersionRow("id", "''")))
+	t := d.text().add(mysqlNoWait, "SELECT ", mysqlAlone, ",@@global.read_only=0,1=1,", ofVersionRow("version", "0"), ",", mysqlServer(ofVersionRow("id", "''")))
 	t.add(",@@max_allowed_packet,", mysqlNow, ",", ofVersionRow("token", "0"), rowColumns, valueColumn(w.Value))
 	return t.add(" FROM (SELECT 1 AS one) f LEFT JOIN lockkit_locks k ON k.name=").name(key).add(" FOR UPDATE").end()
 }

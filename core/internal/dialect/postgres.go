@@ -101,8 +101,8 @@ func (PostgreSQL) Probes() []Probe {
 		{
 			"EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r JOIN pg_catalog.pg_class c ON c.oid=r.srrelid " +
 				"JOIN pg_catalog.pg_namespace n ON n.oid=c.relnamespace WHERE n.nspname='lockkit')",
-			"a subscription writes the tables of the schema lockkit, and Commit is refused there: connect to the origin, " +
-				"or DROP SUBSCRIPTION where this server has replaced it",
+			"a subscription writes the tables of the schema lockkit, and calls that need the newest row are refused: connect to the origin. " +
+				"If this server has replaced it, " + dropSubscription,
 		},
 		{"(SELECT max(token) FROM lockkit.version)>" + postgresNow + "+60000000", clockAdvice},
 	}
@@ -150,9 +150,10 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit.locks", claims, version).end()
 }
 
-// rows begins the statements that read rows. writes is true on a server that writes them.
-func (d PostgreSQL) rows(writes, id string, value bool) *text {
-	return d.text().add("SELECT true,", writes, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
+// rows begins the statements that read rows. original is true in a table that no
+// subscription writes.
+func (d PostgreSQL) rows(original, id string, value bool) *text {
+	return d.text().add("SELECT true,", isPrimary, ",", original, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }
 
 // isPrimary is false on a standby. isOriginal is false in a table that a subscription
@@ -162,24 +163,29 @@ const (
 	isOriginal = "NOT EXISTS (SELECT FROM pg_catalog.pg_subscription_rel r WHERE r.srrelid=f.tableoid)"
 )
 
+// dropSubscription has the statements that end a subscription whose origin is gone. A
+// DROP alone would fail, because it also drops the slot of the origin. Without a DROP a
+// disabled subscription can be continued, so its tables are still those of a replica.
+const dropSubscription = "ALTER SUBSCRIPTION … DISABLE, ALTER SUBSCRIPTION … SET (slot_name = NONE) and DROP SUBSCRIPTION …"
+
 // Load implements Dialect. The newest row is not in a logical replica.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
-	writes := isPrimary
+	original := "true"
 	if w.Current {
-		writes += " AND " + isOriginal
+		original = isOriginal
 	}
-	return d.rows(writes, "f.id,0", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
+	return d.rows(original, "f.id,0", w.Value).add("LEFT JOIN lockkit.locks k ON k.name=").name(key).end()
 }
 
 // List implements Dialect.
 func (d PostgreSQL) List(after string, most int) Statement {
-	t := d.rows(isPrimary, noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
+	t := d.rows("true", noID, false).add("JOIN lockkit.locks k ON k.name>").name(after)
 	return t.add(" ORDER BY k.name LIMIT ", strconv.Itoa(most)).end()
 }
 
 // Dead implements Dialect.
 func (d PostgreSQL) Dead(most int) Statement {
-	t := d.rows(isPrimary, noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
+	t := d.rows("true", noID, false).add("JOIN lockkit.locks k ON k.due<=(SELECT ", postgresNow, ")/").num(bucket)
 	return t.add(" ORDER BY k.due LIMIT ", strconv.Itoa(most)).end()
 }
 

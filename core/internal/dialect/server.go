@@ -10,8 +10,9 @@ func (PostgreSQL) Server() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('server_version')"}
 }
 
-// Server implements Dialect. ProxySQL answers a bare SELECT VERSION() itself, by its
-// settings. It passes one behind a comment to the server.
+// Server implements Dialect. By its documentation, ProxySQL answers a bare SELECT
+// VERSION() itself, by its settings, and passes one behind a comment to the server. No
+// test runs ProxySQL.
 func (MySQL) Server() Statement { return Statement{Text: "/* of the server */ SELECT VERSION()"} }
 
 // Server implements Dialect.

@@ -109,7 +109,7 @@ func (d SQLite) Extended(claims []store.Claim, version int64) Statement {
 
 // rows begins the statements that read rows.
 func (d SQLite) rows(id string, value bool) *text {
-	return d.text().add("SELECT true,true,f.version,", id, ",", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
+	return d.text().add("SELECT true,true,true,f.version,", id, ",", sqliteNow, ",f.token", rowColumns, valueColumn(value), " FROM lockkit_version f ")
 }
 
 // Load implements Dialect.

@@ -172,7 +172,7 @@ func valueColumn(wanted bool) string {
 
 // thisVersion replaces the columns before the time in statements that do not check the
 // version.
-var thisVersion = "SELECT 1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',0,"
+var thisVersion = "SELECT 1=1,1=1,1=1," + strconv.Itoa(SchemaVersion) + ",'',0,"
 
 // noID replaces the ID of the tables and the maximum bytes of a statement.
 const noID = "'',0"

@@ -88,8 +88,9 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 	return in, err
 }
 
-// hasID reports whether the tables of p have this ID. If no Load has read this ID,
-// hasID reads it from the database, on a separate connection.
+// hasID reports whether the tables of p have this ID. If no Load of the newest row has
+// read this ID, hasID reads it from the database, on a separate connection. It does not
+// detect that p has moved to another server since its last Load.
 func (p *Place) hasID(ctx context.Context, id string) (bool, error) {
 	if known := p.id.Load(); known != nil && *known == id {
 		return true, nil

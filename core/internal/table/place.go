@@ -39,7 +39,7 @@ type Place struct {
 	// Together is the maximum number of holds that one statement extends.
 	Together int
 
-	id   atomic.Pointer[string] // the ID of the tables, as the first Load or the last current one read it
+	id   atomic.Pointer[string] // the ID of the tables at the server that writes, or nil
 	most atomic.Int64           // the maximum bytes of a statement, of the last Load, or 0
 }
 
@@ -51,8 +51,16 @@ var (
 
 // Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
 // version.
+//
+// While the ID of the tables is unknown, the Load of a run reads the newest row, and so
+// the ID at the server that writes. Then a Commit needs no round trip for the ID.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
+	wanted := w
+	w.Current = w.Current || w.Value && p.id.Load() == nil
 	items, err := p.read(ctx, p.Dialect.Load(key, w), w.Current)
+	if w != wanted && errors.Is(err, casstore.ErrConflict) { // the row is locked
+		items, err = p.read(ctx, p.Dialect.Load(key, wanted), false)
+	}
 	switch {
 	case err != nil:
 		return casstore.Entry{}, err
@@ -99,16 +107,15 @@ func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (i
 			return ErrOpen
 		case !r.Writes:
 			return ErrReplica
+		case !r.Original:
+			return ErrSubscribed
 		case r.Schema < dialect.SchemaVersion:
 			return errOld
 		case r.Schema > dialect.SchemaVersion:
 			return errNew
 		}
-		if known := p.id.Load(); r.ID != "" && (known == nil || current && *known != r.ID) {
-			id := r.ID // a copy, so that p.id does not retain the row
-			p.id.Store(&id)
-		}
 		if r.ID != "" {
+			p.note(r.ID, current)
 			p.most.Store(r.Most)
 		}
 		items = append(items, r.Item())
@@ -118,6 +125,20 @@ func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (i
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return items, err
+}
+
+// note records the ID that a Load has read. Only a Load of the newest row is certain to
+// reach the server that writes. If a plain Load reads another ID, that server may have
+// changed, and its ID is unknown from then on.
+func (p *Place) note(id string, current bool) {
+	switch known := p.id.Load(); {
+	case known != nil && *known == id:
+	case current:
+		id := id // a copy, so that only this case allocates memory
+		p.id.Store(&id)
+	case known != nil:
+		p.id.CompareAndSwap(known, nil)
+	}
 }
 
 var (
@@ -131,9 +152,20 @@ var (
 	// accept writes.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
+	// ErrSubscribed is the error of a read of the newest row that was answered by a
+	// logical replica, or by a server that has replaced its origin.
+	ErrSubscribed = errors.New("a subscription writes the tables of the server that answers: send all statements to the primary, " +
+		"or DROP SUBSCRIPTION if this server has replaced it, Check has the statements")
+
 	errOld = errors.New("the tables are of an older version: call Migrate")
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
+
+// IsReplica reports whether a read was answered by a server that may not be the one that
+// writes.
+func IsReplica(err error) bool {
+	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
+}
 
 // fits returns an error if a statement of size bytes is longer than the server allows.
 // The server would close the connection, so that the outcome would be unknown. 0 for

@@ -962,3 +962,28 @@ func TestMariaDB_CommitOnReplica(t *testing.T) {
 		t.Errorf("got %d orders, want none", n)
 	}
 }
+
+// TestMariaDB_CommitOnReader checks that Commit is refused on a writable replica that
+// has answered the plain reads of the locks.
+func TestMariaDB_CommitOnReader(t *testing.T) {
+	t.Parallel()
+	l := onMariaDBReplica(t)
+	s := l.shop(t)
+	s.db = database{l.direct.dialect, "mysql", l.reads}.open(t)
+	for i, key := range []string{"first", "second"} {
+		_, err := s.runs.Do(t.Context(), order(key), func(ctx context.Context) (once.Answer, error) {
+			testserver.Eventually(t, time.Minute, "the run is on the replica", func() bool {
+				var n int
+				err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM lockkit_locks").Scan(&n)
+				return err == nil && n > i
+			})
+			return s.work(t, key, (*sql.Tx).Commit)(ctx)
+		})
+		if !errors.Is(err, core.ErrUnsupported) {
+			t.Errorf("%s: got %v, want %v", key, err, core.ErrUnsupported)
+		}
+		if n := s.count(t, key); n != 0 {
+			t.Errorf("%s: got %d orders, want none", key, n)
+		}
+	}
+}

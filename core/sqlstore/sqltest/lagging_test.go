@@ -15,16 +15,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/once"
+	"github.com/lockkit/lockkit/core/pgstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // splitter is a connector that sends plain reads to another server, as ProxySQL, MaxScale
-// and pgpool can do. A transaction stays on the server that writes.
+// and pgpool can do by their documentation. No test runs them. A transaction stays on the
+// server that writes.
 type splitter struct {
 	of            driver.Driver
 	writes, reads string // DSNs
@@ -355,6 +359,42 @@ func TestPostgreSQL_LaggingReader(t *testing.T) {
 	eventually(t, do)
 	if ran != 1 {
 		t.Errorf("got %d runs, want 1", ran)
+	}
+}
+
+// TestPostgreSQL_PromotedReplica checks that the errors on a logical replica that has
+// replaced its origin name its subscription, and that the remedy of Check helps.
+func TestPostgreSQL_PromotedReplica(t *testing.T) {
+	t.Parallel()
+	l := onPostgresReplica(t)
+	pool, err := pgxpool.New(t.Context(), l.reads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	stores := map[string]interface {
+		core.Store
+		Check(ctx context.Context) error
+	}{
+		"sqlstore": database{l.direct.dialect, "pgx", l.reads}.store(t),
+		"pgstore":  newPgstore(t, pool, pgstore.WithoutWakeUps()),
+	}
+	const remedy = "ALTER SUBSCRIPTION … DISABLE, ALTER SUBSCRIPTION … SET (slot_name = NONE) and DROP SUBSCRIPTION …"
+	for name, s := range stores {
+		if err := s.Release(t.Context(), claim(name, long)); err == nil || errors.Is(err, store.ErrLost) || !strings.Contains(err.Error(), "DROP SUBSCRIPTION") {
+			t.Errorf("%s: release: got %v, want an error that names the subscription", name, err)
+		}
+		if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("%s: check: got %v, want an error with %q", name, err, remedy)
+		}
+	}
+	for _, text := range strings.Split(strings.ReplaceAll(strings.ReplaceAll(remedy, " and ", ", "), "…", "everything"), ", ") {
+		l.replica(text)
+	}
+	for name, s := range stores {
+		if err := s.Release(t.Context(), claim(name, long)); !errors.Is(err, store.ErrLost) {
+			t.Errorf("%s: release without a subscription: got %v, want %v", name, err, store.ErrLost)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func classify(err error) error {
 // have errors with numbers of its own, or with numbers of another database. An error
 // without a code has the class unknown.
 func classOf(err error) class {
-	if errors.Is(err, table.ErrReplica) {
+	if table.IsReplica(err) {
 		return away
 	}
 	if state := stateOf(err); state != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
@@ -42,5 +43,45 @@ func TestInside_NoTransaction(t *testing.T) {
 	p := New(nil, dialect.MySQL{})
 	if in, err := p.Inside(t.Context(), outside{t}); !errors.Is(err, store.ErrInvalid) || in != nil {
 		t.Errorf("got %v and %v, want %v", in, err, store.ErrInvalid)
+	}
+}
+
+// TestInside_Moved checks that a Commit on the server that had the rows before is
+// refused, after a Load was answered by another server.
+func TestInside_Moved(t *testing.T) {
+	t.Parallel()
+	row := func(id string) answer {
+		return answer{tuple: []driver.Value{true, true, true, int64(dialect.SchemaVersion), id, int64(0), int64(1), int64(0), nil,
+			int64(0), int64(0), nil, nil, int64(0), int64(0), int64(0), int64(0), nil, nil}}
+	}
+	id := func(id string) answer { return answer{tuple: []driver.Value{id}} }
+	inside := func(id string) []answer { // the proof and the ID in the transaction
+		return []answer{{}, {}, {tuple: []driver.Value{true, true, id, int64(dialect.SchemaVersion), int64(0)}}}
+	}
+	for name, c := range map[string]struct {
+		answers []answer // of the locks' server
+		loads   []casstore.Want
+		want    error
+	}{
+		"newest row read":           {[]answer{row("old")}, []casstore.Want{{Current: true}}, nil},
+		"run read":                  {[]answer{row("old")}, []casstore.Want{{Value: true}}, nil},
+		"another server since":      {[]answer{row("old"), row("new"), id("new")}, []casstore.Want{{Value: true}, {Value: true}}, store.ErrUnsupported},
+		"another reader, not moved": {[]answer{row("old"), row("new"), id("old")}, []casstore.Want{{Value: true}, {}}, nil},
+		"reader first":              {[]answer{row("old"), id("new")}, []casstore.Want{{}}, store.ErrUnsupported},
+		"reader first, not moved":   {[]answer{row("new"), id("old")}, []casstore.Want{{}}, nil},
+		"nothing read":              {[]answer{id("new")}, nil, store.ErrUnsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newFake(t, c.answers...)
+			for _, w := range c.loads {
+				if _, err := p.Load(t.Context(), "key", w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := p.Inside(t.Context(), newFake(t, inside("old")...).DB); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
 	}
 }

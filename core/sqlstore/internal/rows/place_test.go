@@ -16,7 +16,7 @@ import (
 func TestLoad_Standby(t *testing.T) {
 	t.Parallel()
 	for _, current := range []bool{false, true} {
-		row := []driver.Value{true, false, int64(dialect.SchemaVersion), "id", int64(0), int64(1), int64(0), nil, int64(0), int64(0), nil, nil, int64(0), int64(0), int64(0), int64(0), nil, nil}
+		row := []driver.Value{true, false, true, int64(dialect.SchemaVersion), "id", int64(0), int64(1), int64(0), nil, int64(0), int64(0), nil, nil, int64(0), int64(0), int64(0), int64(0), nil, nil}
 		_, err := newFake(t, answer{tuple: row}).Load(t.Context(), "key", casstore.Want{Current: current})
 		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "to the primary") {
 			t.Errorf("got %v, want %v that names the primary", err, store.ErrUnavailable)
