@@ -206,7 +206,7 @@ func (p *pair) exclude() {
 		p.t.Errorf("got %v beside a lock of theirs, want busy", err)
 	}
 	p.unlock("jane", name)
-	lease := p.acquire(name, core.TTL(5*short))
+	lease := p.acquireAll(name, core.TTL(5*short))
 	if !p.site.extends(p.t, p.prefix+name) {
 		p.t.Error("the kit did not extend its lock")
 	}
@@ -295,7 +295,14 @@ func (p *pair) lose(name string) *core.Lease {
 	} else {
 		p.site.awaitFree(p.t, p.prefix+name)
 	}
-	lease := p.acquire(name) // granted by a majority
+	return p.acquireAll(name)
+}
+
+// acquireAll does the same as acquire, and waits until each server has the lock. A
+// majority grants it before.
+func (p *pair) acquireAll(name string, opts ...core.AcquireOption) *core.Lease {
+	p.t.Helper()
+	lease := p.acquire(name, opts...)
 	testserver.Eventually(p.t, limit, "each server has the kit's lock", func() bool {
 		return !slices.Contains(p.site.values(p.t, p.prefix+name), "")
 	})
