@@ -14,7 +14,8 @@ import (
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	away := func(context.Context, int, func() error) error { return errBroken }
-	// evicted begins a run, and closes its Locker during the run.
+	// evicted begins a run, and closes the run's Locker, which releases the run's
+	// lease.
 	evicted := func(t *testing.T) (*core.Lease, *scripted, *recorder) {
 		t.Helper()
 		seen := &recorder{}
