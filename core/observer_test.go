@@ -18,9 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// everything makes the events of a lease happen, each kind at least once, with waits
-// and holds of at least a second. It returns the keys' secret part, and the owners and
-// tokens of the leases.
+// everything causes each kind of event of a lease at least once. It returns the secret
+// part of the keys, and the owners and tokens of the leases.
 func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
 	t.Helper()
 	const key = "order:secret"
@@ -103,7 +102,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("overrun: %+v", e)
 		}
 	})
-	// The observer is not notified of an acquire that is refused before it begins.
+	// The observer is not notified of an acquire that is refused as invalid before it
+	// begins.
 	sim(t, "refused before it began", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -278,7 +278,7 @@ func TestSlogObserver(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	// An unfinished clean-up is logged as a warning.
+	// A failed clean-up is logged as a warning.
 	t.Run("unfinished clean-up", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer
