@@ -179,7 +179,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 }
 
 // join adds a hold to the lease by a claim c that joins outer's hold. It fails with
-// ErrLost if the store's answer shows that this owner no longer holds the key.
+// ErrLost if the store's answer shows that outer's owner no longer holds the key.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
 	if !outer.trusted() {

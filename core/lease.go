@@ -20,7 +20,7 @@ type engine struct {
 	keeper
 	waiters waiters
 	roster  roster
-	process string // the first letters of the lease IDs of the Locker
+	process string // the first 8 characters of the lease IDs of the Locker
 }
 
 // terms are the options of an acquire that its lease needs afterwards.
@@ -322,7 +322,7 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 }
 
 // lose ends the lease as lost, whatever the store may answer later. The lease's holds
-// are no longer extended. It does nothing if Commit may have saved the run's record,
+// are no longer extended. If Commit may have saved the run's record, lose does nothing,
 // because then only the store knows whether the lease is held.
 func (l *Lease) lose() {
 	l.mu.Lock()

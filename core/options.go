@@ -27,7 +27,7 @@ type Option func(*config)
 type config struct {
 	defaults      []AcquireOption
 	events        events
-	perKey, total int   // limits of the callers behind the first, in one queue and in all; 0: no limit
+	perKey, total int   // limits of the waiters not in front, in one queue and in all; 0: no limit
 	card          *Card // nil without WithCard
 	clock         clock.Clock
 }
@@ -46,13 +46,13 @@ func WithObserver(o Observer) Option {
 	return func(c *config) { c.events = events{o} }
 }
 
-// WithMaxWaiting limits the number of callers of this Locker that wait behind the first
-// of their queue: perKey for one key, total for all keys together. The defaults are
-// 16,384 and 65,536. They bound the memory when callers arrive faster than their keys
-// become free. 0 means no limit. A caller that finds its queue full fails with ErrBusy
-// at once. Readers and permits that asked the store at the same time and were refused
-// wait in the queue too, up to 31 for each key beyond the limits. With a negative limit
-// New fails with ErrInvalid.
+// WithMaxWaiting limits the number of waiting callers of this Locker, without the
+// callers that ask the store: perKey for one key, total for all keys together. The
+// defaults are 16,384 and 65,536. The limits bound the memory if callers arrive faster
+// than their keys become free. 0 means no limit. A caller that finds its queue full
+// fails with ErrBusy at once. Readers and permits that asked the store at the same time
+// and were refused wait in the queue too, up to 31 for each key beyond the limits. With
+// a negative limit New fails with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
@@ -177,11 +177,11 @@ func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n permits of a semaphore. The parameter of is the number of all its
-// permits, with 1 <= n <= of < store.All. All acquires of one semaphore must pass the
-// same number. Permits never re-enter, and get no fencing token. Callers of one process
-// ask the store at the same time, as long as it grants their claims. With Fair they ask
-// one at a time.
+// Permits takes n permits of a semaphore. The second parameter is the number of all
+// permits of the semaphore: 1 <= n <= of < store.All. All acquires of one semaphore
+// must pass the same value of it. Permits never re-enter, and get no fencing token.
+// Callers of one process ask the store at the same time, as long as it grants their
+// claims. With Fair they ask one at a time.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -214,8 +214,9 @@ func Also(keys ...string) AcquireOption {
 
 // KeepFor keeps the key taken for at least d after the grant, even if the lease is
 // released earlier. So a scheduled job that several replicas start runs once. KeepFor
-// does not make the lease itself last longer. It has no effect if the lease is lost
-// before its release, or expires before its release by NoRenew or MaxHold.
+// does not make the lease itself last longer. It has no effect if the store no longer
+// has the lease at its release, for example after a loss, or after an expiry by NoRenew
+// or MaxHold.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d

@@ -58,9 +58,10 @@ func digest(text string) string {
 }
 
 // Owner returns an opaque and unguessable text. A caller that knows the text can join
-// this hold by ContextWithOwner, so the text is a secret. The text carries the lease's
-// token of each key, and a lease that joins gets the same tokens. If Owner is first
-// called after the lease was released or lost, it can return a text that joins nothing.
+// the lease's hold by ContextWithOwner, so the text is a secret. The text carries the
+// lease's token of each key, and a lease that joins gets the same tokens. If Owner is
+// first called after the lease was released or lost, it can return a text that joins
+// nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)

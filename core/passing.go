@@ -152,8 +152,8 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 }
 
 // holdEnded removes h from its queue, because h was released, was lost, or is about to
-// be released in the background. A parked head then asks the store, after a pause of
-// half of the hold's age and at most half of passTime.
+// be released in the background. A parked head then asks the store. If waiters cannot
+// be woken, it first pauses for half of the hold's age, for at most half of passTime.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -230,8 +230,8 @@ func (h *hold) passTimeLeft() time.Duration {
 // allowed
 //   - after the owner was shown, because a caller may join the hold,
 //   - after a call of Lease.Extend,
-//   - after passTime, after store.TokenStep leases, after a loss, after a confirmation
-//     without an answer or after the begin of a release,
+//   - after passTime, after store.TokenStep leases, after a loss or after a
+//     confirmation without an answer,
 //   - without a recent confirmation by the store.
 //
 // The caller holds the waiters' mutex.

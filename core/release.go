@@ -16,8 +16,8 @@ import (
 // nil ctx. If the store does not answer, Release returns an error matching
 // ErrUnavailable after about 3 seconds, or 6 if another lease of this process is
 // releasing the same hold. The release is then retried in the background. If the lease
-// was lost, the error matches ErrLost. A hold that expires during its release counts as
-// released. Later calls return the result of the first.
+// was lost, the error matches ErrLost. A lease that expires during its release counts
+// as released. Later calls return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err

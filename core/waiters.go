@@ -39,17 +39,17 @@ import (
 // The diagram omits one case: a waiter that steps back after it has become the head
 // asks again as the head.
 //
-// In each state, leave removes a waiter whose acquire has a hold, was refused or gave
+// In each state, leave removes a waiter whose acquire has a hold, has failed or gave
 // up. If a hold was given to this waiter and not taken, the hold goes to the next
 // waiter or is released.
 //
 // enter refuses a caller whose queue is full. While the head is parked or asleep, enter
 // also refuses a caller that does not wait for a busy key (tryOnly). refuse removes
-// waiters that are behind. The waiters with tryOnly are refused when the head is
-// parked, when the store answers the head busy, and when the store does not answer. All
-// waiters behind are refused when the server is known to be down. A refusal closes
-// waiter.ready. The steps from behind to beside or asks, and the steps from parked,
-// close it too.
+// waiters that are behind. The waiters with tryOnly are refused when the head is parked
+// or falls asleep, when a busy answer to another waiter also applies to them, and when
+// the store does not answer a waiter before them. All waiters behind are refused when
+// the server is known to be down. A refusal closes waiter.ready. The steps from behind
+// to beside or asks, and the steps from parked, close it too.
 
 // queues keeps empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
@@ -59,7 +59,7 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 // waiters ask beside the head, which means at the same time, if the store probably has
 // room for their claims.
 type waiters struct {
-	perKey, total int // limits of the waiters behind, in one queue and in all; 0: no limit
+	perKey, total int // limits of the waiters not in front, in one queue and in all; 0: no limit
 	now           clock.Clock
 	closing       context.Context // done when Locker.Close begins
 

@@ -33,7 +33,7 @@ type watchdog struct {
 	epoch    time.Time // the zero point of the due times and of the field at
 	timer    *time.Timer
 	at       time.Duration // the time at which timer fires; 0 if it is not set
-	inFlight count         // goroutines that begin or make calls, see callEnded
+	inFlight count         // goroutines that run fire or extend holds
 	lastLook clock.Moment  // the last check of the clock for a suspension
 
 	ctx    context.Context // the context of all calls
