@@ -272,6 +272,32 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
+	// Only a fair claim has a place in the list of a store that cannot wake, so only its
+	// error has the number of waiters.
+	for _, fair := range []bool{false, true} {
+		sim(t, fmt.Sprintf("number of waiters, fair %v", fair), func(t *testing.T) {
+			opts, least, most := []core.AcquireOption{core.Wait(time.Minute)}, 0, 0
+			if fair {
+				opts, least, most = append(opts, core.Fair()), 2, 8 // four claims, to a factor of two
+			}
+			store := newScripted(blind{memstore.New()})
+			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+			for range 3 { // each Locker has a queue, and asks for its head
+				go func() {
+					_, err := newLocker(t, store).Acquire(t.Context(), "order:1", opts...)
+					wantErr(t, err, core.ErrBusy)
+				}()
+			}
+			time.Sleep(time.Second)
+			_, err := newLocker(t, store).Acquire(t.Context(), "order:1", append(opts, core.Wait(time.Second))...)
+			var busy *core.BusyError
+			if !errors.As(err, &busy) || busy.Waiting < least || busy.Waiting > most {
+				t.Errorf("got %v with %+v, want %d to %d waiting", err, busy, least, most)
+			}
+			time.Sleep(2 * time.Minute)
+			release(t, holder)
+		})
+	}
 	// When the attempts of the policy are used up, the acquire gives up.
 	sim(t, "attempts used up", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
