@@ -171,7 +171,8 @@ func TestAlso(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// The release reports the loss, and releases the other keys.
+	// If the release finds that one key is gone, it reports the loss and releases the
+	// other keys.
 	sim(t, "release finds one key gone", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
@@ -181,7 +182,8 @@ func TestAlso(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// One call extends all keys. The shortest validity determines the trust.
+	// Extend sends one call for all keys. The key with the shortest validity determines
+	// the trust.
 	sim(t, "Extend extends all keys", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, time.Second), opAcquire)

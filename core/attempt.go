@@ -266,10 +266,10 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken plus store.TokenStep limits the difference by which the token in an
-// owner's text may exceed the token that the store reports to a joining claim. A
-// greater token in the text is ignored. Tokens of Redis are times in microseconds, and
-// Redis usually knows the time of a grant only to the millisecond.
+// roughToken is a part of the bound for the token in an owner's text. The text's token
+// is ignored if it exceeds the token that the store reports by store.TokenStep plus
+// roughToken, or by more. Tokens of Redis are times in microseconds, and Redis usually
+// knows the time of a grant only to the millisecond.
 const roughToken = 4096
 
 // admit adds to the lease the hold that was granted to c, in a call that began at

@@ -16,8 +16,8 @@ type (
 // was paused or suspended finds the loss by its first call of Err after the pause, even
 // if the watchdog's timer is late. A cancelable context that is derived from a
 // leaseContext has its own Err, which does not call Err of the leaseContext. So the
-// derived context is done only after the timer has fired, or after Err of the
-// leaseContext has found the loss.
+// derived context is done only after the watchdog's timer has fired, or after Err of
+// the leaseContext has found the loss.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -47,11 +47,11 @@ func (c *leaseContext) Err() error {
 //
 // Err of this context reads the clocks, and so does Err of a derived context that only
 // adds values. So code that was paused or suspended finds the loss by its first call of
-// Err after the pause. A timer closes Done. After a pause the timer fires when the
-// process runs again, after a suspension of the machine up to a second later. The same
-// delay applies to Done and Err of a cancelable context derived from this one by
-// context.WithCancel or context.WithTimeout. Before a write that must not come late,
-// call Err of this context.
+// Err after the pause. A timer closes Done. After a pause of the process, the timer
+// fires as soon as the process runs again. After a suspension of the machine, it fires
+// up to a second later. The same delay applies to Done and Err of a cancelable context
+// derived from this one by context.WithCancel or context.WithTimeout. Before a write
+// that must not come late, call Err of this context.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // orBackground returns ctx, or a background context if ctx is nil.

@@ -191,9 +191,9 @@ func TestDeadlineIsNotLate(t *testing.T) {
 	})
 }
 
-// TestLease_LossBesideAnother checks that the loss of one hold, at which an observer
-// blocks, does not delay the loss of another hold, even if that hold is due for its first
-// extension.
+// TestLease_LossBesideAnother checks two losses at nearly the same time. An observer
+// that blocks at the first loss must not delay the second, even if the second hold is
+// due for its first extension.
 func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
 	sim(t, "observer that blocks", func(t *testing.T) {

@@ -41,7 +41,7 @@ type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	name   string
 	opts   terms
 	outer  *Lease       // the innermost lease in the context of the acquire
-	since  clock.Moment // the start of the first granted call, or the moment of take
+	since  clock.Moment // the start of the first granted call, or the time of take
 	run    *run         // set for a lease of Begin
 
 	listing listing // see roster.go; guarded by the roster's mutex
@@ -472,10 +472,10 @@ func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 // leases that have the hold one after the other have the same ID. All holds of a lease
 // over several keys have the same ID.
 //
-// The ID is store.HoldID of the lease ID that the store has. A lease ID begins with the
-// 8 characters of its Locker, which New chooses at random. 26 other random characters
-// follow. The 8 characters are not a secret, and store.ProcessOf returns them. The
-// whole lease ID is a secret, because it usually is the owner at the store.
+// The ID is the result of store.HoldID for the lease ID at the store. A lease ID begins
+// with the 8 characters of its Locker, which New chooses at random. 26 other random
+// characters follow. The 8 characters are not a secret, and store.ProcessOf returns
+// them. The whole lease ID is a secret, because it usually is the owner at the store.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

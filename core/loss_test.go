@@ -98,7 +98,7 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// The lease is not lost by transient errors.
+	// A lease survives transient errors of its extensions.
 	sim(t, "errors that pass", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)
@@ -169,8 +169,8 @@ func TestLossIsFinal(t *testing.T) {
 			t.Errorf("got %d losses, want one", len(lost))
 		}
 	})
-	// If the store still has the hold of a lost lease, its release returns at once and
-	// frees the key in the background.
+	// Release of a lost lease returns at once. If the store still has the hold, the key
+	// becomes free in the background.
 	sim(t, "quiet release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

@@ -194,8 +194,8 @@ func TestObservers(t *testing.T) {
 
 func TestSlogObserver(t *testing.T) {
 	t.Parallel()
-	// A loss is logged as an error, failures as warnings, and all other events at debug
-	// level. No secret is written.
+	// A loss is logged as an error, failures as warnings, and the other events of a
+	// lease at debug level. No secret is written.
 	sim(t, "levels and secrets", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer

@@ -11,8 +11,8 @@ import (
 )
 
 // Passing on: if a lease is released while callers of its process wait for its key, the
-// lease passes its hold on to the first of them, and asks the store for a confirmation
-// only afterwards. DESIGN.md gives the reasons, and the properties that passing on
+// lease passes its hold on to the first of them. Only afterwards it asks the store for
+// a confirmation. DESIGN.md gives the reasons, and the properties that passing on
 // preserves.
 //
 //	a lease has the hold, the head of the queue is parked for it

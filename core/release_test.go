@@ -220,7 +220,7 @@ func TestRelease(t *testing.T) {
 		})
 	}
 	// If the store first refuses a release as unavailable and then answers "lost", the
-	// lease was lost.
+	// release reports a loss.
 	sim(t, "refused, then unknown", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

@@ -146,7 +146,8 @@ func TestRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// An unconfirmed answer is saved in the background.
+	// If the store does not confirm the answer of a run, the answer is saved in the
+	// background.
 	sim(t, "unconfirmed answer", func(t *testing.T) {
 		l, store := setup(t)
 		for _, f := range []fault{loseRequest, hang} {

@@ -142,7 +142,7 @@ func (c *releasing) shorten() bool {
 }
 
 // persist calls call until it returns nil or ErrLost, with the attempts and pauses of
-// retry.Hiccup. It ends no later than until. The time limit of each call is
+// retry.Hiccup. It returns by the time until. The time limit of each call is
 // budget(ttl).
 func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {

@@ -212,8 +212,8 @@ func TestWithdraw(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// Withdraw works with a canceled ctx, and after a call that the store did not
-	// confirm.
+	// Withdraw works with a canceled ctx, and if the store does not confirm the first
+	// call.
 	sim(t, "canceled context and lost replies", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()

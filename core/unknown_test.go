@@ -95,7 +95,8 @@ func TestUnknownOutcome(t *testing.T) {
 				time.Sleep(rand.N(ttl / 2))
 				wantHeld(t, store.inner, "order:1")
 				store.setAll(nil)
-				// One hanging attempt, of at most a sixth of the TTL, and a pause.
+				// The limit is one hanging attempt, of at most a sixth of the TTL, and
+				// a pause.
 				if d := freeAfter(store.inner, "order:1"); d > min(ttl/6, 2*time.Second)+110*time.Millisecond {
 					t.Fatalf("TTL %v: free %v after the store answered again", ttl, d)
 				}

@@ -69,7 +69,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		})
 	}
-	// A lost wake-up delays the waiter by at most one poll.
+	// If a wake-up is lost, the waiter asks again after its usual pause.
 	sim(t, "swallowed wake-up", func(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
