@@ -170,6 +170,9 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 		case err == nil:
 			return nil
 		case bad && try < maxConnections:
+			if try == maxConnections-1 {
+				p.silent.Store(true) // the last try needs a pool without broken connections
+			}
 		case sent:
 			return errors.New("the connection broke, perhaps behind the statement: " + err.Error())
 		case begun && !bad:
