@@ -127,9 +127,9 @@ var rooms = map[string]room{
 	"taskmw":                 {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
-// talk has the names that a library must not use, by package. The user of the library
-// decides, through an Observer, which events are printed or logged. nil means all names
-// of the package.
+// talk has the names that the kit must not use, by package. The kit does not print or
+// log, because its user decides that by an Observer. nil means all names of the
+// package.
 var talk = map[string][]string{
 	"log": nil,
 	"fmt": {"Print", "Printf", "Println"},
