@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// hearing returns a Once, and a function that returns the events of calls since its
-// last call.
+// hearing returns a Once, and a function that returns the events Ran, Replayed and
+// Refused since the last call of that function.
 func hearing(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
 	t.Helper()
 	events := make(chan core.Event, 1000)

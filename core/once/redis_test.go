@@ -217,7 +217,8 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
-	// An unconfirmed failure returns the error of the work.
+	// If the store does not confirm the failure of a run at first, Do returns the error
+	// of fn.
 	t.Run("unconfirmed failure", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
