@@ -415,7 +415,7 @@ func (b *ballot) expectsVotes() bool {
 //
 //   - A second sender of the same claim must find the same highest token.
 //   - A holder that sends its claim again must find the majority that knows its token,
-//     even if a late node has assigned itself a higher token.
+//     even if a late node has assigned a higher token.
 //
 // If votes are missing, a claim that is sent again can get another token. That token is
 // higher, so the resource still accepts it.

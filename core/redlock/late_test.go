@@ -287,7 +287,7 @@ func TestOneToken(t *testing.T) {
 	t.Parallel()
 
 	// A claim that is sent again gets the same token, although a late node has assigned
-	// itself a higher one.
+	// a higher one.
 	late(t, "claim that comes again", 3, func(s *scene) {
 		store := newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")

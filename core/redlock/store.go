@@ -13,8 +13,8 @@ import (
 
 // Store stores locks on a majority of several independent stores, its nodes. It
 // implements store.Store, store.Watcher, store.Checker, store.Inspector, store.Prompt
-// and store.Braced. It is safe for concurrent use. Every call returns soon after its
-// ctx is done, and within Limit.
+// and store.Braced. It is safe for concurrent use. Every call returns soon after its ctx
+// is done. Acquire, Extend, Release, Watch and Look also return within Limit.
 type Store struct {
 	config
 	nodes      []*node
@@ -149,9 +149,10 @@ func (s *Store) Braces() bool {
 }
 
 // Close stops all background work and waits for its end. It waits for at most Limit for
-// a node that does not answer. Claims whose release is still retried in the background
-// expire with their TTL, and the channels of watches are closed. Close does not close
-// the nodes. Claims can still be extended and released.
+// a call to a node that does not answer. While a lock with a token is being restored,
+// several such calls can follow each other. Claims whose release is still retried in the
+// background expire with their TTL, and the channels of watches are closed. Close does
+// not close the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true

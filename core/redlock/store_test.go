@@ -185,7 +185,8 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 	}
 }
 
-// unhurried waits after each call for the nodes that answer.
+// unhurried calls rest after each call of the Store, to wait for answers that are still
+// in flight.
 type unhurried struct {
 	*redlock.Store
 	rest func()
