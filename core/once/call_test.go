@@ -61,8 +61,8 @@ func TestCallRefusals(t *testing.T) {
 	}
 }
 
-// TestScope checks that different calls never share a record, even if their parts join
-// to the same text.
+// TestScope checks that different calls never share a record, even if the concatenations
+// of their parts are equal.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	t.Run("one place per call", func(t *testing.T) {

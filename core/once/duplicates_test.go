@@ -171,7 +171,7 @@ func TestDuplicates(t *testing.T) {
 		}
 		all.Wait()
 	})
-	// A waiter whose wait has passed gets an error, and runs nothing.
+	// A waiter whose time limit has passed gets an error, and its fn is not run.
 	sim(t, "waiter that waited too long", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)

@@ -66,8 +66,8 @@ func TestEvents(t *testing.T) {
 		}
 		return e
 	}
-	// Each call has one event: Ran, Replayed or Refused. A refusal or a failure has its
-	// reason.
+	// Each call has one event: Ran, Replayed or Refused. The event of a refusal or of a
+	// failed run has the reason.
 	sim(t, "one event per call", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		o.Do(t.Context(), charge("1"), fails)

@@ -170,7 +170,7 @@ func charge(key string) once.Call {
 	return once.Call{Name: "charge", Scope: "tenant", Key: key, Fingerprint: []byte("10 EUR")}
 }
 
-// runs is work that counts its runs.
+// runs provides the fn of tests and counts its runs.
 type runs struct {
 	mu       sync.Mutex
 	n        int
@@ -233,7 +233,7 @@ func first(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
 	}
 }
 
-// replayed fails the test unless c is answered with value, without a run.
+// replayed fails the test unless Do replays value for c, as the answer of attempt.
 func replayed(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
 	t.Helper()
 	var r runs
