@@ -13,7 +13,7 @@ import (
 )
 
 // Querier sends statements in a transaction of the caller. It is a *sql.Tx, a wrapper of
-// one, or a *sql.Conn with an open transaction.
+// one, or a *sql.Conn with an open transaction. In has the details for gorm.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
