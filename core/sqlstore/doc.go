@@ -62,6 +62,20 @@
 // for a second. To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the
 // load balancer. A Store changes no setting of the pool.
 //
+// # Behind a pooler
+//
+// A pooler in transaction mode, such as pgbouncer, may assign another session of the
+// server to each call. There the DSN of pgx needs a mode in which pgx prepares no
+// statements, exec or simple_protocol:
+//
+//	postgres://app@pooler/shop?default_query_exec_mode=exec
+//
+// Everything works then. The pool of the caller's transactions needs the setting too.
+// Without it pgx prepares statements in one session and can find them missing in the
+// next one. Such a call changes nothing, fails with store.ErrUnavailable and names the
+// setting. Whether a call fails depends on the pooler's choice, so Check can succeed
+// without the setting.
+//
 // # After a failover
 //
 // If a server reports that it is read-only, the call fails with store.ErrUnavailable. It
