@@ -18,15 +18,7 @@ import (
 // nothing, and works again after some sessions were closed.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T) database{
-		"mariadb": func(t *testing.T) database {
-			return database{sqlstore.MySQL, "mysql", testserver.StartMariaDB(t, "max_connections = 12").NewDatabase(t).DSN()}
-		},
-		"postgres": func(t *testing.T) database {
-			s := testserver.StartPostgres(t, "max_connections = 12", "superuser_reserved_connections = 1")
-			return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
-		},
-	} {
+	for name, begin := range map[string]func(t *testing.T) database{"mariadb": smallMariaDB, "postgres": smallPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := begin(t)
@@ -36,18 +28,7 @@ func TestFullServer(t *testing.T) {
 			held := claim("held", long)
 			acquire(t, s, held)
 			db.SetMaxIdleConns(0) // the next call opens a connection
-			idle := d.open(t)
-			var all []*sql.Conn
-			eventually(t, func() error { // the server ends sessions later than their connections
-				for range 20 {
-					c, err := idle.Conn(t.Context())
-					if err != nil {
-						return nil
-					}
-					all = append(all, c)
-				}
-				return errors.New("the server is not full")
-			})
+			free := occupy(t, d)
 			refused := func(what string, err error) {
 				t.Helper()
 				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(strings.ToLower(err.Error()), "too many") {
@@ -60,14 +41,46 @@ func TestFullServer(t *testing.T) {
 			refused("acquire, shared", err)
 			refused("extend", s.Extend(t.Context(), []store.Claim{held})[0].Err)
 			refused("release", s.Release(t.Context(), held))
-			for _, c := range all {
-				_ = c.Close()
-			}
-			_ = idle.Close()
+			free()
 			eventually(t, func() error { return s.Extend(t.Context(), []store.Claim{held})[0].Err })
 			release(t, s, held)
 			acquire(t, s, claim("key", long)) // no lease holds the key
 		})
+	}
+}
+
+// smallMariaDB and smallPostgres return a database on a server with few sessions.
+func smallMariaDB(t *testing.T) database {
+	t.Helper()
+	return database{sqlstore.MySQL, "mysql", testserver.StartMariaDB(t, "max_connections = 12").NewDatabase(t).DSN()}
+}
+
+func smallPostgres(t *testing.T) database {
+	t.Helper()
+	s := testserver.StartPostgres(t, "max_connections = 12", "superuser_reserved_connections = 1")
+	return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
+}
+
+// occupy opens sessions until the server of d refuses one. free closes them.
+func occupy(t *testing.T, d database) (free func()) {
+	t.Helper()
+	idle := d.open(t)
+	var all []*sql.Conn
+	eventually(t, func() error { // the server ends sessions later than their connections
+		for range 20 {
+			c, err := idle.Conn(t.Context())
+			if err != nil {
+				return nil
+			}
+			all = append(all, c)
+		}
+		return errors.New("the server is not full")
+	})
+	return func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+		_ = idle.Close()
 	}
 }
 
