@@ -33,7 +33,7 @@ func TestCommit_FullServer(t *testing.T) {
 			for name, end := range map[string]func(*sql.Tx) error{"committed": (*sql.Tx).Commit, "rolled": (*sql.Tx).Rollback} {
 				free := func() {}
 				out, err := s.runs.Do(t.Context(), order(name), s.work(t, name, func(tx *sql.Tx) error {
-					free = occupy(t, d)
+					free = occupy(t, d, s.db, db)
 					return end(tx)
 				}))
 				if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether") || !strings.Contains(strings.ToLower(err.Error()), "too many") {
