@@ -117,6 +117,51 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
+// TestIn_WaitsForDisk checks that the COMMIT of an answer waits for the disk, even if the
+// commits of the server or of the caller do not. The setting lasts as long as the
+// transaction.
+func TestIn_WaitsForDisk(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ server, caller, want string }{
+		"off at the server":        {"off", "", "on"},
+		"off by the caller":        {"on", "off", "on"},
+		"on":                       {"on", "", "on"},
+		"local at the server":      {"local", "", "local"},
+		"stronger than the server": {"off", "remote_apply", "remote_apply"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := testclient.Postgres(t, database(t, "synchronous_commit = "+c.server).URL("pool_max_conns=1"))
+			s := newStore(t, pool)
+			begun, last := run(t, s)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if c.caller != "" {
+				if _, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+c.caller); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := pgstore.In(tx).SaveRun(t.Context(), s, last); err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			if err := tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.want {
+				t.Errorf("in the transaction: got %q, %v, want %q", got, err, c.want)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := pool.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.server {
+				t.Errorf("after the transaction: got %q, %v, want %q", got, err, c.server)
+			}
+			answered(t, s, begun, true)
+		})
+	}
+}
+
 // TestIn_LogicalReplica checks that Commit is refused on a logical replica. The replica
 // has the ID of its origin, but an answer that is saved in the replica does not reach
 // the origin.

@@ -121,6 +121,53 @@ func TestCommit_PoolOfOne(t *testing.T) {
 	})
 }
 
+// TestPostgreSQL_CommitWaitsForDisk checks that the COMMIT of an answer waits for the
+// disk, even if the commits of the server or of the caller do not. The setting lasts as
+// long as the transaction.
+func TestPostgreSQL_CommitWaitsForDisk(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ server, caller, want string }{
+		"off at the server":   {"off", "", "on"},
+		"off by the caller":   {"on", "off", "on"},
+		"local at the server": {"local", "", "local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t, "synchronous_commit = "+c.server).URL()}
+			_, db := d.place(t)
+			s := newStore(t, db, d)
+			db.SetMaxOpenConns(1)
+			run := claim("key", long)
+			run.Record = &store.Record{Value: []byte("begun"), Retain: long}
+			acquire(t, s, run)
+			run.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			if c.caller != "" {
+				if _, err := tx.ExecContext(t.Context(), "SET LOCAL synchronous_commit = "+c.caller); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := sqlstore.In(tx).SaveRun(t.Context(), s, run); err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			if err := tx.QueryRowContext(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.want {
+				t.Errorf("in the transaction: got %q, %v, want %q", got, err, c.want)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.QueryRowContext(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.server {
+				t.Errorf("after the transaction: got %q, %v, want %q", got, err, c.server)
+			}
+		})
+	}
+}
+
 // begin begins a transaction. The end of the test rolls it back if it is still open.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()
