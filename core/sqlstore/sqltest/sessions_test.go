@@ -312,6 +312,78 @@ func TestLockedRow(t *testing.T) {
 	}
 }
 
+// TestLockedRow_CallersLeave counts the sessions that wait at the server for locked rows.
+// Callers that leave again and again do not increase that number, because their calls keep
+// the connections of the pool. The statements of a process that has vanished end as well.
+func TestLockedRow_CallersLeave(t *testing.T) {
+	t.Parallel()
+	const callers = 8
+	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
+		p, db := direct.place(t)
+		var claims []store.Claim
+		for i := range callers {
+			claims = append(claims, claim(fmt.Sprint("key ", i), long))
+			take(t, p, claims[i])
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(t.Context(), "UPDATE "+locksTable(direct)+" SET due=due+1"); err != nil {
+			t.Fatal(err)
+		}
+		count := "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE '%lockkit_locks%' AND id<>CONNECTION_ID()"
+		if direct.driver == "pgx" {
+			count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
+		}
+		waiting := func() (n int) {
+			if err := db.QueryRowContext(t.Context(), count).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		pool := behind.open(t)
+		pool.SetMaxOpenConns(callers)
+		s := newStore(t, pool, behind)
+		// begin begins a call for each row, and returns a function that waits for them.
+		begin := func(ctx context.Context) (wait func()) {
+			var all sync.WaitGroup
+			for i, c := range claims {
+				all.Go(func() {
+					var err error
+					if i%2 == 0 {
+						_, err = s.Acquire(ctx, claim(c.Key, long))
+					} else {
+						err = s.Release(ctx, c)
+					}
+					if err == nil {
+						t.Error("got no error beside a locked row")
+					}
+				})
+			}
+			return all.Wait
+		}
+
+		most := 0
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			begin(ctx)()
+			cancel()
+			most = max(most, waiting())
+		}
+		if most == 0 || most > 2*callers { // twice, because a busy server is slow to end a statement
+			t.Errorf("callers left: got %d sessions that wait at once, want 1 to %d", most, 2*callers)
+		}
+		testserver.Eventually(t, long/3, "no session waits", func() bool { return waiting() == 0 })
+		wait := begin(t.Context())
+		testserver.Eventually(t, long, "a session waits", func() bool { return waiting() > 0 })
+		proxy.Down() // also for requests to cancel a statement
+		wait()
+		testserver.Eventually(t, long/3, "no session of a vanished process waits", func() bool { return waiting() == 0 })
+	})
+}
+
 // TestMariaDB_LockedRowIsNotAwaited checks that statements that have locked the row of
 // the version do not wait for a locked row.
 func TestMariaDB_LockedRowIsNotAwaited(t *testing.T) {
