@@ -52,7 +52,9 @@
 // The locks need a *sql.DB of their own, with at least 4 connections. If they share a
 // pool and the caller's transactions have all of its connections, no lock can be
 // extended. A call that gets no connection within 1.5 seconds changes nothing and fails
-// with store.ErrUnavailable.
+// with store.ErrUnavailable. After a restart of the server a new connection may take all
+// of this time. If idle connections are silent, or the pool is full and its driver pings
+// idle connections, as pgx does, a new connection may take 0.9 seconds.
 //
 // A lease of many keys releases them side by side. They share the connections of a pool
 // that has a limit. In a pool without one, at most 32 releases are in flight at once, and
