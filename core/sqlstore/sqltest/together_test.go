@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
 	"github.com/lockkit/lockkit/core/testserver"
 )
@@ -217,6 +220,47 @@ func TestRelease_ManyKeys(t *testing.T) {
 			})
 		})
 	})
+}
+
+// TestRelease_LeftWhileWaiting checks that a release sends nothing if its caller leaves
+// while 32 others are in flight.
+func TestRelease_LeftWhileWaiting(t *testing.T) {
+	t.Parallel()
+	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)"
+	d := database{sqlstore.SQLite, "sqlite", dsn}
+	other := d.store(t)
+	m, db := newMeeting(t, d, -1)
+	s := newStore(t, db, d)
+	claims := make([]store.Claim, 33)
+	for i := range claims {
+		claims[i] = claim(fmt.Sprint("key ", i), long)
+		if _, err := other.Acquire(t.Context(), claims[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
+	for _, c := range claims[1:] {
+		all.Go(func() { _ = s.Release(t.Context(), c) })
+	}
+	testserver.Eventually(t, long, "32 releases are in flight", func() bool { return m.highest() == 32 })
+	errLeft := errors.New("left")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errLeft)
+	defer cancel()
+	err := s.Release(ctx, claims[0])
+	if time.Since(begun) < s.Limit() { // on a busy machine the others may have failed by now
+		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errLeft) {
+			t.Errorf("got %v, want %v because of %v", err, store.ErrUnavailable, errLeft)
+		}
+		if left := held(t, other); !slices.Contains(left, claims[0].Key) || m.highest() != 32 {
+			t.Errorf("got %d releases at once, and %q that are held, want 32 and key 0", m.highest(), left)
+		}
+	}
+	close(m.met)
+	all.Wait()
+	if err := s.Release(t.Context(), claims[0]); err != nil {
+		t.Errorf("release: got %v, want nil", err)
+	}
 }
 
 func lockerOn(t *testing.T, s store.Store) *core.Locker {
