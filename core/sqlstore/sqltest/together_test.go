@@ -50,6 +50,19 @@ func newMeeting(t *testing.T, d database, size int, silent ...string) (*meeting,
 	return m, db
 }
 
+// warm opens n connections of the pool, so that no release has to wait for one.
+func warm(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	db.SetMaxIdleConns(n)
+	for range n {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+}
+
 func (m *meeting) Driver() driver.Driver { return m.of }
 
 func (m *meeting) Connect(context.Context) (driver.Conn, error) {
@@ -168,6 +181,7 @@ func TestRelease_ManyKeys(t *testing.T) {
 		also[i] = fmt.Sprint("order:", i+1)
 	}
 	everywhere(t, func(t *testing.T, d database) {
+		d.dsn = strings.Replace(d.dsn, "synchronous(FULL)", "synchronous(OFF)", 1) // no wait for the disk
 		for name, c := range map[string]struct{ connections, atOnce int }{
 			"one connection": {1, 1}, "four connections": {4, 4}, "pool without a limit": {0, 32},
 		} {
@@ -175,6 +189,7 @@ func TestRelease_ManyKeys(t *testing.T) {
 				other := d.store(t)
 				m, db := newMeeting(t, d, c.atOnce)
 				db.SetMaxOpenConns(c.connections)
+				warm(t, db, c.atOnce)
 				l, next := lockerOn(t, newStore(t, db, d)), lockerOn(t, other)
 				lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
 				if err != nil {
@@ -226,10 +241,11 @@ func TestRelease_ManyKeys(t *testing.T) {
 // while 32 others are in flight.
 func TestRelease_LeftWhileWaiting(t *testing.T) {
 	t.Parallel()
-	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)"
+	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 	d := database{sqlstore.SQLite, "sqlite", dsn}
 	other := d.store(t)
 	m, db := newMeeting(t, d, -1)
+	warm(t, db, 32)
 	s := newStore(t, db, d)
 	claims := make([]store.Claim, 33)
 	for i := range claims {
