@@ -30,7 +30,7 @@ func testCallName(t *testing.T, mw framework) {
 		problems := make(chan httpmw.Problem, 1)
 		render := mw.Render(func(_ *gin.Context, p httpmw.Problem) { problems <- p })
 		o := s.runs(once.AtMostOnce())
-		clear(events) // once.New has checked whether the store has records
+		clear(events) // only the events of the requests below count
 		handler := func(c *gin.Context) {
 			_ = c.Error(once.ErrIndeterminate)
 			c.Status(http.StatusInternalServerError)

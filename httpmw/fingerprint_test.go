@@ -21,7 +21,7 @@ func (r request) sendTo(s *site, key string) reply {
 	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
 }
 
-// TestMismatch checks requests that differ under one key. hazard 60
+// TestMismatch checks requests that differ under one key. It covers hazard 60.
 func TestMismatch(t *testing.T) { onEachKey(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {

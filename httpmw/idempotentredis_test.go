@@ -139,7 +139,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 }
 
-// TestIdempotentRedisDown tests an unavailable Redis. hazard 23
+// TestIdempotentRedisDown tests an unavailable Redis. It covers hazard 23.
 func TestIdempotentRedisDown(t *testing.T) { onEach(t, testIdempotentRedisDown) }
 
 func testIdempotentRedisDown(t *testing.T, mw framework) {

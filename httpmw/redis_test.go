@@ -22,8 +22,8 @@ import (
 )
 
 // TestOnRedis tests services whose locks are in a redis-server. TTLs are 30 seconds
-// unless a test sets another one. So a key that is free earlier was released and has
-// not expired.
+// unless a test sets another one. If a key is free earlier, it was released and has not
+// expired.
 func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
 
 func testOnRedis(t *testing.T, mw framework) {
@@ -54,7 +54,8 @@ func testRedisDown(t *testing.T, mw framework) {
 	} {
 		t.Run("Redis is "+name, func(t *testing.T) {
 			t.Parallel()
-			// After a restart, the server has the holds again.
+			// With an append-only file, the server has the holds again after a
+			// restart.
 			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			s, db, runs := mw.newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
@@ -304,8 +305,8 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits until next receives or is closed, the request's context is done, or a long
-// time has passed.
+// pause waits until it receives from next, the request's context is done, or the time
+// soon has passed.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:
