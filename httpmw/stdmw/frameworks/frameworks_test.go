@@ -104,7 +104,7 @@ func TestEchoErrors(t *testing.T) {
 	}
 }
 
-// recovers turns a panic into an error.
+// recovers responds to a panic by echo's error handler.
 func recovers(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		defer func() {
