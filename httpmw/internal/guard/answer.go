@@ -103,7 +103,7 @@ func appendString(b []byte, s string) []byte {
 // errAnswer reports that a stored response was not written by encode.
 var errAnswer = errors.New("the stored response cannot be read")
 
-// decodeAnswer is the inverse of encode. The body stays in data.
+// decodeAnswer is the inverse of encode. The body of a is a part of data, not a copy.
 func decodeAnswer(data []byte) (a answer, err error) {
 	if len(data) < 2 || data[0] != answerVersion {
 		return a, fmt.Errorf("%w: unknown version", errAnswer)

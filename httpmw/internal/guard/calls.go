@@ -14,7 +14,7 @@ import (
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // at the last call; it is not changed
+	seen    http.Header // the header at the last call; nobody changes this map
 	begun   bool        // something was written
 	most    int         // the maximum number of calls that are distinguished
 	short   bool        // the list lacks some flushes

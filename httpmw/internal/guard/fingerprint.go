@@ -93,7 +93,8 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 // it is read.
 const maxParts = 1000
 
-// errBodyGone reports that a request cannot be distinguished from another one.
+// errBodyGone is returned when an outer handler has read the body, so that two requests
+// could not be distinguished.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
 // formerBody returns the form that an outer handler has parsed from the body. It fails
@@ -135,7 +136,7 @@ func canonicalQuery(raw string) string {
 	}
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return "?" + raw // parsed, it would lack its malformed parts
+		return "?" + raw // after parsing, the malformed parts would be missing
 	}
 	return query.Encode()
 }

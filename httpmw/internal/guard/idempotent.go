@@ -87,7 +87,7 @@ func (m *Idempotent) Serve(x Exchange) {
 		m.refuse(x, m.callName, p)
 		return
 	default:
-		e.writer.pass() // the response is sent with any err, stored or not
+		e.writer.pass() // the response is sent even if it could not be stored
 		return
 	}
 	var kept answer

@@ -67,7 +67,7 @@ type Kept struct {
 	ByDefault bool
 }
 
-// KeepIf sets which responses are stored.
+// KeepIf sets the function that decides whether a response is stored.
 func (p Package) KeepIf(keep func(Kept) bool) Option {
 	if keep == nil {
 		p.panic("KeepIf: the function is nil")

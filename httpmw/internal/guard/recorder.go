@@ -22,7 +22,7 @@ type Recorder struct {
 	Writer
 	execution *execution
 	most      int64
-	shows     bool        // stores the response for a KeepIf
+	shows     bool        // body is recorded for a KeepIf, even if it was sent
 	before    http.Header // before the handler ran
 	// header is the header that the handler sees and changes. The outer writer has a
 	// separate map, because the timer of a held flush can write while the handler sets
@@ -38,7 +38,8 @@ type Recorder struct {
 	size    int    // -1 before the first write, as in gin
 	body    []byte // empty if passing, unless shows is set
 	passing bool
-	// announced is the Content-Length that was sent, or -1 if there is none.
+	// announced is the Content-Length in the header at the first write, or -1 if there
+	// is none.
 	announced int64
 	outside   int // the outer writer's own status, before the handler ran
 
@@ -274,7 +275,7 @@ func (w *Recorder) shownOf(n int) int {
 	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
 }
 
-// shown returns the response as KeepIf sees it, after the handler.
+// shown returns the response for a KeepIf, after the handler has returned.
 func (w *Recorder) shown() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
