@@ -120,7 +120,8 @@ type contextKey struct{}
 // WithKey returns a context with an Idempotency-Key for a request that has no such
 // header. Derive the key from the request's order, and store it with the order before
 // the request is sent. The request can then be repeated after a crash. A key is for one
-// request: the server refuses another request with the same context.
+// request, so do not use the context for another one: the server refuses another
+// request under the same key.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }
