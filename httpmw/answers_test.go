@@ -258,7 +258,7 @@ func testAnswers(t *testing.T, mw framework) {
 
 func (s *site) storeFails(err error) { s.store.acquire.Store(&err) }
 
-// mustNotRun is a handler that fails the test if it runs.
+// mustNotRun returns a handler that fails the test if it runs.
 func mustNotRun(t *testing.T) gin.HandlerFunc {
 	var runs atomic.Int32
 	t.Cleanup(func() {

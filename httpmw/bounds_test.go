@@ -58,7 +58,7 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 		key         httpmw.KeyFunc
 		contentType string
 		query, body string
-		want        string // the key, none if the request is refused
+		want        string // the key, or "" if the request is refused
 	}{
 		{"JSON of many fields", mw.JSON("id"), "", "", fill(`{`, `"a":1,`, `"id":1}`), "1"},
 		{"JSON of one long string", mw.JSON("id"), "", "", fill(`{"x":"`, "x", `","id":1}`), "1"},

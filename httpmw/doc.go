@@ -184,8 +184,8 @@
 // request; the header Retry-After has the same time in whole seconds. No refusal
 // contains a key, an owner or a token. [Render] replaces the form of refusals.
 //
-// A store counts as unavailable after three attempts. If the store hangs, they take
-// half of the TTL, at most six seconds.
+// A store counts as unavailable after three attempts. If the store hangs, the attempts
+// take half of the TTL, at most six seconds.
 //
 // The reasons of refusals with status 500 and above are added to c.Errors. Contention
 // is never added, because it needs no alert. If a client disconnects while its request
@@ -219,7 +219,7 @@
 // a route and on its group, the two need different scopes. In the same scope, the inner
 // one would find the request in progress.
 //
-// Mount both on routes rather than on the engine. On the engine they also see requests
-// that match no route. Such requests without a key get gin's own 404 or 405, and
-// handlers set by NoRoute or NoMethod do not run for them.
+// Mount Lock and Idempotent on routes rather than on the engine. On the engine they
+// also get requests that match no route. Such requests without a key get gin's own 404
+// or 405, and handlers set by NoRoute or NoMethod do not run for them.
 package httpmw

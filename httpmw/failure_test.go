@@ -79,7 +79,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 	t.Parallel()
 	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
 
-	// hazard 50
+	// This case covers hazard 50.
 	t.Run("panic within a response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)

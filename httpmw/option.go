@@ -7,8 +7,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// Option is a setting of one middleware. An option with a bad value panics. A
-// middleware panics if it gets an option that is only for the other one.
+// Option is a setting of one middleware. The function that makes an option panics if
+// its value is not allowed. Lock and Idempotent panic if they get an option that is
+// only for the other one.
 type Option func(*config)
 
 // config holds the options of one middleware.
@@ -148,8 +149,8 @@ func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 // Methods sets the methods that Idempotent covers, in upper case. The default is POST
 // and PATCH. Requests of other methods pass, with or without a key. A repeated PUT or
 // DELETE has the same effect, and GET, HEAD and OPTIONS have none. Requests of covered
-// methods need a key; see Optional. Methods panics if there are none, or if one is
-// empty, safe or in lower case.
+// methods need a key; see Optional. Methods panics if no method is named, or if one is
+// empty, safe or not in upper case.
 func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 
 // Key sets where Idempotent finds the key of a request. The default is the header

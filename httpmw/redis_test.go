@@ -124,7 +124,7 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	wg.Wait()
 	for id := range b.inside {
-		again := click(id) // the click for a paid order, which is not charged
+		again := click(id) // another click on the paid order, which must not be charged
 		charges, err := b.db.Get(t.Context(), fmt.Sprintf("charges:%d", id)).Int()
 		if most := b.inside[id].most.Load(); charges != 1 || err != nil || most != 1 || again.status != http.StatusOK {
 			t.Errorf("order %d: charged %d times (%v), %d inside at once, then %d; want 1, 1, 200", id, charges, err, most, again.status)
@@ -151,7 +151,7 @@ func (b *bank) pay(c *gin.Context) {
 		if b.inside[n].most.Load() > 1 {
 			b.refused[n] <- struct{}{} // the second call should have been refused, and the first call waits for it
 		} else {
-			for range 10 { // ten of the 20 clicks on the order
+			for range 10 { // until ten of the other 19 clicks on the order were refused
 				pause(c, b.refused[n])
 			}
 		}
@@ -233,7 +233,7 @@ func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
 }
 
 func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
-	ids := []string{"9007199254740992", "9007199254740993"} // the same as float64
+	ids := []string{"9007199254740992", "9007199254740993"} // equal as float64
 	inside, finish, replicas := make(chan struct{}, 9), make(chan struct{}), make([]*site, 2)
 	for i := range replicas {
 		s := mw.newReplica(t, server)
@@ -278,7 +278,7 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := mw.newSite(t)
-	if s.locker, err = core.New(store, opts...); err != nil { // instead of the one in memory
+	if s.locker, err = core.New(store, opts...); err != nil { // replaces the locker of the store in memory
 		t.Fatal(err)
 	}
 	return s
