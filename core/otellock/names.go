@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// otherName is the label of names without their own series. Semantic conventions use it
-// for unlisted values.
+// otherName is the label of names without their own series. OpenTelemetry's semantic
+// conventions use this text for unlisted values.
 const otherName = "_OTHER"
 
 // names has the series of each name, up to a limit, and one series for all other names.
