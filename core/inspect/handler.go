@@ -69,11 +69,12 @@ func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 	return func(h *handler) { h.audit = f }
 }
 
-// Handler returns a web page for the Inspector. The page uses no script. If the query
-// has format=json, Handler responds with the same data as JSON, with the same rights.
+// Handler returns an http.Handler that shows the data of the Inspector as a web page.
+// The page uses no script. If the query has format=json, the response has the same data
+// as JSON, with the same rights.
 //
-// Handler uses only the query of a request's URL, and its links contain only queries.
-// So it can be mounted at any path, with or without a trailing slash, under
+// The http.Handler uses only the query of a request's URL, and its links contain only
+// queries. So it can be mounted at any path, with or without a trailing slash, under
 // http.StripPrefix, and behind a proxy that adds a prefix. Keys are never in a URL.
 // They are sent in forms. A form from another origin is refused
 // (http.CrossOriginProtection).
@@ -107,7 +108,7 @@ type handler struct {
 var style []byte
 
 const (
-	maxForm   = 16 << 10 // bytes; a key has 512, and a form can need three bytes for each
+	maxForm   = 16 << 10 // bytes; a key has at most 512 bytes, and a byte takes up to three bytes in a form
 	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // time to wait for another request's list

@@ -342,7 +342,8 @@ func TestHostileHost(t *testing.T) {
 			}
 		}
 	}
-	// A service to which any host name may point must check the name in Allow.
+	// // If others can point a host name to the service, its Allow must check the host
+	// name.
 	careful := inspect.Handler(newInspector(t, store), inspect.Allow(func(r *http.Request, _ inspect.Action) (string, error) {
 		if r.Host != "locks.internal" {
 			return "", errors.New("not here")

@@ -42,11 +42,11 @@ type config struct {
 // default no observer is notified.
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
-// Secret makes all processes with this secret use the same digests of keys, and the same
-// positions in a Handler's lists. It is for several replicas of a page behind one
-// address. By default each New creates its own secret. The secret must have at least 32
-// random bytes. Keep it confidential: with the secret, a guessed key can be checked
-// against its digest.
+// Secret makes all processes with this secret use the same digests of keys, and accept
+// each other's forms and positions in a list. It is for several replicas of a page
+// behind one address. By default each New creates its own secret. The secret must have
+// at least 32 random bytes. Keep it confidential: with the secret, a guessed key can be
+// checked against its digest.
 func Secret(secret []byte) Option {
 	return func(c *config) { c.secret = append([]byte{}, secret...) }
 }
@@ -301,10 +301,10 @@ func (in *Inspector) derive(purpose string) []byte {
 // maxName is the maximum length of a name, in bytes.
 const maxName = 64
 
-// Name returns the name of a lock that was acquired without core.Name, which is the part
-// of the key before the first ':'. It returns "lock" if the key has no ':', or if the
-// part is not 1 to 64 letters, digits, '.', '_' and '-', because such a part may be
-// data.
+// Name returns the name that a lock of this key has if it was acquired without
+// core.Name: the part of the key before the first ':'. It returns "lock" if the key has
+// no ':', or if the part is not 1 to 64 letters, digits, '.', '_' and '-', because such
+// a part may be data.
 func Name(key string) string {
 	name, _, ok := strings.Cut(key, ":")
 	if !ok || name == "" || len(name) > maxName {
