@@ -64,6 +64,20 @@
 // for a second. To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the
 // load balancer. A Store changes no setting of the pool.
 //
+// # Behind a pooler
+//
+// A pooler in transaction mode, such as pgbouncer, may assign another session of the
+// server to each call. There the DSN of pgx needs a mode in which pgx prepares no
+// statements, exec or simple_protocol:
+//
+//	postgres://app@pooler/shop?default_query_exec_mode=exec
+//
+// Everything works then. The pool of the caller's transactions needs the setting too.
+// Without it pgx prepares statements in one session and can find them missing in the
+// next one. Such a call changes nothing, fails with store.ErrUnavailable and names the
+// setting. Whether a call fails depends on the pooler's choice, so Check can succeed
+// without the setting.
+//
 // # After a failover
 //
 // If a server reports that it is read-only, the call fails with store.ErrUnavailable. It
@@ -89,5 +103,8 @@
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
 // must let the Store's user see all rows. Otherwise the errors of Check and of each call
 // name that security. The user of a transaction with once.Commit needs SELECT on the
-// version table, and SELECT and UPDATE on the table of the locks.
+// version table, and SELECT and UPDATE on the table of the locks. The user of a
+// transaction with CheckToken needs SELECT, INSERT and UPDATE on the table whose name
+// ends in seen. Check does not test the rights of these users: the errors of Commit and
+// CheckToken name the GRANT.
 package sqlstore
