@@ -42,7 +42,8 @@
 // answer is ErrLost.
 //
 // Release with Keep counts the time from the release. The key can stay taken for a
-// longer or shorter time than the hold had left. The weight of the hold stays taken.
+// longer or shorter time than the hold had left. The weight of the hold stays taken. The
+// first request after that time is granted.
 //
 // Extend does nothing for a waiting claim, because the claim has no hold.
 //
