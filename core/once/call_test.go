@@ -120,7 +120,7 @@ func TestScope(t *testing.T) {
 		}
 	})
 	// Errors contain no key and no scope.
-	sim(t, "errors and events without secrets", func(t *testing.T) {
+	sim(t, "errors without secrets", func(t *testing.T) {
 		c := once.Call{Name: "charge", Scope: "tenant-9", Key: "hunter2", Fingerprint: []byte("1")}
 		store := newFlaky()
 		strict := newOnce(t, store, once.AtMostOnce())

@@ -236,6 +236,9 @@ func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	x.mu.Unlock()
 	known := 0
 	for _, at := range have {
+		if s.ctx.Err() != nil {
+			return false // otherwise Close would wait for each node in turn
+		}
 		r, ok := s.requests.healSent(c, at)
 		if !ok {
 			continue

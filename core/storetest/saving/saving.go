@@ -50,6 +50,9 @@ func (x *Tx) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
 
 // Commit saves the record of SaveRun and releases its claim.
 func (x *Tx) Commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
+	err := x.in.Store.Release(context.Background(), x.c)
+	if err == nil {
+		x.in.saved.Store(x.c.Lease, true)
+	}
+	return err
 }
