@@ -67,13 +67,13 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	defer r.free()
 	if ctx == nil {
-		return nil, fmt.Errorf("acquire %s: ctx is nil: %w", r.name, ErrInvalid)
+		return nil, fmt.Errorf("core: acquire %q: ctx is nil: %w", r.name, ErrInvalid)
 	}
 	lease := newLease(&l.engine, ctx, r.key, r.name, r.terms) // made before countIn, because a method of ctx may panic
 	start := l.now()
 	if !l.roster.countIn(lease, start) {
 		lease.endContext(nil)
-		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
+		return nil, fmt.Errorf("core: acquire %q: %w", r.name, ErrClosed)
 	}
 	over := false // set when the caller has the lease, or when the lease was released
 	defer func() {
@@ -181,7 +181,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 // join adds a hold to the lease by a claim c that joins outer's hold. It fails with
 // ErrLost if the store's answer shows that outer's owner no longer holds the key.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
-	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
+	lost := fmt.Errorf("core: acquire %q: the outer lease of the key: %w", a.request.name, ErrLost)
 	if !outer.trusted() {
 		return lost
 	}

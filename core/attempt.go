@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -314,9 +315,9 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 		// This process has not released the claim. The store itself (redlock, or Redis
 		// with replicas) released it after an attempt without an answer, and does not
 		// grant it again.
-		return fmt.Errorf("acquire %s: %w: %v", a.request.name, ErrUnavailable, err)
+		return fmt.Errorf("core: acquire %q: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
-		return fmt.Errorf("acquire %s: %w", a.request.name, err)
+		return fmt.Errorf("core: acquire %q: %w", a.request.name, err)
 	}
 	return unavailable("acquire", a.request.name, err)
 }
@@ -333,12 +334,13 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 	}
 	switch {
 	case a.busyTold || a.lease.contended || says(a.ctx, err, ErrBusy):
-		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrBusy, done)
+		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrBusy, done)
 	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
-			done = fmt.Errorf("%w: %v", done, err) // the store's error
+			// The store's error, without the text that is before it already.
+			done = fmt.Errorf("%w: %s", done, strings.ReplaceAll(err.Error(), ErrUnavailable.Error()+": ", ""))
 		}
-		return fmt.Errorf("acquire %s: %w: %w", a.request.name, ErrUnavailable, done)
+		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrUnavailable, done)
 	}
-	return fmt.Errorf("acquire %s: not asked, the context is done: %w", a.request.name, done)
+	return fmt.Errorf("core: acquire %q: not asked, the context is done: %w", a.request.name, done)
 }

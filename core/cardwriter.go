@@ -38,14 +38,14 @@ type cardWriter struct {
 func (w *cardWriter) start() error {
 	c := &w.card
 	if c.Process != "" || c.Host != "" || c.PID != 0 || !c.Start.IsZero() || c.Entries != nil {
-		return fmt.Errorf("WithCard: only Service, Version and Trace may be set: %w", ErrInvalid)
+		return fmt.Errorf("WithCard: a field is set that the Locker sets (all except Service, Version and Trace): %w", ErrInvalid)
 	}
 	if !printable(c.Service, maxLabel) || !printable(c.Version, maxLabel) {
-		return fmt.Errorf("WithCard: Service and Version are printable UTF-8 of at most %d bytes: %w", maxLabel, ErrInvalid)
+		return fmt.Errorf("WithCard: Service or Version is not printable UTF-8 (at most %d bytes): %w", maxLabel, ErrInvalid)
 	}
 	store, ok := w.locker.store.(store.Cards)
 	if !ok || errors.Is(store.Put(context.Background(), Card{}, 0), ErrUnsupported) { // a zero TTL sends nothing
-		return fmt.Errorf("WithCard: the store keeps no cards: %w", ErrUnsupported)
+		return fmt.Errorf("WithCard: the store has no cards: %w", ErrUnsupported)
 	}
 	w.store = store
 	c.Process, c.PID, c.Start = w.locker.process, os.Getpid(), time.Now()

@@ -83,7 +83,7 @@ func ExampleLocker_TryAcquire() {
 
 	_, err = locks.TryAcquire(ctx, "order:42")
 	fmt.Println(errors.Is(err, core.ErrBusy), err)
-	// Output: true order: lock is busy
+	// Output: true core: acquire "order": lockkit: lock is busy
 }
 
 func ExampleBusyError() {
@@ -122,7 +122,7 @@ func ExampleShared() {
 	fmt.Println("and after:", err)
 	writer.Release(ctx)
 	// Output:
-	// a writer while there are readers: catalogue: lock is busy
+	// a writer while there are readers: core: acquire "catalogue": lockkit: lock is busy
 	// and after: <nil>
 }
 
@@ -140,7 +140,7 @@ func ExamplePermits() {
 	// Output:
 	// printing
 	// printing
-	// printer: lock is busy
+	// core: acquire "printer": lockkit: lock is busy
 }
 
 func ExampleAlso() {
@@ -185,7 +185,7 @@ func ExampleShared_downgrade() {
 	_ = reader.Release(ctx)
 	// Output:
 	// reader: <nil>
-	// another writer: stock: lock is busy
+	// another writer: core: acquire "stock": lockkit: lock is busy
 	// another reader: <nil>
 }
 
@@ -203,8 +203,8 @@ func ExampleKeepFor() {
 	}
 	// Output:
 	// writing the nightly report
-	// report: lock is busy
-	// report: lock is busy
+	// core: acquire "report": lockkit: lock is busy
+	// core: acquire "report": lockkit: lock is busy
 }
 
 func ExampleFair() {
@@ -248,8 +248,8 @@ func ExampleMaxHold() {
 	fmt.Println(context.Cause(lease.Context()))
 	fmt.Println(lease.Release(ctx))
 	// Output:
-	// lock lost
-	// release order: lock lost
+	// lockkit: lock lost
+	// core: release "order": lockkit: lock lost
 }
 
 func ExampleRetry() {
@@ -260,7 +260,7 @@ func ExampleRetry() {
 	twice := retry.Policy{Initial: 10 * time.Millisecond, Attempts: 2}
 	_, err := locks.Acquire(ctx, "order:42", core.Retry(twice), core.Wait(50*time.Millisecond))
 	fmt.Println(err)
-	// Output: order: lock is busy
+	// Output: core: acquire "order": lockkit: lock is busy
 }
 
 func ExampleContextWithOwner() {
@@ -280,7 +280,7 @@ func ExampleContextWithOwner() {
 	joined.Release(ctx)
 	// Output:
 	// <nil> true
-	// order: lock is busy
+	// core: acquire "order": lockkit: lock is busy
 }
 
 func ExampleLeaseFromContext() {
@@ -380,7 +380,7 @@ func ExampleLocker_Close() {
 	_, err := locks.Acquire(ctx, "order:42")
 	fmt.Println(err)
 	// Output:
-	// close: context deadline exceeded
-	// locker closed
-	// acquire order: locker closed
+	// core: close: context deadline exceeded
+	// lockkit: locker closed
+	// core: acquire "order": lockkit: locker closed
 }

@@ -55,7 +55,7 @@ func checkKey(key string, braces bool) error {
 	case key == "":
 		return errors.New("key is empty")
 	case len(key) > maxKey:
-		return fmt.Errorf("key has %d bytes, at most %d are allowed", len(key), maxKey)
+		return fmt.Errorf("key has %d bytes (at most %d)", len(key), maxKey)
 	case !utf8.ValidString(key):
 		return errors.New("key is not valid UTF-8")
 	case !braces && strings.ContainsAny(key, "{}"):

@@ -79,10 +79,10 @@ func TestBusyError(t *testing.T) {
 		if errors.Is(err, core.ErrLost) {
 			t.Error("it matches ErrLost")
 		}
-		if got := err.Error(); got != "order: lock is busy" {
+		if got := err.Error(); got != `core: acquire "order": lockkit: lock is busy` {
 			t.Errorf("got text %q", got)
 		}
-		if got := (&core.BusyError{Key: "order:secret"}).Error(); got != "lock is busy" {
+		if got := (&core.BusyError{Key: "order:secret"}).Error(); got != "lockkit: lock is busy" {
 			t.Errorf("got text %q without a name", got)
 		}
 	})

@@ -139,10 +139,10 @@ func (l *Lease) Deadline() time.Time {
 // not confirm the extension. The lease is then trusted as long as before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
-		return fmt.Errorf("extend %s: TTL is %v, %v to 24 days is allowed: %w", l.name, ttl, minTTL, ErrInvalid)
+		return fmt.Errorf("core: extend %q: TTL %v is out of range (%v to 24 days): %w", l.name, ttl, minTTL, ErrInvalid)
 	}
 	if ctx == nil {
-		return fmt.Errorf("extend %s: ctx is nil: %w", l.name, ErrInvalid)
+		return fmt.Errorf("core: extend %q: ctx is nil: %w", l.name, ErrInvalid)
 	}
 	ttl -= ttl % time.Millisecond
 	_, err := retry.Do(ctx, retry.Hiccup, func(ctx context.Context) (struct{}, error) {
@@ -156,7 +156,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case err == nil:
 		return nil
 	case says(ctx, err, ErrLost):
-		return fmt.Errorf("extend %s: %w", l.name, ErrLost)
+		return fmt.Errorf("core: extend %q: %w", l.name, ErrLost)
 	}
 	return unavailable("extend", l.name, err)
 }
@@ -293,12 +293,12 @@ func (l *Lease) markUnsure(key string) {
 // already lost, or if the Locker is closed.
 func (l *Lease) start(now clock.Moment) error {
 	if len(l.holds) > 1 && !l.trusted() {
-		return fmt.Errorf("acquire %s: %w", l.name, ErrLost)
+		return fmt.Errorf("core: acquire %q: %w", l.name, ErrLost)
 	}
 	l.begun = true
 	if !l.engine.roster.countHeld(l, now) {
 		l.begun = false
-		return fmt.Errorf("acquire %s: %w", l.name, ErrClosed)
+		return fmt.Errorf("core: acquire %q: %w", l.name, ErrClosed)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/lockkit/lockkit/core/internal/leaseid"
@@ -33,11 +34,11 @@ type Locker struct {
 // WithCard adds further errors.
 func New(s Store, opts ...Option) (*Locker, error) {
 	if isNil(s) {
-		return nil, fmt.Errorf("new locker: store is nil: %w", ErrInvalid)
+		return nil, fmt.Errorf("core: new: store is nil: %w", ErrInvalid)
 	}
 	c, err := configure(opts)
 	if err != nil {
-		return nil, fmt.Errorf("new locker: %w", err)
+		return nil, fmt.Errorf("core: new: %w", err)
 	}
 	l := &Locker{config: c, engine: engine{
 		process: leaseid.NewProcess(),
@@ -49,12 +50,12 @@ func New(s Store, opts ...Option) (*Locker, error) {
 	l.watchdog.init(&l.keeper)
 	l.cleanup.init(&l.storeCalls, c.events)
 	if _, err := l.check(); err != nil {
-		return nil, fmt.Errorf("new locker: defaults: %w", err)
+		return nil, fmt.Errorf("core: new: defaults: %w", errors.Unwrap(err))
 	}
 	if c.card != nil {
 		l.writer = &cardWriter{locker: l, card: *c.card}
 		if err := l.writer.start(); err != nil {
-			return nil, fmt.Errorf("new locker: %w", err)
+			return nil, fmt.Errorf("core: new: %w", err)
 		}
 	}
 	return l, nil
@@ -69,7 +70,7 @@ func New(s Store, opts ...Option) (*Locker, error) {
 // ErrInvalid if fn is nil.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
-		return fmt.Errorf("do: fn is nil: %w", ErrInvalid)
+		return fmt.Errorf("core: do: fn is nil: %w", ErrInvalid)
 	}
 	lease, err := l.Acquire(ctx, key, opts...)
 	if err != nil {
@@ -98,7 +99,7 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	fn func(context.Context, Req) (Resp, error), opts ...AcquireOption,
 ) func(context.Context, Req) (Resp, error) {
 	if _, err := l.check(opts...); err != nil {
-		panic("core: guard: " + err.Error())
+		panic("core: guard: " + strings.TrimPrefix(err.Error(), "core: "))
 	}
 	return func(ctx context.Context, req Req) (resp Resp, err error) {
 		k, err := key(req)
@@ -129,7 +130,7 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 // the client of the store is closed.
 func (l *Locker) Close(ctx context.Context) error {
 	if ctx == nil {
-		return fmt.Errorf("close: ctx is nil: %w", ErrInvalid)
+		return fmt.Errorf("core: close: ctx is nil: %w", ErrInvalid)
 	}
 	idle := l.roster.close()
 	if !done(ctx, idle) {
@@ -138,10 +139,10 @@ func (l *Locker) Close(ctx context.Context) error {
 		defer cancel()
 		done(last, idle) // wait for acquires that were in flight
 		l.settle(last)
-		return fmt.Errorf("close: %w", context.Cause(ctx))
+		return fmt.Errorf("core: close: %w", context.Cause(ctx))
 	}
 	if !l.settle(ctx) {
-		return fmt.Errorf("close: %w", context.Cause(ctx))
+		return fmt.Errorf("core: close: %w", context.Cause(ctx))
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func configure(opts []Option) (config, error) {
 		o(&c)
 	}
 	if c.perKey < 0 || c.total < 0 {
-		return config{}, fmt.Errorf("WithMaxWaiting(%d, %d): 0 or more is allowed: %w", c.perKey, c.total, ErrInvalid)
+		return config{}, fmt.Errorf("WithMaxWaiting(%d, %d) is out of range (at least 0): %w", c.perKey, c.total, ErrInvalid)
 	}
 	if o := c.events.observer; o != nil && isNil(o) {
 		return config{}, fmt.Errorf("observer is nil: %w", ErrInvalid)
@@ -140,7 +140,7 @@ func MaxHold(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.maxHold = d
 		if d <= 0 {
-			r.refuse("MaxHold is %v, it must be positive", d)
+			r.refuse("MaxHold %v is out of range (more than 0)", d)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func Wait(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.wait = d
 		if d < 0 {
-			r.refuse("Wait is %v, it must not be negative", d)
+			r.refuse("Wait %v is out of range (at least 0)", d)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
 		if n < 1 || n > of || int64(of) >= store.All {
-			r.refuse("Permits(%d, %d): 1 <= n <= of < %d is allowed", n, of, store.All)
+			r.refuse("Permits(%d, %d) is out of range (1 <= n <= of < %d)", n, of, store.All)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
 		if d < 0 || d > maxTTL {
-			r.refuse("KeepFor is %v, 0 to 24 days is allowed", d)
+			r.refuse("KeepFor %v is out of range (0 to 24 days)", d)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func Name(name string) AcquireOption {
 	return func(r *request) {
 		r.name = name
 		if !isLabel(name) {
-			r.refuse("Name is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", maxName)
+			r.refuse("Name is not of the form [A-Za-z0-9._-]+ (at most %d bytes)", maxName)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (l *Locker) serves(r *request) error {
 	c := r.claim("check", leaseid.New(l.process))
 	c.Keep = r.keep
 	if err := s.CheckClaim(c); err != nil {
-		return fmt.Errorf("acquire %s: %w", r.name, err)
+		return fmt.Errorf("core: acquire %q: %w", r.name, err)
 	}
 	return nil
 }
@@ -337,7 +337,7 @@ func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	}
 	b, ok := l.store.(store.Braced)
 	if err := r.check(ok && b.Braces()); err != nil {
-		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+		return nil, fmt.Errorf("core: acquire %q: %w", r.name, fmt.Errorf("%w: %w", err, ErrInvalid))
 	}
 	r.usual = len(r.also) == 0 && r.weight == store.All && !r.fair && !r.noRenew && r.keep == 0
 	r.keys = append(append(r.one[:0], key), r.also...)
@@ -365,11 +365,11 @@ func (r *request) check(braces bool) error {
 		}
 	}
 	if r.ttl < minTTL || r.ttl > maxTTL {
-		return fmt.Errorf("TTL is %v, %v to 24 days is allowed", r.ttl, minTTL)
+		return fmt.Errorf("TTL %v is out of range (%v to 24 days)", r.ttl, minTTL)
 	}
 	r.ttl -= r.ttl % time.Millisecond
 	if r.fenced && r.mode != ModeExclusive {
-		return errors.New("Fenced goes with exclusive leases only")
+		return errors.New("Fenced is for exclusive leases")
 	}
 	if err := r.pace.Validate(); err != nil {
 		return fmt.Errorf("Retry: %w", err)

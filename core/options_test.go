@@ -35,15 +35,15 @@ var refused = []struct {
 	{"a key with a closing brace", "order:1}", nil, "brace"},
 	{"a bad key in Also", "order:1", opts(core.Also("order:2", "order:{3}")), "Also: key contains a brace"},
 	{"an empty key in Also", "order:1", opts(core.Also("")), "Also: key is empty"},
-	{"TTL 0", "order:1", opts(core.TTL(0)), "TTL is 0s"},
-	{"a negative TTL", "order:1", opts(core.TTL(-time.Second)), "TTL is -1s"},
-	{"a TTL of 10ms", "order:1", opts(core.TTL(10 * time.Millisecond)), "TTL is 10ms"},
-	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL is 600h0m0s, 100ms to 24 days is allowed"},
+	{"TTL 0", "order:1", opts(core.TTL(0)), "TTL 0s is out of range"},
+	{"a negative TTL", "order:1", opts(core.TTL(-time.Second)), "TTL -1s is out of range"},
+	{"a TTL of 10ms", "order:1", opts(core.TTL(10 * time.Millisecond)), "TTL 10ms is out of range"},
+	{"a TTL of 25 days", "order:1", opts(core.TTL(25 * 24 * time.Hour)), "TTL 600h0m0s is out of range (100ms to 24 days)"},
 	{"a negative Wait", "order:1", opts(core.Wait(-1)), "Wait"},
 	{"MaxHold 0", "order:1", opts(core.MaxHold(0)), "MaxHold"},
 	{"a negative MaxHold", "order:1", opts(core.MaxHold(-time.Second)), "MaxHold"},
 	{"a negative KeepFor", "order:1", opts(core.KeepFor(-1)), "KeepFor"},
-	{"KeepFor of 25 days", "order:1", opts(core.KeepFor(25 * 24 * time.Hour)), "0 to 24 days is allowed"},
+	{"KeepFor of 25 days", "order:1", opts(core.KeepFor(25 * 24 * time.Hour)), "out of range (0 to 24 days)"},
 	{"more permits than there are", "order:1", opts(core.Permits(4, 3)), "Permits(4, 3)"},
 	{"no permits", "order:1", opts(core.Permits(0, 3)), "Permits(0, 3)"},
 	{"permits of nothing", "order:1", opts(core.Permits(0, 0)), "Permits(0, 0)"},
@@ -79,8 +79,8 @@ func TestRefusedOptions(t *testing.T) {
 				if !strings.Contains(err.Error(), c.say) {
 					t.Errorf("error %q does not say %q", err, c.say)
 				}
-				if !strings.HasPrefix(err.Error(), "acquire ") || strings.Count(err.Error(), "invalid") != 1 {
-					t.Errorf("error %q, want the operation first and one word of invalid", err)
+				if !strings.HasPrefix(err.Error(), "core: acquire \"") || strings.Count(err.Error(), "lockkit: invalid argument") != 1 {
+					t.Errorf("error %q, want the operation first and the sentinel once", err)
 				}
 			}
 			if n := store.count(); n != 0 {

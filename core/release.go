@@ -87,9 +87,9 @@ func (l *Lease) endError(op string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrSaved):
-		return fmt.Errorf("%s %s: %w", op, l.name, store.ErrSaved)
+		return fmt.Errorf("core: %s %q: %w", op, l.name, store.ErrSaved)
 	case errors.Is(err, ErrLost):
-		return fmt.Errorf("%s %s: %w", op, l.name, ErrLost)
+		return fmt.Errorf("core: %s %q: %w", op, l.name, ErrLost)
 	}
 	return unavailable(op, l.name, err)
 }

@@ -345,9 +345,9 @@ func TestErrorText(t *testing.T) {
 		store.setAll(refuse)
 		_, err := l.Acquire(t.Context(), "order:2", core.Name("pay"))
 		for want, err := range map[string]error{
-			"acquire pay: lock store unavailable: connection refused": err,
-			"extend pay: lock store unavailable: connection refused":  lease.Extend(t.Context(), time.Minute),
-			"release pay: lock store unavailable: connection refused": lease.Release(t.Context()),
+			`core: acquire "pay": lockkit: lock store unavailable: connection refused`: err,
+			`core: extend "pay": lockkit: lock store unavailable: connection refused`:  lease.Extend(t.Context(), time.Minute),
+			`core: release "pay": lockkit: lock store unavailable: connection refused`: lease.Release(t.Context()),
 		} {
 			if err == nil || err.Error() != want {
 				t.Errorf("got %v, want %s", err, want)
@@ -355,7 +355,17 @@ func TestErrorText(t *testing.T) {
 		}
 		store.setAll(loseRequest)
 		_, err = l.Acquire(t.Context(), "order:2", core.Name("pay"))
-		if want := "acquire pay: lock store unavailable: connection broken"; err == nil || err.Error() != want || !errors.Is(err, errBroken) {
+		if want := `core: acquire "pay": lockkit: lock store unavailable: connection broken`; err == nil || err.Error() != want || !errors.Is(err, errBroken) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		store.setAll(func(ctx context.Context, _ int, _ func() error) error {
+			<-ctx.Done()
+			return fmt.Errorf("flaky: acquire: %w: no answer", core.ErrUnavailable)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = l.Acquire(ctx, "order:3", core.Name("pay"))
+		if want := `core: acquire "pay": lockkit: lock store unavailable: context deadline exceeded: flaky: acquire: no answer`; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 		store.setAll(nil)

@@ -75,7 +75,7 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 	}
 	r.ofRun(&begin)
 	if err := r.checkRun(); err != nil {
-		return nil, fmt.Errorf("acquire %s: %w: %w", r.name, err, ErrInvalid)
+		return nil, fmt.Errorf("core: acquire %q: %w: %w", r.name, err, ErrInvalid)
 	}
 	return r, nil
 }
@@ -84,18 +84,18 @@ func (l *Locker) runRequest(key string, begin store.Record, opts []AcquireOption
 func (r *request) checkRun() error {
 	switch {
 	case r.weight != store.All:
-		return errors.New("a run is exclusive, Shared and Permits are not allowed")
+		return errors.New("Shared and Permits are not for runs")
 	case len(r.also) > 0:
-		return errors.New("a run has one key, Also is not allowed")
+		return errors.New("Also is not for runs")
 	case r.keep > 0:
-		return errors.New("a run ends with its answer, KeepFor is not allowed")
+		return errors.New("KeepFor is not for runs")
 	}
 	return checkRecord(r.record)
 }
 
 func checkRecord(r *store.Record) error {
 	if r.Retain < minRetain {
-		return fmt.Errorf("a record is retained for %v, %v at least is allowed", r.Retain, minRetain)
+		return fmt.Errorf("the record's Retain %v is out of range (at least %v)", r.Retain, minRetain)
 	}
 	return nil
 }
@@ -118,12 +118,12 @@ func checkRecord(r *store.Record) error {
 func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx context.Context, s Store, c store.Claim) error) error {
 	switch {
 	case l.opts.record == nil:
-		return fmt.Errorf("commit %s: not a lease of Begin: %w", l.name, ErrInvalid)
+		return fmt.Errorf("core: commit %q: not a lease of Begin: %w", l.name, ErrInvalid)
 	case l.isReleased():
-		return fmt.Errorf("commit %s: %w", l.name, ErrLost)
+		return fmt.Errorf("core: commit %q: %w", l.name, ErrLost)
 	}
 	if err := checkRecord(&r); err != nil {
-		return fmt.Errorf("commit %s: %w: %w", l.name, err, ErrInvalid)
+		return fmt.Errorf("core: commit %q: %w: %w", l.name, err, ErrInvalid)
 	}
 	c := l.first.releaseClaim()
 	c.Record = &r
@@ -171,7 +171,7 @@ func (l *Lease) Finish(ctx context.Context, r store.Record) error {
 // substitute (the parameter instead) in place of r. The substitute may be nil.
 func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 	if err := checkRecord(r); err != nil {
-		return fmt.Errorf("finish %s: %w: %w", l.name, err, ErrInvalid)
+		return fmt.Errorf("core: finish %q: %w: %w", l.name, err, ErrInvalid)
 	}
 	return l.settle(ctx, "finish", r, instead, false)
 }
@@ -207,7 +207,7 @@ func (l *Lease) Withdraw(ctx context.Context) error {
 // first.
 func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
-		return fmt.Errorf("%s %s: not a lease of Begin: %w", op, l.name, ErrInvalid)
+		return fmt.Errorf("core: %s %q: not a lease of Begin: %w", op, l.name, ErrInvalid)
 	}
 	l.run.settling.Do(func() {
 		l.run.withdrawn, l.run.instead = withdraw, instead

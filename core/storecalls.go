@@ -174,7 +174,7 @@ func answered(ctx context.Context, err error) bool {
 // unavailable returns the error of an operation that the store did not answer.
 func unavailable(op, name string, err error) error {
 	if errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%s %s: %w", op, name, err)
+		return fmt.Errorf("core: %s %q: %w", op, name, err)
 	}
-	return fmt.Errorf("%s %s: %w: %w", op, name, ErrUnavailable, err)
+	return fmt.Errorf("core: %s %q: %w: %w", op, name, ErrUnavailable, err)
 }

@@ -309,7 +309,7 @@ func TestBadAnnotations(t *testing.T) {
 		"lock[1]: max_hold: ":                          on(&lock{MaxHold: &durationpb.Duration{Seconds: -1}}),
 		`idempotent: field: field "rid": rid is no`:    {Idempotent: &idempotent{Field: "rid"}},
 		"idempotent: retain: proto":                    {Idempotent: &idempotent{Retain: &durationpb.Duration{Nanos: -1, Seconds: 1}}},
-		"idempotent: new once: Retain is 0s":           {Idempotent: &idempotent{Retain: &durationpb.Duration{}}},
+		"idempotent: once: new: Retain 0s is out":      {Idempotent: &idempotent{Retain: &durationpb.Duration{}}},
 	} {
 		got, err := grpcmw.AnnotatedIn(guardOf(t, false, g), locks, grpcmw.Runs(runs, grpcmw.AnyCaller()))
 		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "/a.B/C: ") || got != nil {

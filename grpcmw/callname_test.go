@@ -3,6 +3,7 @@ package grpcmw_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,7 @@ func TestCallName(t *testing.T) {
 					t.Errorf("%s: the answer has %v", name, info.GetMetadata())
 				}
 			}
-			if reason := errors.Unwrap(outside.Last()); reason == nil || !strings.Contains(reason.Error(), "once "+name+": ") {
+			if reason := errors.Unwrap(outside.Last()); reason == nil || !strings.Contains(reason.Error(), "once: do "+strconv.Quote(name)+": ") {
 				t.Errorf("%s: the reason is %v", name, reason)
 			}
 			mu.Lock()

@@ -136,8 +136,8 @@ func ExampleCheck() {
 	RegisterOrdersServer(server, &handlers{})
 	fmt.Println(grpcmw.Check(server, rules))
 	// Output:
-	// grpcmw: check: /lockkit.grpcmw.test.Orders/Pay: field "idd": idd is no field of lockkit.grpcmw.test.Order: invalid
-	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: invalid
+	// grpcmw: check: /lockkit.grpcmw.test.Orders/Pay: field "idd": idd is no field of lockkit.grpcmw.test.Order: lockkit: invalid argument
+	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: lockkit: invalid argument
 }
 
 // All tries of a call have one key, with the pauses that the server sets.

@@ -2,6 +2,7 @@ package httpmw_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ func testCallName(t *testing.T, mw framework) {
 			s.pay(path, path, "")
 			s.pay(path, path, "") // refused, because the outcome of the first run is unknown
 			p := within(t, "it is refused", problems)
-			if p.Lock != name || !strings.Contains(p.Err.Error(), "once "+want+": ") {
+			if p.Lock != name || !strings.Contains(p.Err.Error(), "once: do "+strconv.Quote(want)+": ") {
 				t.Errorf("%s: the problem is of %q: %v", path, p.Lock, p.Err)
 			}
 			mu.Lock()

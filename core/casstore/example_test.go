@@ -67,6 +67,6 @@ func Example() {
 	fmt.Println("we:", err)
 	// Output:
 	// fenced: true
-	// another process: order: lock is busy
+	// another process: core: acquire "order": lockkit: lock is busy
 	// we: <nil>
 }

@@ -47,7 +47,7 @@ type Place interface {
 
 // ErrConflict is returned when a statement was rolled back because of another one, as
 // after a deadlock or a serialization failure. The Store then repeats the call.
-var ErrConflict = errors.New("another statement was faster")
+var ErrConflict = errors.New("lockkit: another statement was faster")
 
 // Want describes the data that a Load needs. A place may ignore it and return the
 // newest entry with its value.

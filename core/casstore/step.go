@@ -222,15 +222,17 @@ func (s *Store) unchanged(op string, err error) error {
 	return fmt.Errorf("%s: %s: %w: %w", s.name, op, store.ErrUnavailable, claims.Classless(brief.Error(untitled{err})))
 }
 
-// untitled is an error whose text omits the text of store.ErrUnavailable, because
-// unchanged puts that text before it.
+// untitled is an error whose text omits the text of store.ErrUnavailable and the kit's
+// name, because unchanged puts that text before it.
 type untitled struct{ err error }
 
 func (u untitled) Error() string {
-	return strings.ReplaceAll(u.err.Error(), store.ErrUnavailable.Error()+": ", "")
+	return untitling.Replace(u.err.Error())
 }
 
 func (u untitled) Unwrap() error { return u.err }
+
+var untitling = strings.NewReplacer(store.ErrUnavailable.Error()+": ", "", "lockkit: ", "")
 
 // unknown returns the error of an operation that may have taken effect.
 func (s *Store) unknown(op string, err error) error {

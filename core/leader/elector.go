@@ -18,7 +18,7 @@ import (
 const soonest = 50 * time.Millisecond
 
 // errResigned is the cause with which Resign cancels the context of a term.
-var errResigned = errors.New("leader resigned")
+var errResigned = errors.New("leader: resigned")
 
 // Elector takes part in an election. It is safe for concurrent use, and needs no Close.
 type Elector struct {
@@ -41,7 +41,7 @@ type Elector struct {
 // store does not report that, Run fails instead.
 func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if l == nil {
-		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("leader: new: locker is nil: %w", core.ErrInvalid)
 	}
 	e := &Elector{
 		config: config{acquire: []core.AcquireOption{core.Fenced()}, pause: defaultPause, onTerm: func(uint64, bool) {}},
@@ -52,18 +52,18 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("new elector: an option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("leader: new: an option is nil: %w", core.ErrInvalid)
 		}
 		o(&e.config)
 	}
 	if e.onTerm == nil {
-		return nil, fmt.Errorf("new elector: OnTerm is nil: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("leader: new: OnTerm is nil: %w", core.ErrInvalid)
 	}
 	if err := e.pause.Validate(); err != nil {
-		return nil, fmt.Errorf("new elector: Pause: %w: %w", err, core.ErrInvalid)
+		return nil, fmt.Errorf("leader: new: Pause: %w: %w", err, core.ErrInvalid)
 	}
 	if _, err := adapter.Check(l, e.acquire...); err != nil {
-		return nil, fmt.Errorf("new elector: %w", err)
+		return nil, fmt.Errorf("leader: new: %w", err)
 	}
 	var err error
 	e.ttl, _, err = adapter.Limits(l, e.acquire...)
@@ -74,7 +74,7 @@ func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 // lead is nil, and with the errors of New and of Elector.Run.
 func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.Context) error, opts ...Option) error {
 	if lead == nil {
-		return fmt.Errorf("lead: the work is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("leader: lead: the work is nil: %w", core.ErrInvalid)
 	}
 	e, err := New(l, key, opts...)
 	if err != nil {
@@ -106,7 +106,7 @@ func Run(ctx context.Context, l *core.Locker, key string, lead func(ctx context.
 // other Run neither leads nor campaigns.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if _, ok := core.LeaseOf(ctx, e.key); ok {
-		return fmt.Errorf("lead %s: under a lease of the same key: %w", e.name, core.ErrInvalid)
+		return fmt.Errorf("leader: lead %q: under a lease of the same key: %w", e.name, core.ErrInvalid)
 	}
 	if lead == nil {
 		lead = func(ctx context.Context) error {
@@ -206,7 +206,7 @@ func (e *Elector) term(ctx context.Context, lead func(ctx context.Context) error
 		t.end = lost
 	}
 	if t.end == final {
-		t.err = fmt.Errorf("lead %s: %w", e.name, core.ErrClosed)
+		t.err = fmt.Errorf("leader: lead %q: %w", e.name, core.ErrClosed)
 	}
 	return t
 }
@@ -248,7 +248,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	if lease != nil && lease.Context().Err() == nil {
 		return nil
 	}
-	return fmt.Errorf("lead %s: another process may lead: %w", e.name, core.ErrBusy)
+	return fmt.Errorf("leader: lead %q: another process may lead: %w", e.name, core.ErrBusy)
 }
 
 // Resign ends the term, if this Elector leads, so that another process can lead. After
@@ -294,7 +294,7 @@ func (e *Elector) led(ctx context.Context) bool {
 // term or campaign, or nil.
 func (e *Elector) ended(ctx context.Context, last error) error {
 	cause := context.Cause(ctx)
-	err := fmt.Errorf("lead %s: %w", e.name, cause)
+	err := fmt.Errorf("leader: lead %q: %w", e.name, cause)
 	if cause != ctx.Err() {
 		err = fmt.Errorf("%w (%w)", err, ctx.Err())
 	}

@@ -50,7 +50,7 @@ func newLocks(kind string, l *core.Locker, opts []core.AcquireOption) *Locks {
 // fails with the errors of core.Locker.Acquire, and has then taken nothing.
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	if err := l.taken.Lock(ctx, name); err != nil {
-		return fmt.Errorf("lock %s: %w: %w", l.kind, core.ErrBusy, err)
+		return fmt.Errorf("named: lock %q: %w: %w", l.kind, core.ErrBusy, err)
 	}
 	return l.take(ctx, name, l.locker.Acquire)
 }
@@ -124,11 +124,11 @@ func (l *Locks) RenewLockLease(_ context.Context, name string, _ time.Duration) 
 	if !errors.Is(err, core.ErrClosed) && !errors.Is(err, core.ErrLost) {
 		err = core.ErrLost // Lock's ctx was done before
 	}
-	return fmt.Errorf("renew %s: %w", l.kind, err)
+	return fmt.Errorf("named: renew %q: %w", l.kind, err)
 }
 
 func (l *Locks) notTaken(op string) error {
-	return fmt.Errorf("%s %s: this process has not locked it: %w", op, l.kind, core.ErrInvalid)
+	return fmt.Errorf("named: %s %q: this process has not locked it: %w", op, l.kind, core.ErrInvalid)
 }
 
 // DB is one lock of Locks for users of database/sql. It does not use their database.

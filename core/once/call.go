@@ -43,7 +43,7 @@ type Call struct {
 func (c *Call) check() error {
 	err := c.flaw()
 	if err != nil {
-		return fmt.Errorf("once: %w: %w", err, core.ErrInvalid)
+		return fmt.Errorf("once: do: %w: %w", err, core.ErrInvalid)
 	}
 	return nil
 }
@@ -53,11 +53,11 @@ func (c *Call) flaw() error {
 	case !keys.IsLabel(c.Name):
 		return errors.New("name is not of the form [A-Za-z0-9._-]+")
 	case len(c.Name) > maxName:
-		return fmt.Errorf("name has %d bytes, at most %d are allowed", len(c.Name), maxName)
+		return fmt.Errorf("name has %d bytes (at most %d)", len(c.Name), maxName)
 	case c.Key == "":
 		return errors.New("key is empty")
 	case len(c.Fingerprint) > maxField:
-		return fmt.Errorf("fingerprint has %d bytes, at most %d are allowed", len(c.Fingerprint), maxField)
+		return fmt.Errorf("fingerprint has %d bytes (at most %d)", len(c.Fingerprint), maxField)
 	}
 	if err := checkText("scope", c.Scope); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *Call) flaw() error {
 func checkText(field, s string) error {
 	switch {
 	case len(s) > maxField:
-		return fmt.Errorf("%s has %d bytes, at most %d are allowed", field, len(s), maxField)
+		return fmt.Errorf("%s has %d bytes (at most %d)", field, len(s), maxField)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("%s is not valid UTF-8", field)
 	}

@@ -84,7 +84,7 @@ func Commit(ctx context.Context, tx Saver, a Answer) error {
 		return fmt.Errorf("once: commit: ctx is not that of a run: %w", core.ErrInvalid)
 	}
 	if err := r.commit(ctx, tx, a); err != nil {
-		return fmt.Errorf("once %s: %w", r.commits.once.labelOf(r.commits.call), err)
+		return fmt.Errorf("once: commit %q: %w", r.commits.once.labelOf(r.commits.call), err)
 	}
 	return nil
 }
@@ -110,11 +110,11 @@ func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	first := r.answer.CompareAndSwap(isFinal, isCommitted)
 	switch {
 	case !first && r.answer.Load() != isCommitted:
-		return fmt.Errorf("commit: the answer is marked as not final, or fn has returned: %w", core.ErrInvalid)
+		return fmt.Errorf("the answer is marked as not final, or fn has returned: %w", core.ErrInvalid)
 	case tx == nil:
-		return fmt.Errorf("commit: the transaction is nil: %w", core.ErrInvalid)
+		return fmt.Errorf("the transaction is nil: %w", core.ErrInvalid)
 	case len(a.Value) > maxValue:
-		return fmt.Errorf("commit: the answer has %d bytes, at most %d are allowed: %w", len(a.Value), maxValue, core.ErrInvalid)
+		return fmt.Errorf("the answer has %d bytes (at most %d): %w", len(a.Value), maxValue, core.ErrInvalid)
 	}
 	a.Value = bytes.Clone(a.Value)
 	s, value := done, a.Value
@@ -126,7 +126,7 @@ func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 	case err == nil:
 		m.saver, m.answer = tx, a
 	case errors.Is(err, store.ErrSaved) && same(m.saver, tx):
-		return fmt.Errorf("commit: the answer is saved in this transaction: %w", core.ErrInvalid)
+		return fmt.Errorf("the answer is saved in this transaction: %w", core.ErrInvalid)
 	case first && errors.Is(err, core.ErrUnsupported):
 		r.answer.CompareAndSwap(isCommitted, isFinal)
 	}
@@ -153,7 +153,7 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 		return out, nil
 	case m.saver != nil && saving != nil && !errors.Is(saving, core.ErrLost):
 		out.Value, t.worked = m.answer.Value, nil
-		err := fmt.Errorf("once %s: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
+		err := fmt.Errorf("once: do %q: unknown whether the answer was committed: %w", m.once.labelOf(m.call), saving)
 		if worked != nil {
 			err = fmt.Errorf("%w (%v)", err, worked) // %v, so that only the error of saving can be matched
 		}
@@ -165,5 +165,5 @@ func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	if saving != nil {
 		return out, saving
 	}
-	return out, fmt.Errorf("once %s: %w", m.once.labelOf(m.call), errRolledBack)
+	return out, fmt.Errorf("once: do %q: %w", m.once.labelOf(m.call), errRolledBack)
 }

@@ -164,6 +164,9 @@ func TestContext(t *testing.T) {
 		var r runs
 		_, err := o.Do(ctx, charge("1"), r.work("x"))
 		wantErr(t, err, once.ErrInProgress, core.ErrBusy, gone)
+		if got, want := err.Error(), `once: do "charge": lockkit: run in progress: the client went away`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 		r.want(t, 0)
 		wg.Wait()
 		replayed(t, o, charge("1"), "receipt", 1)

@@ -115,7 +115,10 @@ func TestEvents(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		go o.Do(t.Context(), charge("1"), works)
 		synctest.Wait()
-		o.Do(t.Context(), charge("1"), works)
+		_, err := o.Do(t.Context(), charge("1"), works)
+		if got, want := err.Error(), `once: do "charge": lockkit: run in progress`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 		e := one(t, events(), core.Refused, 0, once.ErrInProgress)
 		var busy *core.BusyError
 		ok := errors.As(e.Err, &busy)

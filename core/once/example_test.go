@@ -43,7 +43,7 @@ func ExampleOnce_Do() {
 	// charging 10 EUR
 	// receipt 1, replayed: false, error: <nil>
 	// receipt 1, replayed: true, error: <nil>
-	// , replayed: false, error: once charge: key was used with another request
+	// , replayed: false, error: once: do "charge": lockkit: key was used with another request
 }
 
 func ExampleGuard() {
@@ -98,8 +98,8 @@ func ExampleAtMostOnce() {
 	}
 	// Output:
 	// transferring
-	// bank timed out: outcome of the run is unknown
-	// once transfer: outcome of the run is unknown
+	// bank timed out: lockkit: outcome of the run is unknown
+	// once: do "transfer": lockkit: outcome of the run is unknown
 }
 
 func ExampleAcquire() {

@@ -46,7 +46,7 @@ type Outcome struct {
 // allowed. It fails with core.ErrUnsupported if the store has no records.
 func New(l *core.Locker, opts ...Option) (*Once, error) {
 	if l == nil {
-		return nil, fmt.Errorf("new once: locker is nil: %w", core.ErrInvalid)
+		return nil, fmt.Errorf("once: new: locker is nil: %w", core.ErrInvalid)
 	}
 	o := &Once{config: config{retain: defaultRetain, acquire: []core.AcquireOption{core.Wait(0)}}, locker: l}
 	return o.WithOptions(opts...)
@@ -94,7 +94,7 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 //     program cannot read. In that case nothing is replayed or run.
 func (o *Once) Do(ctx context.Context, c Call, fn func(ctx context.Context) (Answer, error)) (Outcome, error) {
 	if fn == nil {
-		return Outcome{}, fmt.Errorf("once: fn is nil: %w", core.ErrInvalid)
+		return Outcome{}, fmt.Errorf("once: do: fn is nil: %w", core.ErrInvalid)
 	}
 	if err := c.check(); err != nil {
 		return Outcome{}, err
@@ -138,7 +138,7 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 		// The work has not begun, so the claim does not count as an attempt.
 		_ = lease.Withdraw(ctx)
 	}
-	return Outcome{}, fmt.Errorf("once %s: %w", o.labelOf(c), err)
+	return Outcome{}, fmt.Errorf("once: do %q: %w", o.labelOf(c), err)
 }
 
 // begin claims the run of c. It fills e for the observer.
@@ -148,7 +148,7 @@ func (o *Once) begin(ctx context.Context, c *Call, e *core.Event) (*core.Lease, 
 	ended := ctx.Err() != nil
 	lease, kept, err := o.locker.Begin(ctx, c.storeKey(), first, opts...)
 	if errors.Is(err, core.ErrBusy) && !errors.Is(err, core.ErrUnavailable) && !ended {
-		err = fmt.Errorf("%w: %w", ErrInProgress, err)
+		err = fmt.Errorf("once: do %q: %w", o.labelOf(c), inProgress{err, context.Cause(ctx)})
 	}
 	return lease, kept, err
 }
@@ -160,9 +160,9 @@ func (o *Once) unfinished() time.Duration { return max(o.retain, defaultRetain) 
 func (r *record) answer(label string, attempt int) (Outcome, error) {
 	switch r.state {
 	case unreplayable:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", label, ErrUnreplayable)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once: do %q: %w", label, ErrUnreplayable)
 	case indeterminate:
-		return Outcome{Attempt: attempt}, fmt.Errorf("once %s: %w", label, ErrIndeterminate)
+		return Outcome{Attempt: attempt}, fmt.Errorf("once: do %q: %w", label, ErrIndeterminate)
 	}
 	return Outcome{Value: r.value, Replayed: true, Attempt: attempt}, nil
 }

@@ -34,7 +34,7 @@ func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d
 		if d < minRetain || d > maxRetain {
-			c.refuse("Retain is %v, %v to 10 years is allowed", d, minRetain)
+			c.refuse("Retain %v is out of range (%v to 10 years)", d, minRetain)
 		}
 	}
 }

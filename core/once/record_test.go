@@ -93,7 +93,7 @@ func TestRecord(t *testing.T) {
 				for _, o := range []*once.Once{newOnce(t, st), newOnce(t, st, once.AtMostOnce())} {
 					for range 2 {
 						err := refused(t, o, charge("1"), core.ErrUnsupported)
-						if !strings.Contains(err.Error(), "once charge: kept record ") {
+						if !strings.Contains(err.Error(), `once: do "charge": stored record `) {
 							t.Errorf("%s: %v", name, err)
 						}
 					}

@@ -87,5 +87,5 @@ func discreet(err error) error {
 	if !errors.As(err, &busy) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrInProgress, busy.WithoutKey())
+	return inProgress{busy: busy.WithoutKey()}
 }

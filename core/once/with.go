@@ -23,15 +23,15 @@ func (o *Once) WithOptions(opts ...Option) (*Once, error) {
 	with := o.With()
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("new once: an option is nil: %w", core.ErrInvalid)
+			return nil, fmt.Errorf("once: new: an option is nil: %w", core.ErrInvalid)
 		}
 		opt(&with.config)
 	}
 	if with.bad != nil {
-		return nil, fmt.Errorf("new once: %w: %w", with.bad, core.ErrInvalid)
+		return nil, fmt.Errorf("once: new: %w: %w", with.bad, core.ErrInvalid)
 	}
 	if _, err := engine.CheckRun(with.locker, with.acquire...); err != nil {
-		return nil, fmt.Errorf("new once: %w", err)
+		return nil, fmt.Errorf("once: new: %w", err)
 	}
 	return with, nil
 }

@@ -39,7 +39,7 @@ func Example() {
 	})
 	fmt.Println("we:", err)
 	// Output:
-	// another caller: order: lock is busy
+	// another caller: core: acquire "order": lockkit: lock is busy
 	// we: <nil>
 }
 
@@ -68,7 +68,7 @@ func ExampleWithPlainKeys() {
 	defer locks.Close(ctx)
 	_, err = locks.TryAcquire(ctx, core.Key("order", "42"))
 	fmt.Println(err)
-	// Output: order: lock is busy
+	// Output: core: acquire "order": lockkit: lock is busy
 }
 
 func ExampleStore_Check() {

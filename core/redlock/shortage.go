@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockkit/lockkit/core/internal/outage"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // shortage is the error of a vote without a majority. It contains the number of nodes
@@ -52,7 +53,7 @@ func (e *shortage) Error() string {
 		if err == nil {
 			continue
 		}
-		reason := err.Error()
+		reason := strings.ReplaceAll(err.Error(), store.ErrUnavailable.Error()+": ", "")
 		if nodes[reason] == nil {
 			order = append(order, reason)
 		}

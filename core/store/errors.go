@@ -11,20 +11,20 @@ import (
 var (
 	// ErrBusy is returned when another owner holds the key, or is before the caller in
 	// the queue, or the queue is full.
-	ErrBusy = errors.New("lock is busy")
+	ErrBusy = errors.New("lockkit: lock is busy")
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
 	// final.
-	ErrLost = errors.New("lock lost")
+	ErrLost = errors.New("lockkit: lock lost")
 	// ErrClosed is returned when a Locker is closed. No store returns it.
-	ErrClosed = errors.New("locker closed")
+	ErrClosed = errors.New("lockkit: locker closed")
 	// ErrUnavailable is returned when the store could not be reached, or did not answer
 	// in time. A store returns it only if the call certainly changed nothing.
-	ErrUnavailable = errors.New("lock store unavailable")
+	ErrUnavailable = errors.New("lockkit: lock store unavailable")
 	// ErrUnsupported is returned when the store cannot serve this kind of claim.
-	ErrUnsupported = errors.New("not supported by this lock store")
+	ErrUnsupported = errors.New("lockkit: not supported by this lock store")
 	// ErrInvalid is returned when a key or an option is not allowed. Nothing was sent,
 	// unless the claim is heavier than the hold that it joins.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = errors.New("lockkit: invalid argument")
 )
 
 // ErrSaved is returned when the run of the lease has already saved a record that differs
@@ -61,7 +61,7 @@ func (e *BusyError) Error() string {
 	if e.Name == "" {
 		return ErrBusy.Error()
 	}
-	return e.Name + ": " + ErrBusy.Error()
+	return `core: acquire "` + e.Name + `": ` + ErrBusy.Error()
 }
 
 // WithoutKey returns a copy of the error without the key. Use it for events, and for

@@ -75,8 +75,10 @@ func usage() string {
 	return b.String()
 }
 
-// internals matches names of the kit's packages and operations in the text of an error.
-var internals = regexp.MustCompile(`\b(?:(?:inspect|redisstore|pgstore|sqlstore|casstore|zkstore|redlock): (?:(?:now|list|look|revoke|cards): )?)+`)
+// internals matches names of the kit, its packages and their operations in the text of an
+// error.
+var internals = regexp.MustCompile(`\b(?:(?:lockkit|core|inspect|redisstore|pgstore|sqlstore|casstore|zkstore|redlock): ` +
+	`(?:(?:now|list|look|revoke|cards): )?)+`)
 
 // complain writes err on one line, without internals, and returns code. An error of the
 // kit contains no key, owner or token. It may contain text of a server, which must not

@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 				first, second, third := file(t), file(t), file(t)
 				p := runWorker(t, store, first, "two:1")
 				c := served(t, store, "run", "two:1", "--", self(t), "worker", second)
-				c.want(t, 75, "two: lock is busy")
+				c.want(t, 75, "lockkit: acquire \"two\": lock is busy")
 				if sign(second, signBegin) != 0 {
 					t.Error("the second command ran")
 				}

@@ -1,0 +1,96 @@
+package core_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestErrorTexts_Sentinels checks that the text of each exported error of the kit's
+// packages begins with the kit's name.
+func TestErrorTexts_Sentinels(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for path, file := range kitFiles(t) {
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, s := range g.Specs {
+				v, ok := s.(*ast.ValueSpec)
+				if !ok || len(v.Values) != len(v.Names) {
+					continue
+				}
+				for i, name := range v.Names {
+					text, of := errorText(v.Values[i])
+					if !name.IsExported() || of == "" {
+						continue
+					}
+					if seen++; !strings.HasPrefix(text, "lockkit: ") {
+						t.Errorf("%s: the text of %s is %q, want lockkit: before it", path, name, text)
+					}
+				}
+			}
+		}
+	}
+	if seen < 11 {
+		t.Errorf("found %d exported errors, want at least 11", seen)
+	}
+}
+
+// kitFiles returns the parsed files of the packages that users import.
+func kitFiles(t *testing.T) map[string]*ast.File {
+	files := make(map[string]*ast.File)
+	for _, root := range []string{".", "../retry", "../httpmw", "../grpcmw", "../taskmw"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir():
+				switch d.Name() {
+				case "internal", "testdata", "proof", "testserver", "benchmarks":
+					return filepath.SkipDir
+				}
+				return nil
+			case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+				return nil
+			}
+			files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// errorText returns the constant text of a call of errors.New or fmt.Errorf, and the
+// name of the function. It returns "" for another expression.
+func errorText(e ast.Expr) (text, of string) {
+	call, ok := e.(*ast.CallExpr)
+	if !ok || len(call.Args) == 0 {
+		return "", ""
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "New" && f.Sel.Name != "Errorf" {
+		return "", ""
+	}
+	if p, ok := f.X.(*ast.Ident); !ok || p.Name != "errors" && p.Name != "fmt" {
+		return "", ""
+	}
+	arg := call.Args[0]
+	for sum, ok := arg.(*ast.BinaryExpr); ok; sum, ok = arg.(*ast.BinaryExpr) {
+		arg = sum.X
+	}
+	if lit, ok := arg.(*ast.BasicLit); ok {
+		text, _ = strconv.Unquote(lit.Value)
+	}
+	return text, f.Sel.Name
+}
