@@ -94,3 +94,62 @@ func errorText(e ast.Expr) (text, of string) {
 	}
 	return text, f.Sel.Name
 }
+
+// TestErrorTexts_Packages checks that an error which an exported function or method
+// makes and returns begins with its package. A text may begin with a constant, or another
+// error, that does. Errors of package keys have their package from the adapters.
+func TestErrorTexts_Packages(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for path, file := range kitFiles(t) {
+		name := file.Name.Name
+		switch name {
+		case "main", "storetest", "saving", "keys":
+			continue
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil || !f.Name.IsExported() || !isExportedReceiver(f.Recv) {
+				continue
+			}
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if _, inner := n.(*ast.FuncLit); inner {
+					return false
+				}
+				r, ok := n.(*ast.ReturnStmt)
+				if !ok {
+					return true
+				}
+				for _, result := range r.Results {
+					text, of := errorText(result)
+					if of == "" || text == "" {
+						continue
+					}
+					if seen++; !strings.HasPrefix(text, name+": ") && !strings.HasPrefix(text, "%s: ") && !strings.HasPrefix(text, "%w") {
+						t.Errorf("%s: %s returns an error %q, want %s: before it", path, f.Name, text, name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	if seen < 60 {
+		t.Errorf("found %d errors, want at least 60", seen)
+	}
+}
+
+// isExportedReceiver reports whether the receiver's type is exported, or there is none.
+func isExportedReceiver(of *ast.FieldList) bool {
+	if of == nil {
+		return true
+	}
+	typ := of.List[0].Type
+	if p, ok := typ.(*ast.StarExpr); ok {
+		typ = p.X
+	}
+	if i, ok := typ.(*ast.IndexExpr); ok {
+		typ = i.X
+	}
+	id, ok := typ.(*ast.Ident)
+	return ok && id.IsExported()
+}

@@ -119,7 +119,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		"the locker is nil":               func() { grpcmw.Lock(nil, "x", id) },
 		`name "" is not`:                  func() { grpcmw.Lock(locks, "", id) },
 		`name "a:b" is not`:               func() { grpcmw.Lock(locks, "a:b", id) },
-		"or has more than 64 bytes":       func() { grpcmw.Lock(locks, strings.Repeat("x", 511), id) },
+		"(at most 64 bytes)":              func() { grpcmw.Lock(locks, strings.Repeat("x", 511), id) },
 		"Lock: the key is nil":            func() { grpcmw.Lock(locks, "x", nil) },
 		"Lock: an option is nil":          func() { grpcmw.Lock(locks, "x", id, nil) },
 		"Acquire: an option is nil":       func() { grpcmw.Acquire(nil) },

@@ -218,7 +218,7 @@ func testBadArguments(t *testing.T, mw framework) {
 		t.Parallel()
 		for want, build := range map[string]func(){
 			"Lock: an option is nil":                    func() { mw.Lock(l, "order", key, nil) },
-			"or has more than 64 bytes":                 func() { mw.Lock(l, string(long), key) },
+			"(at most 64 bytes)":                        func() { mw.Lock(l, string(long), key) },
 			"TTL 1ms is out of range (100ms to":         func() { mw.Lock(l, "order", key, mw.Acquire(core.TTL(time.Millisecond))) },
 			`ProblemBase: "http://[::1"`:                func() { mw.ProblemBase("http://[::1") },
 			`"post" is empty, safe or not in upper`:     func() { mw.Methods("post") },

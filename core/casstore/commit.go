@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
+var errNoRecord = fmt.Errorf("the record is nil: %w", store.ErrInvalid)
 
 // Commit releases the hold of c in s and saves the record of c. It works in tx, a
 // transaction of the caller in the database of s's Place. Both changes take effect if the

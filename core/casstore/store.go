@@ -74,7 +74,7 @@ func New(p Place, opts ...Option) (*Store, error) {
 		o(s)
 	}
 	if p == nil || s.name == "" {
-		return nil, fmt.Errorf("casstore: new: a place and a name are needed: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("casstore: new: place or name is missing: %w", store.ErrInvalid)
 	}
 	s.usual, _ = p.(Usual)
 	s.pooled, _ = p.(Pooled)

@@ -9,7 +9,7 @@ const maxName = 64
 // and once.Call require 1 to 64 letters, digits, '.', '_' and '-'.
 func CheckName(name string) error {
 	if !IsLabel(name) || len(name) > maxName {
-		return fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+, or has more than %d bytes", name, maxName)
+		return fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+ (at most %d bytes)", name, maxName)
 	}
 	return nil
 }

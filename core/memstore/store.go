@@ -141,17 +141,17 @@ func (s *Store) CheckClaim(c store.Claim) error { return check(c) }
 func check(c store.Claim) error {
 	switch {
 	case c.Key == "" || c.Owner == "" || c.Lease == "":
-		return fmt.Errorf("memstore: claim without key, owner or lease: %w", store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: key, owner or lease is empty: %w", store.ErrInvalid)
 	case c.Weight < 1 || c.Weight > c.Limit:
-		return fmt.Errorf("memstore: claim of %d of %d: %w", c.Weight, c.Limit, store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: weight %d of limit %d is out of range (1 <= weight <= limit): %w", c.Weight, c.Limit, store.ErrInvalid)
 	case c.TTL < time.Millisecond:
-		return fmt.Errorf("memstore: claim with a TTL of %v: %w", c.TTL, store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: TTL %v is out of range (at least 1ms): %w", c.TTL, store.ErrInvalid)
 	case c.Record != nil && c.Record.Retain < time.Millisecond:
-		return fmt.Errorf("memstore: record to be kept for %v: %w", c.Record.Retain, store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: record has Retain %v, out of range (at least 1ms): %w", c.Record.Retain, store.ErrInvalid)
 	case c.MinToken > maxToken:
-		return fmt.Errorf("memstore: a least token of at most 2^52 leaves room to grow below 2^53: %w", store.ErrInvalid)
+		return fmt.Errorf("memstore: acquire: MinToken is out of range (at most 2^52, so that tokens stay below 2^53): %w", store.ErrInvalid)
 	case c.MinToken > 0 && c.Weight < store.All:
-		return fmt.Errorf("memstore: token for a claim that is not exclusive: %w", store.ErrUnsupported)
+		return fmt.Errorf("memstore: acquire: MinToken of a claim that is not exclusive: %w", store.ErrUnsupported)
 	}
 	return nil
 }

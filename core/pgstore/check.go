@@ -91,7 +91,7 @@ func (s *Store) inspect(ctx context.Context) ([]string, error) {
 	}
 	switch {
 	case v < dialect.SchemaVersion:
-		return []string{fmt.Sprintf("the schema lockkit has version %d, %d is needed: call pgstore.Migrate", v, dialect.SchemaVersion)}, nil
+		return []string{fmt.Sprintf("the schema lockkit has version %d, not %d: call pgstore.Migrate", v, dialect.SchemaVersion)}, nil
 	case v > dialect.SchemaVersion:
 		return []string{fmt.Sprintf("the schema lockkit has version %d, not %d: update this program", v, dialect.SchemaVersion)}, nil
 	}

@@ -35,11 +35,11 @@ type saver interface {
 func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	const op = "pgstore: commit"
 	if t.tx == nil {
-		return fmt.Errorf("%s: a transaction is needed: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: the transaction is nil: %w", op, store.ErrInvalid)
 	}
 	in, ok := s.(saver)
 	if !ok {
-		return fmt.Errorf("%s: the run is kept by a %T, and not by pgstore: %w", op, s, store.ErrUnsupported)
+		return fmt.Errorf("%s: the run is stored by a %T, and not by pgstore: %w", op, s, store.ErrUnsupported)
 	}
 	return in.commit(ctx, t.tx, c)
 }

@@ -63,7 +63,7 @@ func TestIn(t *testing.T) {
 		want  error
 		words string
 	}{
-		"no transaction": {s, func(*testing.T) pgx.Tx { return nil }, store.ErrInvalid, "a transaction is needed"},
+		"no transaction": {s, func(*testing.T) pgx.Tx { return nil }, store.ErrInvalid, "the transaction is nil"},
 		"a transaction that is over": {s, func(t *testing.T) pgx.Tx {
 			tx := begun(t, pool, pgx.ReadCommitted)
 			if _, err := tx.Exec(t.Context(), "COMMIT"); err != nil {

@@ -89,7 +89,7 @@ func needs(grant string, err error) error {
 	if ofSchema.MatchString(reply.Message) {
 		grant = "USAGE ON SCHEMA lockkit"
 	}
-	return fmt.Errorf("GRANT %s is needed: %w", grant, err)
+	return fmt.Errorf("GRANT %s is missing: %w", grant, err)
 }
 
 var ofSchema = regexp.MustCompile(`\blockkit\b`)

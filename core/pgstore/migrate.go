@@ -126,7 +126,7 @@ func supported(pg *pgconn.PgConn) error {
 	text := pg.ParameterStatus("server_version")
 	major, _, _ := strings.Cut(text, ".")
 	if n, err := strconv.Atoi(major); err == nil && n < oldest {
-		return fmt.Errorf("the server is PostgreSQL %s, %d or later is needed: upgrade it", text, oldest)
+		return fmt.Errorf("the server is PostgreSQL %s (at least %d): upgrade it", text, oldest)
 	}
 	return nil
 }

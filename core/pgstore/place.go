@@ -77,17 +77,17 @@ func (*place) CheckClaim(c store.Claim) error {
 	var fault string
 	switch {
 	case len(c.Lease) > maxWord:
-		fault = "a lease of 1 to 256 bytes is needed"
+		fault = fmt.Sprintf("lease has %d bytes (at most %d)", len(c.Lease), maxWord)
 	case len(c.Owner) > maxWord || len(c.Via) > maxWord:
-		fault = "an owner of 1 to 256 bytes is needed"
+		fault = fmt.Sprintf("owner has %d bytes (at most %d)", max(len(c.Owner), len(c.Via)), maxWord)
 	case min(c.TTL, c.Keep) < 0 || max(c.TTL, c.Keep) > maxLife:
-		fault = "nothing lasts for less than no time or for more than a hundred years"
+		fault = fmt.Sprintf("TTL %v or Keep %v is out of range (0 to 100 years)", c.TTL, c.Keep)
 	case c.Record != nil && c.Record.Retain > maxLife:
-		fault = "a record is kept for at most a hundred years"
+		fault = fmt.Sprintf("record has Retain %v, out of range (at most 100 years)", c.Record.Retain)
 	default:
 		return nil
 	}
-	return fmt.Errorf("pgstore: %s: %w", fault, store.ErrInvalid)
+	return fmt.Errorf("pgstore: check claim: %s: %w", fault, store.ErrInvalid)
 }
 
 // connected is the key of the connection in the context of a call.

@@ -52,17 +52,17 @@ var (
 // New fails with store.ErrInvalid for a nil pool, a nil option, and WithListener(nil).
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("pgstore: pool is nil: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("pgstore: new: pool is nil: %w", store.ErrInvalid)
 	}
 	s := &Store{}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("pgstore: option is nil: %w", store.ErrInvalid)
+			return nil, fmt.Errorf("pgstore: new: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
 	if s.separate && s.listenOn == nil {
-		return nil, fmt.Errorf("pgstore: the configuration to listen on is nil: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("pgstore: new: the configuration to listen on is nil: %w", store.ErrInvalid)
 	}
 	s.place = newPlace(pool, hub.New(s.listen))
 	var err error

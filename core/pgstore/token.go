@@ -47,11 +47,11 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	case tx == nil:
 		return fmt.Errorf("pgstore: check token: tx is nil: %w", store.ErrInvalid)
 	case resource == "" || len(resource) > 512 || !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
-		return fmt.Errorf("pgstore: check token: a resource of 1 to 512 bytes of UTF-8 is needed: %w", store.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: resource is not UTF-8 without zero bytes (1 to 512 bytes): %w", store.ErrInvalid)
 	case token == 0:
-		return fmt.Errorf("pgstore: check token: 0 is no token, the lease is not fenced: %w", store.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: token is 0, the lease is not fenced: %w", store.ErrInvalid)
 	case token > math.MaxInt64:
-		return fmt.Errorf("pgstore: check token: %d is no token of any store: %w", token, store.ErrInvalid)
+		return fmt.Errorf("pgstore: check token: token is out of range (1 to 2^63-1): %w", store.ErrInvalid)
 	}
 	// The row is locked even if the condition of the WHERE is false.
 	const note = `INSERT INTO lockkit.seen AS s (resource, token) VALUES ($1, $2)

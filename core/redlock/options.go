@@ -84,13 +84,13 @@ func WithObserver(o core.Observer) Option {
 func (c *config) check() error {
 	switch {
 	case c.timeout < time.Millisecond || c.timeout > 10*time.Second:
-		return fmt.Errorf("redlock: a node timeout of %v: 1ms to 10s are allowed: %w", c.timeout, store.ErrInvalid)
+		return fmt.Errorf("redlock: new: node timeout %v is out of range (1ms to 10s): %w", c.timeout, store.ErrInvalid)
 	case !(c.drift >= 0 && c.drift < 1):
-		return fmt.Errorf("redlock: a drift of %v: 0 to less than 1 is allowed: %w", c.drift, store.ErrInvalid)
+		return fmt.Errorf("redlock: new: drift %v is out of range (0 to less than 1): %w", c.drift, store.ErrInvalid)
 	case c.observed && c.observer == nil:
-		return fmt.Errorf("redlock: the observer is nil: %w", store.ErrInvalid)
+		return fmt.Errorf("redlock: new: observer is nil: %w", store.ErrInvalid)
 	case c.quarantine < 0:
-		return fmt.Errorf("redlock: a quarantine of %v: it cannot be negative: %w", c.quarantine, store.ErrInvalid)
+		return fmt.Errorf("redlock: new: quarantine %v is out of range (at least 0): %w", c.quarantine, store.ErrInvalid)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
 		if o == nil {
-			return nil, fmt.Errorf("redlock: option is nil: %w", store.ErrInvalid)
+			return nil, fmt.Errorf("redlock: new: option is nil: %w", store.ErrInvalid)
 		}
 		o(&s.config)
 	}
@@ -65,15 +65,15 @@ func New(stores []store.Store, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if len(stores) < 3 {
-		return nil, fmt.Errorf("redlock: need at least 3 nodes, got %d: %w", len(stores), store.ErrInvalid)
+		return nil, fmt.Errorf("redlock: new: %d nodes are too few (at least 3): %w", len(stores), store.ErrInvalid)
 	}
 	for i, st := range stores {
 		if v := reflect.ValueOf(st); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			return nil, fmt.Errorf("redlock: node %d is nil: %w", i, store.ErrInvalid)
+			return nil, fmt.Errorf("redlock: new: node %d is nil: %w", i, store.ErrInvalid)
 		}
 		for j, other := range stores[:i] {
 			if reflect.TypeOf(st).Comparable() && st == other {
-				return nil, fmt.Errorf("redlock: nodes %d and %d are the same: %w", j, i, store.ErrInvalid)
+				return nil, fmt.Errorf("redlock: new: nodes %d and %d are the same: %w", j, i, store.ErrInvalid)
 			}
 		}
 		n := &node{store: st, index: i, room: make(chan struct{}, nodeWidth), silence: newSilence(s.timeout)}
@@ -226,18 +226,18 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	case op == "release":
 		return nil
 	case c.Fair:
-		fault = "each node has an order of its own"
+		fault = "Fair is not supported on a quorum"
 	case c.Limit != store.All && c.Weight != c.Limit, c.Limit > 1 && c.Limit < store.All,
 		c.Weight > 1 && c.Weight < store.All:
 		fault = "permits are not supported on a quorum"
 	case c.MinToken > 0 && (!s.fencing || c.Weight < store.All):
-		fault = "no token without WithFencing, and only for exclusive claims"
+		fault = "MinToken is for exclusive claims with WithFencing"
 	}
 	if fault != "" {
 		return fmt.Errorf("redlock: %s: %s: %w", op, fault, store.ErrUnsupported)
 	}
 	if c.MinToken > maxToken {
-		return fmt.Errorf("redlock: %s: a least token of at most 2^51 leaves room to grow below 2^53: %w", op, store.ErrInvalid)
+		return fmt.Errorf("redlock: %s: MinToken is out of range (at most 2^51, so that tokens stay below 2^53): %w", op, store.ErrInvalid)
 	}
 	return s.checkTTL(op, c)
 }
@@ -246,10 +246,10 @@ func (s *Store) usable(op string, c *store.Claim) error {
 // or that is longer than the quarantine.
 func (s *Store) checkTTL(op string, c *store.Claim) error {
 	if s.valid(c.TTL) <= 0 {
-		return fmt.Errorf("redlock: %s: TTL %v is too short for the configured drift: %w", op, c.TTL, store.ErrInvalid)
+		return fmt.Errorf("redlock: %s: TTL %v is too short for the drift: %w", op, c.TTL, store.ErrInvalid)
 	}
 	if s.quarantine > 0 && c.TTL > s.quarantine && s.membership.known() {
-		return fmt.Errorf("redlock: %s: a TTL of %v outlasts the quarantine of %v, see WithQuarantine: %w",
+		return fmt.Errorf("redlock: %s: TTL %v exceeds the quarantine of %v, see WithQuarantine: %w",
 			op, c.TTL, s.quarantine, store.ErrInvalid)
 	}
 	return nil

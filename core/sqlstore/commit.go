@@ -36,11 +36,11 @@ func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	const op = "sqlstore: commit"
 	tx, isTx := t.q.(*sql.Tx)
 	if _, isPool := t.q.(*sql.DB); t.q == nil || isPool || isTx && tx == nil {
-		return fmt.Errorf("%s: a transaction is needed: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: the Querier is not a transaction: %w", op, store.ErrInvalid)
 	}
 	in, ok := s.(saver)
 	if !ok {
-		return fmt.Errorf("%s: the run is kept by a %T, and not in a database of sqlstore: %w", op, s, store.ErrUnsupported)
+		return fmt.Errorf("%s: the run is stored by a %T, and not in a database of sqlstore: %w", op, s, store.ErrUnsupported)
 	}
 	return in.commit(ctx, t.q, c)
 }

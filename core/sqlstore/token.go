@@ -37,11 +37,11 @@ func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, toke
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {
 	case q == nil || db:
-		return fmt.Errorf("%s: a transaction is needed: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: the Querier is not a transaction: %w", op, store.ErrInvalid)
 	case resource == "" || len(resource) > 512 || !utf8.ValidString(resource) || strings.ContainsRune(resource, 0):
-		return fmt.Errorf("%s: a resource of 1 to 512 bytes of UTF-8 is needed: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: resource is not UTF-8 without zero bytes (1 to 512 bytes): %w", op, store.ErrInvalid)
 	case token == 0 || token > math.MaxInt64:
-		return fmt.Errorf("%s: %d is no token of any store: %w", op, token, store.ErrInvalid)
+		return fmt.Errorf("%s: token is out of range (1 to 2^63-1): %w", op, store.ErrInvalid)
 	}
 	if err := rows.InTransaction(ctx, q, s.place.Dialect); err != nil {
 		return fmt.Errorf("%s: %w", op, err)

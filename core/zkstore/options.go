@@ -56,21 +56,21 @@ func WithSessionTimeout(d time.Duration) Option {
 // check returns an error for invalid options.
 func (c *config) check() error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("zkstore: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
+		return fmt.Errorf("zkstore: new: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
 	}
 	switch {
 	case len(c.root) > maxRoot:
-		return bad("root has %d bytes, at most %d are allowed", len(c.root), maxRoot)
+		return bad("root has %d bytes (at most %d)", len(c.root), maxRoot)
 	case !strings.HasPrefix(c.root, "/") || c.root == "/" || strings.HasSuffix(c.root, "/"):
 		return bad("root %q is not the path of a node, like /app/locks", c.root)
 	case !utf8.ValidString(c.root) || strings.ContainsFunc(c.root, func(r rune) bool { return !unicode.IsGraphic(r) }):
-		return bad("root %q contains a character that is not allowed", c.root)
+		return bad("root %q contains a character that is not printable", c.root)
 	case c.root == "/zookeeper" || strings.HasPrefix(c.root, "/zookeeper/"):
 		return bad("root %q is of ZooKeeper itself", c.root)
 	case len(c.acl) == 0:
-		return bad("an ACL without entries would give no client any right")
+		return bad("the ACL has no entries")
 	case c.session < 0 || c.session > 0 && c.session < 10*time.Millisecond:
-		return bad("session time-out of %v", c.session)
+		return bad("session time-out %v is out of range (at least 10ms)", c.session)
 	}
 	for part := range strings.SplitSeq(c.root[1:], "/") {
 		if part == "" || part == "." || part == ".." {

@@ -67,7 +67,7 @@ var codes = map[zk.ErrCode]reply{
 	-3: uncertain, // inconsistent data
 	-4: {},        // connection loss
 	-5: uncertain, // marshalling error: any failure of a server
-	-6: {unchanged: true, refused: true, answered: true, advice: "the servers are too old, ZooKeeper 3.5 or later is needed"},
+	-6: {unchanged: true, refused: true, answered: true, advice: "the servers are too old (at least ZooKeeper 3.5)"},
 	-7: uncertain, // time-out of an operation
 
 	-12: refusal, // unknown session

@@ -50,12 +50,12 @@ type Store struct {
 // library hides the session's time-out.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
-		return nil, fmt.Errorf("zkstore: nil connection: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("zkstore: new: connection is nil: %w", store.ErrInvalid)
 	}
 	c := config{root: defaultRoot, acl: zk.WorldACL(zk.PermAll)}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, fmt.Errorf("zkstore: nil option: %w", store.ErrInvalid)
+			return nil, fmt.Errorf("zkstore: new: option is nil: %w", store.ErrInvalid)
 		}
 		opt(&c)
 	}
@@ -63,7 +63,7 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 		return nil, err
 	}
 	if c.session == 0 && !knowsTimeout() {
-		return nil, fmt.Errorf("zkstore: the client library hides the session time-out, WithSessionTimeout is needed: %w", store.ErrInvalid)
+		return nil, fmt.Errorf("zkstore: new: the client library hides the session time-out, set WithSessionTimeout: %w", store.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{

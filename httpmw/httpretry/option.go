@@ -78,7 +78,7 @@ func Retry(p retry.Policy) Option {
 // not positive.
 func TryTimeout(d time.Duration) Option {
 	if d <= 0 {
-		panic(fmt.Sprintf("httpretry: TryTimeout is %v, it must be positive", d))
+		panic(fmt.Sprintf("httpretry: TryTimeout %v is out of range (more than 0)", d))
 	}
 	return func(c *config) { c.timeout = d }
 }

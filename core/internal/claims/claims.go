@@ -42,19 +42,19 @@ func Check(s, op string, c *store.Claim, braces bool) error {
 	switch {
 	case fault != "":
 	case c.Lease == "" || c.Owner == "":
-		fault = "an owner and a lease are needed"
+		fault = "owner or lease is empty"
 	case op == "watch":
 	case op == "release":
 		fault = badRecord(op, c.Record)
 	case c.TTL < time.Millisecond:
-		fault = "a TTL of at least 1ms is needed"
+		fault = fmt.Sprintf("TTL %v is out of range (at least 1ms)", c.TTL)
 	case op == "extend":
 	case c.Weight < 1 || c.Weight > c.Limit || c.Limit > store.All:
-		fault = "the weight has to be at least 1 and at most the limit"
+		fault = fmt.Sprintf("weight %d of limit %d is out of range (1 <= weight <= limit <= %d)", c.Weight, c.Limit, store.All)
 	case c.MinToken > maxToken:
-		fault = "a least token of at most 2^52 leaves room to grow below 2^53"
+		fault = "MinToken is out of range (at most 2^52, so that tokens stay below 2^53)"
 	case c.MinToken > 0 && c.Weight < store.All:
-		return fmt.Errorf("%s: %s: a token for a claim that is not exclusive: %w", s, op, store.ErrUnsupported)
+		return fmt.Errorf("%s: %s: MinToken of a claim that is not exclusive: %w", s, op, store.ErrUnsupported)
 	default:
 		fault = badRecord(op, c.Record)
 	}
@@ -74,10 +74,10 @@ func CheckKey(op, key string, braces bool) error {
 
 func badKey(key string, braces bool) string {
 	if key == "" || len(key) > 512 || !printable(key) {
-		return "a key of 1 to 512 bytes of printable UTF-8 is needed"
+		return "key is not printable UTF-8 (1 to 512 bytes)"
 	}
 	if !braces && strings.ContainsAny(key, "{}") {
-		return "a key without braces is needed, core.Key escapes them"
+		return "key contains a brace, use core.Key to escape it"
 	}
 	return ""
 }
@@ -96,11 +96,11 @@ func badRecord(op string, r *store.Record) string {
 	switch {
 	case r == nil:
 	case len(r.Value) > maxValue:
-		return "a record has a value of at most 64 MiB"
+		return fmt.Sprintf("record has a value of %d bytes (at most 64 MiB)", len(r.Value))
 	case r.Retain < 0 || op == "acquire" && r.Retain < time.Millisecond:
-		return "a record is kept for at least 1ms"
+		return fmt.Sprintf("record has Retain %v, out of range (at least 1ms)", r.Retain)
 	case op == "release" && (r.Attempt < 0 || r.Attempt > maxAttempt):
-		return "a record counts from 0 to 2^31-1 attempts"
+		return fmt.Sprintf("record has %d attempts, out of range (0 to 2^31-1)", r.Attempt)
 	}
 	return ""
 }

@@ -43,7 +43,7 @@ func outdated(name, version string, major, minor int) string {
 	if minor > 0 || name == "MySQL" {
 		least = fmt.Sprintf("%d.%d", major, minor)
 	}
-	return fmt.Sprintf("the server is %s %s, %s or later is needed: upgrade it", name, version, least)
+	return fmt.Sprintf("the server is %s %s (at least %s): upgrade it", name, version, least)
 }
 
 // Hidden implements Dialect. A table is hidden if row-level security is on, the user

@@ -16,17 +16,17 @@ var id = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // is not allowed.
 func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	if !id.MatchString(c.Process) {
-		return nil, fmt.Errorf("%s: the ID of a process is 1 to 64 letters, digits, '-' and '_': %w", op, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: the ID of the process is not of the form [A-Za-z0-9_-]+ (at most 64 bytes): %w", op, store.ErrInvalid)
 	}
 	if ttl < time.Millisecond || ttl > store.MaxKeep {
-		return nil, fmt.Errorf("%s: a card for %v, 1ms to 24 days is allowed: %w", op, ttl, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: TTL %v is out of range (1ms to 24 days): %w", op, ttl, store.ErrInvalid)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the card cannot be written (%w): %w", op, err, store.ErrInvalid)
 	}
 	if len(text) > store.MaxCard {
-		return nil, fmt.Errorf("%s: the card has %d bytes, at most %d are allowed: %w", op, len(text), store.MaxCard, store.ErrInvalid)
+		return nil, fmt.Errorf("%s: the card has %d bytes (at most %d): %w", op, len(text), store.MaxCard, store.ErrInvalid)
 	}
 	return text, nil
 }

@@ -11,10 +11,10 @@ import (
 // CheckRevoke returns store.ErrInvalid for a revoke that is not allowed.
 func CheckRevoke(op, hold string, keep time.Duration) error {
 	if hold == "" || len(hold) > 64 {
-		return fmt.Errorf("%s: the ID of a hold is needed: %w", op, store.ErrInvalid)
+		return fmt.Errorf("%s: the ID of the hold is empty: %w", op, store.ErrInvalid)
 	}
 	if keep < 0 || keep > store.MaxKeep {
-		return fmt.Errorf("%s: to keep the key for %v, 0 to 24 days is allowed: %w", op, keep, store.ErrInvalid)
+		return fmt.Errorf("%s: keep %v is out of range (0 to 24 days): %w", op, keep, store.ErrInvalid)
 	}
 	return nil
 }
@@ -22,7 +22,7 @@ func CheckRevoke(op, hold string, keep time.Duration) error {
 // CheckPage returns store.ErrInvalid for a page length that is not allowed.
 func CheckPage(op string, most int) error {
 	if most < 1 || most > store.MostListed {
-		return fmt.Errorf("%s: a page of %d, 1 to %d is allowed: %w", op, most, store.MostListed, store.ErrInvalid)
+		return fmt.Errorf("%s: a page of %d is out of range (1 to %d): %w", op, most, store.MostListed, store.ErrInvalid)
 	}
 	return nil
 }

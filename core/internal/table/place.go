@@ -172,7 +172,7 @@ func IsReplica(err error) bool {
 // most means that the maximum is unknown.
 func fits(size, most int64) error {
 	if most > 0 && size >= most {
-		return fmt.Errorf("a statement of %d bytes is needed, the server takes %d: set max_allowed_packet", size, most)
+		return fmt.Errorf("the statement has %d bytes (less than %d): set max_allowed_packet", size, most)
 	}
 	return nil
 }
