@@ -184,6 +184,8 @@ func advice(err error) string {
 		return "the server is read-only, perhaps a replica: send all statements to the primary: "
 	case n == 1665:
 		return dialect.BinlogAdvice + ": "
+	case state == "26000", state == "42P05":
+		return "the session has other prepared statements, as behind a pooler: set default_query_exec_mode=exec in the DSN of pgx: "
 	case n == 1064, state == "42601", state == "42703", strings.Contains(err.Error(), "syntax error"):
 		return "the dialect may be that of another database: "
 	}
@@ -264,13 +266,31 @@ func fieldOf(err error, name string) reflect.Value {
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,
 // as database/sql/driver demands. lib/pq also returns it if a reply was cut off.
 func isCareful(driver any) bool {
-	t := reflect.TypeOf(driver)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.PkgPath() {
+	switch packageOf(driver) {
 	case "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v4/stdlib", "github.com/jackc/pgx/v5/stdlib":
 		return true
 	}
 	return false
+}
+
+// isQuiet reports whether a driver is known not to ping an idle connection that leaves
+// the pool.
+func isQuiet(driver any) bool {
+	switch packageOf(driver) {
+	case "github.com/go-sql-driver/mysql", "github.com/lib/pq":
+		return true
+	}
+	return false
+}
+
+// packageOf returns the path of the package of a driver, or "".
+func packageOf(driver any) string {
+	t := reflect.TypeOf(driver)
+	if t == nil {
+		return ""
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath()
 }
