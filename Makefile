@@ -87,6 +87,7 @@ lint: ## Check the top level, the minima of dependencies, a build outside the cl
 	@.ci/moves
 	@.ci/stranger
 	@.ci/apitext
+	@.ci/apidiff
 	@if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then \
 		echo "make lint: the clone is shallow: words (TestWordsThatAreGone), and entries of CHANGELOG.md for commits that change the API, are not checked: git fetch --unshallow"; \
 	fi
