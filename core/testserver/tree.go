@@ -19,7 +19,8 @@ func family(first int) []int {
 		if err != nil {
 			continue
 		}
-		// "pid (name) state parent …", and the name may contain anything.
+		// The line has the form "pid (name) state parent …". The name can contain
+		// spaces.
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest)
 		pid, errPid := strconv.Atoi(filepath.Base(filepath.Dir(path)))
