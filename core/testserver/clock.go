@@ -28,12 +28,11 @@ type Clock struct {
 }
 
 // NewClock returns a clock that begins at the real time and runs at rate times the normal
-// speed. NewClock needs Redis, Linux, and a C compiler to build the library that changes
-// the servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
+// speed. NewClock needs Linux, and a C compiler to build the library that changes the
+// servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
 // the environment it fails the test instead.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
-	RequireRedis(t)
 	file, env := preload(t, tempDir(t), "TESTSERVER_CLOCK", "a server's clock cannot be set", clockLibrary)
 	c := &Clock{t: t, file: file, env: env}
 	c.since, c.rate = time.Now(), rate

@@ -238,7 +238,7 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	// that.
 	for deadline := time.Now().Add(10 * time.Second); sig == sigStop && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
+		if err != nil || strings.HasPrefix(afterName(text), " T") {
 			return
 		}
 	}
