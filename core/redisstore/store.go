@@ -67,7 +67,7 @@ var (
 // with ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
 // replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, identity: identity{turn: make(chan struct{}, 1)}}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("redisstore: new: option is nil: %w", store.ErrInvalid)
