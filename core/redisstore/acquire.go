@@ -145,9 +145,9 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	case s.redisson:
 		return s.askingRedisson(c)
 	case s.plain:
-		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
+		return s.newCommand(s.script.acquire, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
 	}
-	cmd := s.newCommand(s.acquireScript(), c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
+	cmd := s.newCommand(s.script.acquire, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
 		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
 	if !whole(c) || c.Via != "" || c.Record != nil {
 		cmd.Num(c.Weight).Num(c.Limit).Text(c.Via).Num(int64(c.MinToken))

@@ -150,20 +150,13 @@ var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 
 // views adds the live entries of keys to page. It reads them in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
-	of := showScript
-	switch {
-	case s.plain:
-		of = plainShowScript
-	case s.redisson:
-		of = redissonShowScript
-	}
 	for some := range slices.Chunk(keys, viewsAtOnce) {
 		items := make([]pipeline.Item, len(some))
 		for i, key := range some {
 			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(maxOwner)}
 		}
 		bound, cancel := pipeline.Bounded(ctx)
-		replies := s.pipeline.DoAll(bound, of, "show", items)
+		replies := s.pipeline.DoAll(bound, s.script.show, "show", items)
 		cancel()
 		for i, key := range some {
 			v, ok, err := s.answered(ctx, key, replies[i])

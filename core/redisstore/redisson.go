@@ -50,9 +50,9 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 	var cmd *pipeline.Call
 	if c.MinToken > 0 {
 		var room [64]byte
-		cmd = s.pipeline.EvalTwo(redissonAcquireScript, s.named(room[:0], c.Key), s.counterOf(c.Key), "acquire")
+		cmd = s.pipeline.EvalTwo(s.script.acquire, s.named(room[:0], c.Key), s.counterOf(c.Key), "acquire")
 	} else {
-		cmd = s.newCommand(redissonAcquireScript, c.Key, "acquire")
+		cmd = s.newCommand(s.script.acquire, c.Key, "acquire")
 	}
 	cmd.Optional().Text(c.Lease).Text(c.Owner).Num(millis(c.TTL)).Text(c.Via)
 	if c.MinToken > 0 {
@@ -67,9 +67,9 @@ func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *
 	name := s.named(room[:0], key)
 	var cmd *pipeline.Call
 	if s.split(key) {
-		cmd = s.pipeline.Eval(redissonReleaseScript, name, what)
+		cmd = s.pipeline.Eval(s.script.release, name, what)
 	} else {
-		cmd = s.pipeline.EvalTwo(redissonReleaseScript, name, beside("redisson_lock_queue", string(name)), what)
+		cmd = s.pipeline.EvalTwo(s.script.release, name, beside("redisson_lock_queue", string(name)), what)
 	}
 	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
 	if s.cluster != nil {

@@ -21,7 +21,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 		return s.settle(ctx, "release", s.releasingRedisson("release", c.Key, c.Lease, c.Keep))
 	}
 	flags := releaseFlags{undo: c.Undo && c.Record == nil}
-	cmd := s.newCommand(s.releaseScript(), c.Key, s.releases.release(flags)).
+	cmd := s.newCommand(s.script.release, c.Key, s.releases.release(flags)).
 		Text(c.Lease).Num(millis(c.TTL))
 	if c.Last > 0 {
 		cmd.Num(int64(c.Last))

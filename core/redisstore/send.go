@@ -22,21 +22,6 @@ func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.
 	return s.pipeline.Eval(of, s.named(room[:0], key), what)
 }
 
-// acquireScript and releaseScript return the scripts of the usual locks.
-func (s *Store) acquireScript() *pipeline.Script {
-	if s.silent {
-		return silentAcquireScript
-	}
-	return acquireScript
-}
-
-func (s *Store) releaseScript() *pipeline.Script {
-	if s.silent {
-		return silentReleaseScript
-	}
-	return releaseScript
-}
-
 // newSet returns an Optional call of SET key value NX PX ms for a lock's key.
 func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	var room [64]byte

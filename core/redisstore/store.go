@@ -34,6 +34,7 @@ type Store struct {
 	cluster *redis.ClusterClient // client, if it is a Cluster client
 
 	pipeline *pipeline.Pipeline
+	script   scripts
 	channel  string // for the Store's wake-ups
 	hub      *hub.Hub[watched]
 	nodes    nodes // the channels of Redisson's locks
@@ -91,6 +92,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.acquires = newFlagArgs("acquire", acquireLetters, s.cluster != nil, common)
 	s.releases = newFlagArgs("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
+	s.script = s.scripts()
 	s.channel = wake + id
 	if s.redisson {
 		s.channel = beside("redisson_lock__channel", id)
