@@ -67,5 +67,5 @@ func (s *Store) keepsCards(op string) error {
 // onCards returns a call of the script for cards. No lock has the name of the cards'
 // hash, because the name of a lock ends with a brace.
 func (s *Store) onCards(what string) *pipeline.Call {
-	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), what)
+	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), "", what)
 }

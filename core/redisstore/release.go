@@ -33,7 +33,9 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	}
 	if c.Record != nil {
 		save(cmd, &c)
-		return s.settleReplicated(ctx, "release", cmd)
+		if s.acks {
+			return s.settleReplicated(ctx, "release", cmd)
+		}
 	}
 	return s.settle(ctx, "release", cmd)
 }

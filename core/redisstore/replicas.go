@@ -15,6 +15,8 @@ import (
 // the outcome of the grant.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
+	case !s.acks:
+		return nil
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
@@ -27,6 +29,8 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 // record stays saved. So the outcome is unknown if too few replicas have it, and a
 // repeated release waits for them again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
 	r, a, err := s.callReplicated(ctx, op, cmd)
 	if err == nil {
 		err = confirmed(op, a)
@@ -54,13 +58,7 @@ func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call)
 
 // send sends c. If replicas have to acknowledge c, it sends a WAIT for them behind c.
 func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
-	if !s.acks {
-		reply, err := s.pipeline.Do(ctx, c)
-		return pipeline.Replicated{Reply: reply}, err
-	}
-	ctx, cancel := pipeline.Bounded(ctx)
-	defer cancel()
-	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
+	return s.pipeline.Do(ctx, c.Wait(s.replicas, s.ackWait))
 }
 
 // releaseUnseen releases a grant that too few replicas have, and undoes the run that it

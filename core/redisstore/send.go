@@ -19,7 +19,7 @@ import (
 // operation, which SLOWLOG and MONITOR show.
 func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.Call {
 	var room [64]byte
-	return s.pipeline.Eval(of, s.named(room[:0], key), what)
+	return s.pipeline.Eval(of, s.named(room[:0], key), "", what)
 }
 
 // newSet returns an Optional call of SET key value NX PX ms for a lock's key.
@@ -57,11 +57,11 @@ func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error)
 
 // exchange sends c and returns the reply.
 func (s *Store) exchange(ctx context.Context, op string, c *pipeline.Call) (any, error) {
-	v, err := s.pipeline.Do(ctx, c)
+	r, err := s.pipeline.Do(ctx, c)
 	if err != nil {
 		return nil, s.failure(ctx, op, err)
 	}
-	return v, nil
+	return r.Reply, nil
 }
 
 // failure returns the error of a call with its class: it matches store.ErrUnavailable
