@@ -67,14 +67,8 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// showing returns the call that reads the state of a key. Only plain_show.lua uses the
-// second argument.
-func (s *Store) showing(key string) *pipeline.Call {
-	return s.newCommand(s.script.show, key, "show").Num(maxOwner)
-}
-
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
-	a, err := s.call(ctx, op, s.showing(key))
+	a, err := s.call(ctx, op, s.newCommand(s.script.show, key, "show").Num(maxOwner))
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // the call could change nothing
 	}

@@ -159,7 +159,7 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 		replies := s.pipeline.DoAll(bound, s.script.show, "show", items)
 		cancel()
 		for i, key := range some {
-			v, ok, err := s.answered(ctx, key, replies[i])
+			v, ok, err := s.answered(key, replies[i])
 			if err != nil {
 				return nil, err
 			}
@@ -171,12 +171,8 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 	return page, nil
 }
 
-// answered reads the answer about one key. If the key has moved, it reads the key again
-// from the new server.
-func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v view, ok bool, err error) {
-	if isReply(r.Err, "MOVED") || isReply(r.Err, "ASK") {
-		r.Reply, r.Err = s.exchange(ctx, "list", s.showing(key))
-	}
+// answered reads the answer about one key.
+func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err error) {
 	if r.Err != nil {
 		return view{}, false, r.Err
 	}
