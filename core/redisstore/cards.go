@@ -41,7 +41,7 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	if err := s.keepsCards(op); err != nil {
 		return nil, err
 	}
-	a, err := s.call(ctx, op, s.onCards("cards"))
+	a, _, err := s.call(ctx, op, s.onCards("cards"))
 	if err != nil {
 		return nil, s.withRight(ctx, err)
 	}

@@ -68,7 +68,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 }
 
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
-	a, err := s.call(ctx, op, s.newCommand(s.script.show, key, "show").Num(maxOwner))
+	a, _, err := s.call(ctx, op, s.newCommand(s.script.show, key, "show").Num(maxOwner))
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // the call could change nothing
 	}

@@ -45,7 +45,7 @@ var unknownToken any = ""
 
 // settle sends a command and reads its answer, which has the form of release.lua's answer.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
-	a, err := s.call(ctx, op, cmd)
+	a, _, err := s.call(ctx, op, cmd)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
+// replicated makes c wait for the replicas of WithReplicas. Without WithReplicas, c does
+// not wait.
+func (s *Store) replicated(c *pipeline.Call) *pipeline.Call { return c.Wait(s.replicas, s.ackWait) }
+
 // acknowledged returns nil if enough replicas have the grant of c with this token. r is
 // the outcome of the grant.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
@@ -31,7 +35,7 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
-	r, a, err := s.callReplicated(ctx, op, cmd)
+	a, r, err := s.call(ctx, op, s.replicated(cmd))
 	if err == nil {
 		err = confirmed(op, a)
 	}
@@ -44,21 +48,6 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 		return fmt.Errorf("redisstore: %s: outcome unknown: %d of %d replicas have the record", op, r.Replicas, s.replicas)
 	}
 	return nil
-}
-
-// callReplicated does the same as call, and also returns the outcome of the WAIT.
-func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
-	r, err := s.send(ctx, c)
-	if err != nil {
-		return r, answer{}, s.failure(ctx, op, err)
-	}
-	a, err := s.delivered(ctx, op, r.Reply)
-	return r, a, err
-}
-
-// send sends c. If replicas have to acknowledge c, it sends a WAIT for them behind c.
-func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
-	return s.pipeline.Do(ctx, c.Wait(s.replicas, s.ackWait))
 }
 
 // releaseUnseen releases a grant that too few replicas have, and undoes the run that it
