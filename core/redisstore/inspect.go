@@ -73,7 +73,7 @@ func (s *Store) view(ctx context.Context, op, key string) (view, error) {
 		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // the call could change nothing
 	}
 	if err != nil {
-		return view{}, err
+		return view{}, s.withRight(ctx, err)
 	}
 	v, ok := s.readView(key, a)
 	if !ok {

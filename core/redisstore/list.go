@@ -161,7 +161,7 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 		for i, key := range some {
 			v, ok, err := s.answered(key, replies[i])
 			if err != nil {
-				return nil, err
+				return nil, s.withRight(ctx, err)
 			}
 			if ok && !v.empty() {
 				page = append(page, v.state)
@@ -171,8 +171,13 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 	return page, nil
 }
 
-// answered reads the answer about one key.
+// answered reads the answer about one key. It returns false for a value that no Store
+// wrote.
 func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err error) {
+	// Servers before 7.0 add text before an error inside a script.
+	if r.Err != nil && strings.Contains(r.Err.Error(), "WRONGTYPE") {
+		return view{}, false, nil
+	}
 	if r.Err != nil {
 		return view{}, false, r.Err
 	}
