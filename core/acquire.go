@@ -18,8 +18,8 @@ import (
 // these leases are released. Every re-entry asks the store, which confirms that the
 // outer lease is still held.
 //
-// The lease is extended until Release is called. That holds even if ctx is done,
-// because the work may still be running. So every lease has to be released.
+// The lease is extended until Release is called. The extensions continue even if ctx is
+// done, because the work may still be running. So every lease has to be released.
 //
 // An acquire that gives up on a busy key withdraws its claim at the store before it
 // returns. It waits at most half a second for the withdrawal, and not at all if ctx is
@@ -29,13 +29,14 @@ import (
 //   - ErrBusy, if the key is busy: a *BusyError, or, if ctx ended the wait, an error
 //     that also matches ctx's cause,
 //   - ErrUnavailable, if the store does not answer,
-//   - the cause of ctx, if ctx was done before the store was asked,
+//   - the cause of ctx, if ctx was done before the store was asked or the key was found
+//     busy,
 //   - ErrLost, if the outer lease was lost, or if one of several keys was lost before
 //     the last one was granted,
 //   - ErrClosed, if the Locker is closed,
 //   - ErrUnsupported, if the store does not serve such a claim,
 //   - ErrInvalid, for a key or option that is not allowed, a nil ctx, or a claim
-//     heavier than the one it re-enters.
+//     heavier than the hold that it re-enters.
 //
 // After any error the caller holds nothing.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
@@ -51,7 +52,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 // is held, or if other callers of this process are waiting for it. While another caller
 // of this process asks the store, TryAcquire waits for the answer. If that request
 // began after the call of TryAcquire and is refused, TryAcquire returns the same busy
-// answer and does not ask.
+// answer and does not ask. This requires that the request is for the same kind of lock
+// and is not heavier.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -73,7 +75,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		lease.endContext(nil)
 		return nil, fmt.Errorf("acquire %s: %w", r.name, ErrClosed)
 	}
-	over := false // the caller holds the lease, or the lease was released
+	over := false // set when the caller has the lease, or when the lease was released
 	defer func() {
 		if !over { // a finished record was found, or the store panicked
 			lease.abandon()
@@ -109,8 +111,8 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 		} else {
 			lease.stop()
 			lease.endContext(nil)
-			// If a queue has the lease's hold, the Locker is closed, so the hold is
-			// released and not passed on.
+			// A queue has the lease's hold only if start failed because the Locker is
+			// closed. The hold is then released and not passed on.
 			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
 		}
 		l.roster.countOut(lease)
@@ -128,12 +130,12 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// acquireKey adds a hold of key to the lease. If it fails, acquire or the cleanup
-// releases what the attempt may have left at the store.
+// acquireKey adds a hold of key to the lease. If it fails, acquire releases a hold that
+// was added, and the cleanup releases a claim that may be held or waiting at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
 	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
-	defer func() { // runs after the deferred leave below, when the waiter has left its queue
+	defer func() { // runs after the leave that is deferred below, so the waiter has left its queue
 		unsure, got := a.lease.unsure[key], a.lease.hold(key) != nil
 		if !got && (unsure || a.placed) {
 			c := releasing{Claim: a.request.claim(key, a.lease.first.id), name: a.request.name, mode: a.request.mode}
@@ -143,7 +145,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
 				// The program may exit soon. The claim's fair place would then keep
-				// others out for as long as the store remembers that place.
+				// other waiters out for as long as the store remembers the place.
 				_, _ = a.sleep(withdrawn, withdrawLimit, nil)
 			}
 		}
@@ -168,7 +170,7 @@ func (a *attempt) acquireKey(key string) (err error) {
 	}
 	t := a.request.newWaiter(&c)
 	a.engine.waiters.enter(t)
-	defer func() { // here the queue learns the lease's hold, which can later be passed on
+	defer func() { // the queue gets the lease's hold, which can be passed on later
 		if unused := a.engine.waiters.leave(t, a.lease.passable(), a.lease.hold(key) != nil, a.failed); unused != nil {
 			a.lease.abandonHold(unused)
 		}
@@ -176,8 +178,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 	return a.acquireError(&c, a.inLine(t, &c))
 }
 
-// join adds a hold of c for outer's owner. It fails with ErrLost if the store's answer
-// shows that this owner no longer holds the key.
+// join adds a hold to the lease by a claim c that joins outer's hold. It fails with
+// ErrLost if the store's answer shows that outer's owner no longer holds the key.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("acquire %s again: %w", a.request.name, ErrLost)
 	if !outer.trusted() {

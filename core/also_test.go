@@ -44,7 +44,8 @@ func TestAlso(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, keys...)
 	})
-	// The earlier keys are free before Acquire returns the error.
+	// If a later key is busy, the earlier keys are free before Acquire returns the
+	// error.
 	sim(t, "later key busy", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
@@ -100,7 +101,8 @@ func TestAlso(t *testing.T) {
 		wantHeldLease(t, holder)
 		release(t, holder)
 	})
-	// The first key becomes free.
+	// If ctx is done while Acquire waits for the second key, the first key becomes
+	// free.
 	sim(t, "ctx done while second waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
@@ -169,7 +171,8 @@ func TestAlso(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// The release reports the loss, and releases the other keys.
+	// If the release finds that one key is gone, it reports the loss and releases the
+	// other keys.
 	sim(t, "release finds one key gone", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b", "c"))
@@ -179,7 +182,8 @@ func TestAlso(t *testing.T) {
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		wantFree(t, store.inner, "a", "b", "c")
 	})
-	// One call extends all keys. The shortest validity determines the trust.
+	// Extend sends one call for all keys. The key with the shortest validity determines
+	// the trust.
 	sim(t, "Extend extends all keys", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(0, time.Second), opAcquire)
@@ -199,7 +203,8 @@ func TestAlso(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Under a lease of one of the keys, that key is re-entered and the other acquired.
+	// An acquire of two keys, under a lease of one of them, re-enters that key and
+	// acquires the other.
 	sim(t, "one of several keys held", func(t *testing.T) {
 		l, store := setup(t)
 		outer := acquire(t, t.Context(), l, "b")

@@ -19,17 +19,17 @@ type attempt struct {
 	request   *request
 	ctx       context.Context // the caller's; the lease's context is also done if an earlier key is lost
 	lease     *Lease
-	until     time.Time // the end of the wait; zero if it has no limit
+	until     time.Time // the end of the wait; zero if the wait has no limit
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the error of the last try, if the store did not answer the last request
-	unheard   bool      // the store was asked for this key and has not answered
+	failed    error     // the error of the last request, if the store answered none of its tries
+	unheard   bool      // a request for this key had no answer
 	joinToken uint64    // the token of the hold to join; 0 if unknown
 	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
 }
 
-// inLine acquires c from the queue. It waits for the turn of t, and then asks the store
-// as the head or beside the head.
+// inLine acquires c for t, which has entered its queue. It waits until t may ask the
+// store or is given a hold. t then asks as the head or beside the head.
 func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	for {
 		if t.ready != nil {
@@ -52,8 +52,9 @@ func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	}
 }
 
-// asHead acquires c as the head of the queue. After each busy answer of the store it
-// waits for a wake-up or a delay, and then asks again.
+// asHead acquires c as the head of the queue: it takes the hold that was given to t, or
+// asks the store. After each busy answer it waits for a wake-up or a delay, and then
+// asks again.
 func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	if h := t.takeGiven(); h != nil {
 		if a.lease.take(h) {
@@ -63,14 +64,15 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	}
 	var w watch
 	defer w.close()
-	// A lone caller asks first, and opens a watch only if it has to wait. A caller
-	// opens the watch first if it will probably have to wait: it waited behind other
-	// callers of this process, or the lone caller before it had to wait.
+	// A caller that probably finds the key busy opens its watch before it asks. Such a
+	// caller has waited behind other callers of this process, or the key was busy for
+	// the last lone caller (contended). Any other caller asks first, and opens a watch
+	// after a busy answer.
 	switch {
 	case a.request.wait == 0:
 	case t.contended && a.engine.waiters.wakeable.Load():
 		if !w.open(a, c, min(budget(c.TTL), earlyLimit)) {
-			w.retry() // if the key is busy, the watch is opened again, with more time
+			w.retry() // after a busy answer the watch is opened again at once, with more time
 		}
 	case t.ready != nil:
 		w.open(a, c, budget(c.TTL))
@@ -83,11 +85,11 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		}
 	}
 	var pause func() (time.Duration, bool)
-	woken := false // since the last request
+	woken := false // whether a wake-up ended the last sleep
 	for {
-		// A claim in the store's list that has no watch would take a wake-up from a
-		// waiter that could receive it. A fair claim needs its place in the list even
-		// without a watch.
+		// The store may send a wake-up to a claim in its list that has no watch, in
+		// place of a claim that can receive it. So only a claim with a watch gets a
+		// place in the list, except that a fair claim always needs its place.
 		c.Wait = a.request.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
@@ -109,7 +111,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		case w.live():
 			d = wakeUpWait(busy, woken)
 		case a.request.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
-			d = min(d, a.step()) // processes take turns: a longer pause finds the key free less often
+			d = min(d, a.step()) // others take turns: a longer pause would find the key free less often
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // ask again before the place expires
@@ -160,10 +162,10 @@ func (a *attempt) lastsFor(d time.Duration) bool {
 // forever is longer than any caller waits.
 const forever = time.Duration(math.MaxInt64)
 
-// sleep waits until wake receives, d has passed or the acquire ends. If the acquire
-// ends, sleep returns the reason, otherwise nil. closed reports whether wake was
-// closed. busy is the last busy answer, or nil if the store has not answered; the time
-// limit of Wait applies only if busy is not nil.
+// sleep waits until wake receives or is closed, d has passed or the acquire ends. If
+// the acquire ends, sleep returns the reason, otherwise nil. closed reports whether
+// wake was closed. busy is the busy answer because of which the caller waits. It is nil
+// for other waits, to which the time limit of Wait does not apply.
 func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) (closed bool, err error) {
 	last := false
 	if busy != nil && !a.until.IsZero() {
@@ -191,8 +193,8 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 }
 
 // askRetrying sends the claim, repeats the request after transient errors, and adds the
-// granted hold. It does not repeat the request if the store knows that its server is
-// down.
+// granted hold to the lease. It does not repeat the request if the server is known to
+// be down.
 func (a *attempt) askRetrying(c *store.Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
@@ -219,8 +221,8 @@ func (a *attempt) askRetrying(c *store.Claim) error {
 	}
 }
 
-// ask sends the claim once, and adds the granted hold. A short grant by message makes
-// ask send the claim of a NoRenew lease once more.
+// ask sends the claim once, and adds the granted hold to the lease. If a NoRenew lease
+// gets a short grant by message, ask sends its claim once more.
 func (a *attempt) ask(c *store.Claim) error {
 	if a.ctx.Err() != nil {
 		return context.Cause(a.ctx)
@@ -239,13 +241,13 @@ func (a *attempt) ask(c *store.Claim) error {
 	short := err == nil && a.request.noRenew && g.Valid > 0 && g.Valid < c.TTL/2
 	if short {
 		// A grant by message (store.Claim.Push) is short, because the watchdog is
-		// expected to extend it. A lease with NoRenew is not extended. The same claim,
-		// sent again, makes the grant last for its TTL.
+		// expected to extend it. A lease with NoRenew is not extended. If the same
+		// claim is sent again, the grant lasts for its TTL from then on.
 		start = a.engine.now()
 		g, err = a.engine.store.Acquire(ctx, *c)
 	}
 	if err != nil {
-		// If the second call fails, the store still has the short grant.
+		// If the second call fails, the store can still have the short grant.
 		unsure = short || !answered(a.ctx, err) && !says(a.ctx, err, ErrUnavailable)
 		return err
 	}
@@ -264,13 +266,14 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken, added to store.TokenStep, bounds the difference by which the token in an
-// owner's text may exceed the token that the store reports to a joining claim. A
-// greater token in the text is not believed. Tokens of Redis are times in microseconds,
-// and Redis usually knows the time of a grant only to the millisecond.
+// roughToken is a part of the bound for the token in an owner's text. The text's token
+// is ignored if it exceeds the token that the store reports by store.TokenStep plus
+// roughToken, or by more. Tokens of Redis are times in microseconds, and Redis usually
+// knows the time of a grant only to the millisecond.
 const roughToken = 4096
 
-// admit adds the hold that was granted to c by a call that began at start.
+// admit adds to the lease the hold that was granted to c, in a call that began at
+// start.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
 		// All leases of the owner have one token, which a resource may have seen
@@ -318,10 +321,10 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 	return unavailable("acquire", a.request.name, err)
 }
 
-// ctxError returns the result of acquireError if the caller's context is done. The
-// error matches ErrBusy if the store or the queue of this process answered busy. It
-// matches ErrUnavailable if the store was asked and has not answered. Otherwise nothing
-// is known of the key, and the error matches only the context's error and cause.
+// ctxError implements acquireError for the case that the caller's context is done. The
+// error matches ErrBusy if the store or the queue of this process answered busy.
+// Otherwise it matches ErrUnavailable if a request to the store had no answer. If
+// nothing is known of the key, the error matches only the context's error and cause.
 func (a *attempt) ctxError(c *store.Claim, err error) error {
 	cause := context.Cause(a.ctx)
 	done := cause

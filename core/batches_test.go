@@ -12,7 +12,7 @@ import (
 // TestBatches covers hazard 46 of PROOF.md with many leases.
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	// Thousands of leases are extended in batches, by a few calls at a time.
+	// Thousands of leases are extended in batches, by at most eight calls at a time.
 	sim(t, "thousands in batches", func(t *testing.T) {
 		const leases, ttl = 10_000, 30 * time.Second
 		l, store := setup(t)
@@ -50,8 +50,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
-	// If a slow store got one batch after the other, some extensions would come too
-	// late, and leases would be lost.
+	// Batches are extended concurrently. If a slow store got one batch after the other,
+	// some leases would be lost.
 	sim(t, "batches side by side", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
@@ -66,7 +66,8 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// Even if all calls hang, the store is soon asked for all leases that are due.
+	// Even if all calls hang, the store is soon asked to extend all leases that are
+	// due.
 	sim(t, "calls hang", func(t *testing.T) {
 		leases := tally.AllTrials(30_000)
 		l, store := setup(t)
@@ -93,7 +94,7 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// A lease whose turn comes only after MaxHold is not extended.
+	// A lease is not extended if its batch is sent only after its MaxHold.
 	sim(t, "late turn after MaxHold", func(t *testing.T) {
 		leases, limit := tally.AllTrials(20_000), 9100*time.Millisecond
 		l, store := setup(t)
@@ -119,7 +120,8 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// Leases taken at different times share calls, as long as no extension comes late.
+	// Leases that were granted at different times share calls, if no extension is late
+	// because of that.
 	sim(t, "calls are shared", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease

@@ -19,7 +19,8 @@ func jitter(d time.Duration) fault {
 	}
 }
 
-// offset returns a random duration from -around to around, and in one of four calls 0.
+// offset returns 0 in one of four calls, and otherwise a random duration from -around
+// to around.
 func offset(around time.Duration) time.Duration {
 	if rand.N(4) == 0 {
 		return 0
@@ -78,7 +79,8 @@ func cancelOne(t *testing.T, holder *core.Lease, l *core.Locker, around time.Dur
 func TestCancelledWaiter(t *testing.T) {
 	t.Parallel()
 	for name, fair := range map[string]bool{"": false, " among fair ones": true} {
-		// The other waiter soon has the key.
+		// If one waiter leaves at about the time of the release, the other waiter gets
+		// the key soon.
 		sim(t, "waiter canceled at release"+name, func(t *testing.T) {
 			l, store := setup(t)
 			other := newLocker(t, store.inner)
@@ -137,7 +139,7 @@ func TestCancelledWaiter(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// The claim leaves nothing at the store.
+	// A claim whose caller leaves at any moment leaves no hold at the store.
 	sim(t, "claim canceled at any moment", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(5 * time.Millisecond))

@@ -65,7 +65,7 @@ func (w *cardWriter) run() {
 	for {
 		select {
 		case <-w.over.Done():
-			w.put(nil, time.Millisecond) // the card expires, since the process is gone
+			w.put(nil, time.Millisecond) // replaces the card by one that expires at once
 			return
 		case <-tick.C:
 		}
@@ -93,8 +93,10 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	return done(ctx, w.ended)
 }
 
-// entries returns as many entries as the card has room for. Each key that a lease holds
-// has an entry. Each waiting acquire has one entry, with the key of its call.
+// entries returns the entries of the card: the leases and waiting acquires that are
+// older than cardFrom, the oldest first, as many as the card has room for. A lease has
+// an entry for each of its keys. A waiting acquire has one entry, with the key of its
+// call.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
@@ -123,7 +125,7 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 
 // trace returns the result of the user's Trace for ctx. It returns "" if Trace panics,
 // so that the process does not exit. It also returns "" for a text that is not
-// printable or too long, so that the text does not take the room of other entries.
+// printable, or that is too long and would take the room of other entries.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""

@@ -19,8 +19,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// cardStore is a store that counts the writes of cards. A test can set a function that is
-// called before each Put, and can make it fail.
+// cardStore is a store that counts the writes of cards. A test can set a function that
+// is called before each Put. If the function fails, so does the Put.
 type cardStore struct {
 	*memstore.Store
 	mu   sync.Mutex
@@ -109,8 +109,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// The card has the keys held or waited for longer than 5 s, oldest first, with
-	// their trace.
+	// The card has the keys that were held or waited for longer than 5 s, oldest first,
+	// with their traces.
 	sim(t, "long holds and waits", func(t *testing.T) {
 		l, s := carded(t, core.Card{Trace: func(ctx context.Context) string {
 			noMutex()
@@ -158,8 +158,8 @@ func TestCard(t *testing.T) {
 		release(t, next)
 		wantErr(t, lost.Release(t.Context()), core.ErrLost)
 	})
-	// An entry names the hold at the store, and the card its process, even after the
-	// hold was passed on.
+	// Even after a hold was passed on, the entry of its lease has the hold's ID, and
+	// the card has the process of the hold.
 	sim(t, "hold that was passed on", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		first := acquire(t, t.Context(), l, "order:1")
@@ -177,7 +177,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// The lease is not affected, and the card is stored again afterwards.
+	// If the store fails or hangs, leases are not affected, and the card is stored
+	// again afterwards.
 	sim(t, "store fails or hangs", func(t *testing.T) {
 		l, store := carded(t, core.Card{Trace: func(context.Context) string { panic("trace") }})
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -204,7 +205,8 @@ func TestCard(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Close waits no longer than its context, and the card expires.
+	// A Close during a write returns soon after its context is done, and the card
+	// expires.
 	sim(t, "Close during a write", func(t *testing.T) {
 		l, store := carded(t, core.Card{})
 		synctest.Wait()
@@ -236,7 +238,8 @@ func TestCard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The card has the oldest leases, and is never longer than allowed.
+	// The card is never longer than allowed. If it has no room for all leases, it has
+	// the oldest of them.
 	sim(t, "oldest of many leases", func(t *testing.T) {
 		l, s := carded(t, core.Card{Service: "s", Trace: func(context.Context) string { return strings.Repeat("<", 64) }})
 		var leases []*core.Lease

@@ -10,35 +10,35 @@ import (
 
 const (
 	// maxResent bounds the bytes of a record's value that the tries of one release send
-	// in total. After that, the substitute (releasing.instead), if it is set, is sent in
-	// place of the record.
+	// in total without success. After that, the substitute record (releasing.instead)
+	// is sent in place of the record, if there is a substitute.
 	maxResent = 8 << 20
-	// cleanUpWidth bounds the number of repeated releases in flight. First tries are
-	// not counted.
+	// cleanUpWidth bounds the number of goroutines that make later tries. The first try
+	// of each claim has its own goroutine.
 	cleanUpWidth = 32
 )
 
-// cleanup releases claims that have no lease, because their caller gave up or their
-// outcome is unknown. It tries until the store answers, or until the longer of the
-// claim's TTL and cleanUpLeast has passed. For a run that has to be saved or undone,
-// cleanUpRun takes the place of cleanUpLeast. A grant that comes later expires after
-// its TTL.
+// cleanup releases claims that have no lease any more: their acquire gave up, their
+// lease was lost, or the store did not answer their release. It tries until the store
+// answers, or until the longer of the claim's TTL and cleanUpLeast has passed. For a
+// run that has to be saved or undone, cleanUpRun takes the place of cleanUpLeast. If
+// the store grants a claim after the last try, the grant expires after its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
 
 	mu      order.Mutex[cleanupRank]
-	pending count     // claims that are not settled
+	pending count     // claims that are neither released nor given up
 	waiting []pending // the pending claims that are due again
 	workers int       // goroutines that try the claims in waiting, at most cleanUpWidth
 }
 
 type pending struct {
 	claim  releasing
-	unsure bool // the claim may be held
+	unsure bool // an earlier request for the claim had no answer
 	until  time.Time
 	pause  time.Duration // the pause after the next try without an answer
-	resent int           // bytes of the claim's value that tries without an answer have sent
+	resent int           // bytes of the record's value that the tries have sent
 }
 
 func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(u.claim.Lease) }
@@ -46,7 +46,7 @@ func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(
 func (cl *cleanup) init(c *storeCalls, v events) { cl.calls, cl.events = c, v }
 
 // add releases c in the background. The first try does not wait for other claims.
-// answer receives the result of that try.
+// answer is called with the result of that try.
 func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
@@ -63,8 +63,8 @@ func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	}()
 }
 
-// tried records the result of a try of u. A claim that is not settled is due again
-// after its pause.
+// tried records whether a try has settled u: u was released, or the cleanup gives up.
+// Otherwise u is due again after its pause.
 func (cl *cleanup) tried(u pending, settled bool) {
 	if settled {
 		cl.mu.Lock()
@@ -95,10 +95,10 @@ func (cl *cleanup) again(u pending) {
 	}
 }
 
-// work tries the claims that are due until none is left. It pauses after a try that the
-// store did not answer, because an outage can leave thousands of claims. The worker may
-// still be in this pause when the last claim is settled. A call that hangs does not
-// delay other workers.
+// work tries the claims that are due until none is left. It pauses after a try that did
+// not settle its claim, because an outage can leave thousands of claims. The worker may
+// still be in this pause when the last claim is settled. A hanging call delays only its
+// own worker.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
 		settled, _ := cl.try(u)
@@ -109,8 +109,8 @@ func (cl *cleanup) work() {
 	}
 }
 
-// next returns the claim that has been due for longest. If no claim is due, it counts
-// the worker out.
+// next returns the claim that has been due for longest. If no claim is due, it
+// subtracts the calling worker from workers.
 func (cl *cleanup) next() (u pending, ok bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -132,15 +132,15 @@ func (cl *cleanup) wait(ctx context.Context) bool {
 	return done(ctx, idle)
 }
 
-// size returns the number of claims that are not settled.
+// size returns the number of claims that are neither released nor given up.
 func (cl *cleanup) size() int {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.pending.n
 }
 
-// try releases u once. It reports whether u is settled, and returns the store's first
-// answer.
+// try makes one try to release u, with a second call if the first succeeds and u is
+// unsure. It reports whether u is settled, and returns the result of the first call.
 func (cl *cleanup) try(u pending) (settled bool, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), budget(u.claim.TTL))
 	defer cancel()
@@ -159,7 +159,7 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 	}
 	over := err == nil && !u.unsure || answered(ctx, err)
 	if !over && time.Now().Before(u.until) {
-		return false, first // even a released hold is released again until the answer is "not held"
+		return false, first // an unsure claim is released again until the answer is "not held"
 	}
 	if u.unsure {
 		if over {

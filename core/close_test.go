@@ -37,7 +37,7 @@ func TestClose(t *testing.T) {
 			}
 		}
 	})
-	// The acquire fails with ErrClosed, and nothing is sent.
+	// After the begin of Close, an acquire fails with ErrClosed and sends nothing.
 	sim(t, "acquire after Close", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -105,8 +105,8 @@ func TestClose(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1", "a:1")
 	})
-	// The contexts of the remaining leases are canceled with ErrClosed, and their keys
-	// are free when Close returns.
+	// If ctx is done, the contexts of the remaining leases are canceled with ErrClosed,
+	// and their keys are free when Close returns.
 	sim(t, "ctx done with leases left", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(100*time.Millisecond, 100*time.Millisecond), opRelease)
@@ -130,7 +130,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("the second Close: %v", err)
 		}
 	})
-	// Close returns within its time limit.
+	// If ctx is done and the store hangs, Close returns within its time limit.
 	sim(t, "ctx done and store hangs", func(t *testing.T) {
 		l, store := setup(t)
 		leases := []*core.Lease{acquire(t, t.Context(), l, "order:1"), acquire(t, t.Context(), l, "order:2")}
@@ -149,7 +149,7 @@ func TestClose(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		wantFree(t, store.inner, "order:1", "order:2", "order:3")
 	})
-	// Close still waits for acquires in flight, for a limited time.
+	// Even if ctx is done, Close waits for acquires in flight, for a limited time.
 	sim(t, "ctx done during acquires", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(slow(time.Second, 0), opAcquire, opRelease)
@@ -160,7 +160,7 @@ func TestClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
-		synctest.Wait() // lets a caller report the answer that it has
+		synctest.Wait() // lets a caller that has its answer report it
 		select {
 		case err := <-ended:
 			wantErr(t, err, core.ErrClosed)

@@ -13,10 +13,11 @@ type (
 )
 
 // leaseContext is the context of a lease. Its Err reads the clocks. So a holder that
-// was paused or suspended finds the loss at its first check after the pause, even if
-// the timer is late. A cancelable context that is derived from a leaseContext has its
-// own Err, which does not call Err of the leaseContext. Such a context is done only
-// after the timer has fired, or after Err of the leaseContext has found the loss.
+// was paused or suspended finds the loss by its first call of Err after the pause, even
+// if the watchdog's timer is late. A cancelable context that is derived from a
+// leaseContext has its own Err, which does not call Err of the leaseContext. So the
+// derived context is done only after the watchdog's timer has fired, or after Err of
+// the leaseContext has found the loss.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -46,15 +47,14 @@ func (c *leaseContext) Err() error {
 //
 // Err of this context reads the clocks, and so does Err of a derived context that only
 // adds values. So code that was paused or suspended finds the loss by its first call of
-// Err after the pause. A timer closes Done. After a pause the timer fires when the
-// process runs again, after a suspension of the machine up to a second later. The same
-// delay applies to Done and Err of a cancelable context derived from this one by
-// context.WithCancel or context.WithTimeout. Before a write that must not come late,
-// call Err of this context.
+// Err after the pause. A timer closes Done. After a pause of the process, the timer
+// fires as soon as the process runs again. After a suspension of the machine, it fires
+// up to a second later. The same delay applies to Done and Err of a cancelable context
+// derived from this one by context.WithCancel or context.WithTimeout. Before a write
+// that must not come late, call Err of this context.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
-// orBackground returns ctx, or a background context if ctx is nil. It is for calls that
-// accept a nil context.
+// orBackground returns ctx, or a background context if ctx is nil.
 func orBackground(ctx context.Context) context.Context {
 	return cmp.Or(ctx, context.Background())
 }
@@ -73,8 +73,8 @@ func LeaseOf(ctx context.Context, key string) (*Lease, bool) {
 	return lease, lease != nil
 }
 
-// leaseOf returns the innermost lease of key that ctx carries, or nil. A released lease
-// counts only if released is true, because no new hold can join it.
+// leaseOf returns the innermost lease of key that ctx carries, or nil. Released leases
+// are skipped unless released is true, because a new hold cannot join their holds.
 func leaseOf(ctx context.Context, key string, released bool) *Lease {
 	lease, _ := LeaseFromContext(ctx)
 	for ; lease != nil; lease = lease.outer {

@@ -61,7 +61,7 @@ func TestMaxWaiting(t *testing.T) {
 		if n := served.Load(); n != 5 {
 			t.Errorf("%d were served, want 5", n)
 		}
-		for range 2 { // no earlier waiter counts
+		for range 2 { // earlier waiters no longer count
 			held = append(held[:0], acquire(t, t.Context(), l, "order:1"))
 			wait(t.Context(), "order:1")
 			wait(t.Context(), "order:1")

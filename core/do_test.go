@@ -33,14 +33,14 @@ func TestDo(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// fn does not run.
+	// If the lock is busy, fn does not run.
 	sim(t, "lock is busy", func(t *testing.T) {
 		l, _ := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
 		wantErr(t, l.Do(t.Context(), "order:1", unreached(t), core.Wait(time.Second)), core.ErrBusy)
 		release(t, lease)
 	})
-	// The panic continues, and the key is free.
+	// If fn panics, the key is released, and the panic continues.
 	sim(t, "fn panics", func(t *testing.T) {
 		l, store := setup(t)
 		func() {
@@ -53,7 +53,7 @@ func TestDo(t *testing.T) {
 		}()
 		wantFree(t, store.inner, "order:1")
 	})
-	// The Goexit continues, and the key is free.
+	// If fn calls runtime.Goexit, the key is released, and the goroutine exits.
 	sim(t, "fn calls Goexit", func(t *testing.T) {
 		l, store := setup(t)
 		ended := make(chan bool)
@@ -68,7 +68,8 @@ func TestDo(t *testing.T) {
 		<-ended
 		wantFree(t, store.inner, "order:1")
 	})
-	// The error matches ErrLost, whatever fn returned.
+	// If the lease is lost while fn runs, the error of Do matches ErrLost, whatever fn
+	// returns.
 	sim(t, "lease lost while fn ran", func(t *testing.T) {
 		for _, want := range []error{nil, errFn, core.ErrBusy} {
 			l, store := setup(t)
@@ -91,7 +92,7 @@ func TestDo(t *testing.T) {
 		})
 		wantErr(t, err, core.ErrLost)
 	})
-	// Do returns the result of fn unchanged.
+	// If the release is not confirmed, Do returns the result of fn unchanged.
 	sim(t, "release not confirmed", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -128,8 +129,8 @@ func TestGuard(t *testing.T) {
 		}
 		return core.Key("order", strconv.Itoa(o.id)), nil
 	}
-	// Guarded calls with one key run one at a time. Calls with different keys run side
-	// by side.
+	// Guarded calls with one key run one at a time. Calls with different keys run
+	// concurrently.
 	sim(t, "one at a time per key", func(t *testing.T) {
 		l, store := setup(t)
 		var mu sync.Mutex

@@ -37,9 +37,9 @@
 // extend loses nothing as long as the trust lasts. A lease is lost only if the store
 // answers that the hold is gone, or if the trust ends.
 //
-// A store may grant a hold to a waiter for less than its TTL. The message of a release
-// in redisstore grants one for about 1.4 s. If less than two thirds of the TTL are left
-// at the grant, the hold is extended to its TTL 10 ms later.
+// A store may grant a hold to a waiter for less than its TTL. In redisstore, the
+// message of a release grants a hold for about 1.4 s. If less than two thirds of the
+// TTL are left at the grant, the hold is extended to its TTL 10 ms later.
 //
 // No attempt is left with an unknown outcome. A claim without an answer is sent again
 // under the same lease ID, and the store counts it once. If the acquire gives up, the
@@ -52,15 +52,14 @@
 // On one server, with or without asynchronous replicas, a lock has one holder at a time
 // unless a failover loses a write. A holder that is cut off learns of the loss before
 // its key can expire. A holder whose whole process was paused learns of the loss when
-// it next runs and checks its context. By then another holder may have been granted the
-// key.
+// it next runs and checks its context. By then another holder may have got the key.
 //
 // So a lease does not prove that its holder still has the key. Only the resource itself
 // can refuse the writes of a paused holder after its last check. Send [Lease.Token]
 // with every write, and make the resource refuse a token that is smaller than the
 // greatest seen. The tokens of a key grow with each grant, even after a release, an
-// expiry or a restart. They do not if the server's clock is set back while the key is
-// absent.
+// expiry or a restart. They do not grow if the server's clock is set back while the key
+// is absent.
 //
 // # What it does not promise
 //

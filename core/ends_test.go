@@ -94,7 +94,8 @@ func TestEachAcquiredHasOneEnd(t *testing.T) {
 			}
 		})
 	}
-	// A lease that is lost before its acquire returns has no events of a lease.
+	// A lease that is lost before its acquire returns is never reported as acquired,
+	// released or lost.
 	sim(t, "lost before its acquire returns", func(t *testing.T) {
 		seen := newEnds()
 		l, store := setup(t, core.WithObserver(seen))

@@ -23,16 +23,17 @@ const (
 	// Extended means that the watchdog extended a lease.
 	Extended
 	// ExtendFailed means that an attempt to extend a lease failed, with the error
-	// Event.Err. The extension is retried while the lease lasts.
+	// Event.Err. The extension is retried as long as the lease is held.
 	ExtendFailed
-	// Lost means that a lease was lost, Event.Held after its grant. Its context is done.
-	// If the lease of a run is released later, CleanedUp can follow, and no other event.
+	// Lost means that a lease was lost. Its context is done. Event.Held is the time
+	// from the grant to the loss. If the lease of a run is released later, CleanedUp
+	// can follow, and no other event.
 	Lost
-	// Released means that a lease that was not lost was released, Event.Held after its
-	// grant. Event.Err is set if the store did not confirm the release, or no longer had
-	// the lease.
+	// Released means that a lease was released that had not been lost. Event.Held is
+	// the time from the grant to the release. Event.Err is set if the store did not
+	// confirm the release, or no longer had the lease.
 	Released
-	// PassedOn means that the hold of a lease that is being released went straight to a
+	// PassedOn means that the hold of a lease that is being released was passed on to a
 	// waiter of this process.
 	PassedOn
 	// CleanedUp means one of these:
@@ -46,9 +47,10 @@ const (
 	// Overrun means that a lease was held for longer than MaxHold. The lease is no
 	// longer extended.
 	Overrun
-	// Ran means that a call of once was run. Event.Attempt is the number of the run,
-	// Event.Wait the duration of its acquire, and Event.Held the time since its grant. If
-	// Event.Err is set, the work failed, or its result could not be saved.
+	// Ran means that a call of once has run its work. Event.Attempt is the number of
+	// the run, Event.Wait the duration of its acquire, and Event.Held the time since
+	// its grant. If Event.Err is set, the work failed, or its result could not be
+	// saved.
 	Ran
 	// Replayed means that a call of once returned a stored answer. Event.Attempt is the
 	// number of the run that stored it, and Event.Wait the duration of the acquire.
@@ -117,7 +119,8 @@ func nameIn(names []string, i int) string {
 }
 
 // Event describes one step in the life of a lock. Its exported fields never contain a
-// key, an owner or a token, so Kind, Name, Mode and the two flags can be metric labels.
+// key, an owner or a token, so Kind, Name, Mode, Contended and Reentered can be metric
+// labels.
 //
 // The life of a lease, as an observer sees it:
 //
@@ -132,9 +135,9 @@ func nameIn(names []string, i int) string {
 //	                   └──→ PassedOn, if its hold goes to a waiter ──→ Released
 //
 // Each Acquired is followed by exactly one Lost or Released, after which only CleanedUp
-// can follow. An observer that is still handling another event of the lease delays the
-// Lost or Released. So the number of Acquired less the number of Lost and Released is
-// never negative, and is the number of leases that this process has. A lease over
+// can follow. While an observer is handling another event of the lease, the Lost or
+// Released is delayed. So the number of Acquired less the number of Lost and Released
+// is never negative, and is the number of leases that this process has. A lease over
 // several keys can be extended before it is Acquired, while it waits for the next key.
 // CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
@@ -188,13 +191,13 @@ func (e Event) ofHold(id string) Event {
 	return e
 }
 
-// holdOf is a hold of which only the ID is known.
+// holdOf is the ID of a hold. It is the subject of an event whose lease is unknown.
 type holdOf string
 
 func (h holdOf) about() (key, hold string) { return "", string(h) }
 
 // events notifies the observer of a Locker.
-type events struct{ observer Observer } // nil if no observer is notified
+type events struct{ observer Observer } // nil if there is no observer
 
 // observe notifies the observer of e.
 func (v events) observe(ctx context.Context, e Event) {

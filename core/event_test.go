@@ -44,7 +44,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// scenes has, for each kind, a function that causes one event of that kind.
+// scenes has a function for each kind of event, which causes one event of that kind.
 var scenes = map[core.Kind]func(t *testing.T, l *core.Locker, store *scripted){
 	core.Acquired: func(t *testing.T, l *core.Locker, _ *scripted) { acquire(t, t.Context(), l, "order:1") },
 	core.Released: func(t *testing.T, l *core.Locker, _ *scripted) { release(t, acquire(t, t.Context(), l, "order:1")) },
@@ -170,7 +170,7 @@ func closeNow(l *core.Locker) {
 
 func TestContended(t *testing.T) {
 	t.Parallel()
-	// The events of waiters are contended, whether they get a lease or not.
+	// The events of waiters have Contended, whether the waiters get a lease or not.
 	sim(t, "waiter in the process's queue", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -263,8 +263,8 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// TestOneEnd checks that each lease of many callers has exactly one Lost or Released,
-// with losses, passed holds and re-entries.
+// TestOneEnd checks that each of many leases has exactly one Lost or Released. Some
+// leases are lost, passed on or re-entered.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
 	all := map[core.Kind]int{}
@@ -511,8 +511,8 @@ func TestHoldID(t *testing.T) {
 		for _, e := range seen.events {
 			n[e.Hold()]++
 		}
-		// The fourth caller waited and was then passed the hold, so its events have the
-		// same ID.
+		// The hold was passed on to the fourth caller, so the five events of the last
+		// two leases have the hold's ID.
 		if n[ids[0]] < 3 || n[ids[1]] < 3 || n[ids[2]] != 5 || len(ids[0]) != 11 || slices.Contains(ids[1:], ids[0]) {
 			t.Errorf("holds %v have so many events: %v", ids, n)
 		}

@@ -222,7 +222,7 @@ func ExampleFair() {
 func ExampleFenced() {
 	locks, ctx := newExample(), context.Background()
 	var newest uint64
-	write := func(token uint64, what string) { // the check that the resource has to make
+	write := func(token uint64, what string) { // makes the check that the resource needs
 		if token < newest {
 			fmt.Println("refused:", what)
 			return
@@ -340,12 +340,12 @@ func ExampleObserver() {
 // alarm receives the names of lost locks.
 type alarm chan string
 
-// Observe delays the lock until it returns, so it does not block.
+// Observe does not block, because it runs on the path of the lock.
 func (a alarm) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Lost {
 		select {
 		case a <- e.Name:
-		default: // the channel has an alarm already
+		default: // there is an alarm in the channel already
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestExtend(t *testing.T) {
 	t.Parallel()
 	// Extend makes a lease last longer than its TTL, and the watchdog continues to
-	// extend it.
+	// extend the lease.
 	sim(t, "beyond the TTL", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -48,10 +48,10 @@ func TestExtend(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	// Extend and the watchdog do not race.
+	// Concurrent extensions by Extend and by the watchdog do not harm the lease.
 	t.Run("beside the watchdog", func(t *testing.T) {
 		t.Parallel()
-		l := newLocker(t, memStore()) // in real time, so that the two run concurrently
+		l := newLocker(t, memStore()) // in real time, so that Extend and the watchdog run concurrently
 		start := time.Now()
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(3*time.Second))
 		for time.Since(start) < 1200*time.Millisecond {
@@ -87,7 +87,7 @@ func TestExtend(t *testing.T) {
 		release(t, lease)
 		wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrLost)
 	})
-	// If ctx is done because another lease was lost, Extend does not make this lease
+	// If ctx is done because another lease was lost, Extend fails and this lease is not
 	// lost.
 	sim(t, "context of another lost lease", func(t *testing.T) {
 		l, store := setup(t)

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// sim runs fn as a subtest in virtual time. After fn has returned, all goroutines of
-// the engine must return without a further call.
+// sim runs fn as a subtest in virtual time. After fn has returned, all goroutines that
+// it has started must return too.
 func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -34,9 +34,9 @@ func sim(t *testing.T, name string, fn func(t *testing.T)) {
 	})
 }
 
-// newLocker returns a Locker that is closed at the end of the test, which then fails if
-// the Locker has work left. The Locker ignores suspensions of the machine that runs the
-// test, because virtual time does not include them.
+// newLocker returns a Locker that is closed at the end of the test. The test fails if
+// the closed Locker has work left. The Locker ignores suspensions of the machine that
+// runs the test, because virtual time does not include them.
 func newLocker(t *testing.T, store core.Store, opts ...core.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(store, append([]core.Option{core.WithAsleep(nil)}, opts...)...)
@@ -91,7 +91,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantNot fails the test if err matches one of the errors in these.
+// wantNot fails the test if err matches any of the errors in these.
 func wantNot(t *testing.T, err error, these ...error) {
 	t.Helper()
 	for _, e := range these {
@@ -138,7 +138,7 @@ func wantHeld(t *testing.T, store core.Store, keys ...string) {
 	}
 }
 
-// freeAfter waits until key is free, and returns the time of the wait.
+// freeAfter waits until key is free, and returns the duration of the wait.
 func freeAfter(store core.Store, key string) time.Duration {
 	start := time.Now()
 	for !isFree(store, key) {
@@ -170,8 +170,8 @@ func wantLost(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// lossTime waits until the lease's context is done, and returns the time then. It fails
-// the test unless the cause is ErrLost.
+// lossTime waits until the lease's context is done, and returns the time of that. It
+// fails the test unless the cause is ErrLost.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()
 	select {

@@ -20,43 +20,42 @@ type keeper struct {
 	cleanup  cleanup
 }
 
-// notices is the lease that has a hold, as the hold and the watchdog see it. The hold
-// and the watchdog use nothing else of the layers above them, see layers_test.go.
+// notices is the interface of a lease for its holds and for the watchdog. The hold and
+// the watchdog use nothing else of the layers above them, see layers_test.go.
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
 	// extends reports whether the watchdog has to extend the hold, which is still
 	// trusted.
 	extends(now clock.Moment) bool
-	// extended notifies the lease of the result of an extension: err is nil, or the
-	// error.
+	// extended notifies the lease of an extension, which failed unless err is nil.
 	extended(err error)
 }
 
-// hold is one grant of a key at the store. It is extended, confirmed, passed on from
-// lease to lease of this process, lost and released. DESIGN.md has a diagram of its
-// states; mutexes.go has the order of the mutexes.
+// hold is one grant of a key at the store. A hold can be extended, confirmed, passed on
+// from lease to lease of this process, lost and released. DESIGN.md has a diagram of
+// its states, and mutexes.go the order of the mutexes.
 //
-// The fields from, valid and retired determine the trust in a hold. grant sets them,
-// only confirm extends the trust, and retire ends the trust for good. All other methods
-// only read these fields.
+// The fields from, valid and retired determine the trust in a hold. grant begins the
+// trust, only confirm extends it, and retire ends it for good. All other methods only
+// read these fields.
 //
-// This file has the life of a hold that is never passed on. passing.go has the methods
-// for the queues of this process, and the state that passing on adds. Passing on
-// matters here in two places. While a hold goes from one lease to the next, no lease
-// has it. Leases that have passed a hold on wait for the answer to its release.
+// This file has the methods that every hold needs. passing.go has the methods and the
+// state for passing on. Passing on affects this file in two ways. While a hold goes
+// from one lease to the next, no lease has it. Leases that have passed a hold on can
+// wait for the answer to the hold's release.
 type hold struct {
 	keeper        *keeper
 	key           string // this and the next three lines: the claim as it was granted
 	owner, id     string
 	weight, limit int64
 	ttl           time.Duration
-	token         uint64       // the grant's token; a lease's token adds its tokenOffset
+	token         uint64       // the grant's token; a lease adds its tokenOffset
 	arrived       clock.Moment // the time at which the grant was received
 
 	mu      order.Mutex[holdRank]
 	lease   notices       // the lease that has the hold; nil from pass to giveTo, between two leases
-	from    clock.Moment  // the beginning of the confirmed call that trusts the hold longest
+	from    clock.Moment  // the start of the confirmed call with the longest trust
 	valid   time.Duration // the time for which the hold lasts, counted from the field from
 	reach   time.Duration // the store may have the hold until arrived plus reach; 0 without Lease.Extend
 	retired bool          // lost or about to be released: no longer extended or trusted
@@ -66,9 +65,9 @@ type hold struct {
 }
 
 // grant initializes h as the hold that the store granted to c for lease, in a call that
-// began at start. It reports whether h is trusted: the answer can come after the end of
-// the trust. No other goroutine knows h yet. The lease then calls due to schedule the
-// watchdog's check of h.
+// began at start. It returns false if the answer came after the end of the trust. No
+// other goroutine knows h yet. The lease then calls due to schedule the watchdog's
+// check of h.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -89,7 +88,7 @@ func (h *hold) remaining(now clock.Moment) time.Duration {
 	return h.trustLeft(now)
 }
 
-// trustLeft returns the result of remaining, for callers that hold the mutex.
+// trustLeft implements remaining for callers that hold the mutex.
 func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	if h.retired {
 		return 0
@@ -97,8 +96,8 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
-// expired reports whether the validity of the last confirmation has passed, so that the
-// hold can have expired at the store.
+// expired reports whether the hold can have expired at the store, because its validity
+// has passed since the last confirmed call.
 func (h *hold) expired(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,8 +120,9 @@ func (h *hold) lose() {
 	}
 }
 
-// extendHolds asks the store once, for at most limit, to extend holds, and records each
-// confirmed extension. Each hold is extended for ttl or, if ttl is 0, for its own TTL.
+// extendHolds asks the store once to extend holds, waits for the answers for at most
+// limit, and records each confirmed extension. Each hold is extended for ttl or, if ttl
+// is 0, for its own TTL. start is the start of the call.
 func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
@@ -151,8 +151,8 @@ func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	}
 }
 
-// retire ends the trust in the hold and its extensions, because the hold is lost or
-// about to be released.
+// retire ends the trust in the hold, and stops its extensions, because the hold is lost
+// or about to be released.
 func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,7 +177,7 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 	defer h.mu.Unlock()
 	left := h.trustLeft(now)
 	if left == 0 {
-		go h.lose() // in a goroutine, because lose notifies the observer
+		go h.lose() // in a goroutine, because lose notifies the observer, and a mutex is held here
 		return false
 	}
 	d := pause(now)
@@ -190,16 +190,17 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 }
 
 // toExtend returns the pause from now until the next extension. The extension is due a
-// third of the validity after the last confirmation, or a little earlier, so that the
-// extensions of holds granted together spread. The caller holds the mutex.
+// third of the validity after the last confirmation. It is a random time of up to a
+// thirtieth of the validity earlier, so that the extensions of holds that were granted
+// together are spread. The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
 // toLengthen returns the pause before the first extension of a hold that may have been
-// granted by message. The pause is short if less than two thirds of the hold's TTL are
-// left. Such a grant lasts for a second or two, and the process can be paused for that
-// long. The caller holds the mutex.
+// granted by message (store.Claim.Push). The pause is short if less than two thirds of
+// the hold's TTL are left. Such a short grant lasts for a second or two, and a process
+// can be paused for that long. The caller holds the mutex.
 func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	d := h.toExtend(now)
 	if h.valid-now.Since(h.from) < h.ttl/3*2 {
@@ -209,8 +210,8 @@ func (h *hold) toLengthen(now clock.Moment) time.Duration {
 }
 
 // toRetry returns the pause after a failed extension. The pause is short, but longer
-// than the slack. Otherwise holds that fail together would be tried again without a
-// pause. The caller holds the mutex.
+// than the slack. With a shorter pause, holds whose extensions fail together would be
+// tried again at once. The caller holds the mutex.
 func (h *hold) toRetry(clock.Moment) time.Duration {
 	s := slack(h.valid)
 	return 2*s + rand.N(s+1)
@@ -226,7 +227,7 @@ func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 { // a hold that joined has the token of another hold
+	if h.owner == h.id && h.token > 0 { // a hold that joined another has that hold's token
 		c.Last = h.token + uint64(h.passing.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
@@ -235,12 +236,12 @@ func (h *hold) releaseClaim() store.Claim {
 	return c
 }
 
-// release releases the hold with c. A hold that expires during its release counts as
-// released. If the store has not answered by until, release returns the reason and
-// leaves the hold to the cleanup. If an acquire of the hold had no answer (unsure), the
-// cleanup releases the hold again in any case, so that a late acquire is refused.
-// Leases that have passed the hold on, and wait for the store's answer, get the same
-// answer.
+// release releases the hold with c. If c has no record, a hold that can have expired by
+// the end of the release counts as released. If the store has not answered by until,
+// release returns the reason and leaves the hold to the cleanup. If an acquire of the
+// hold had no answer (unsure), the cleanup releases the hold again in any case, so that
+// a late acquire is refused. Leases that have passed the hold on and wait for a
+// confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
@@ -257,7 +258,7 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 }
 
 // abandon releases the hold with c in the background. Leases that have passed the hold
-// on, and wait for the store's answer, get the answer to the first try.
+// on and wait for a confirmation get the result of the first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
 	end := h.beginRelease()

@@ -12,7 +12,7 @@ import (
 
 func TestLeaseIDs(t *testing.T) {
 	t.Parallel()
-	// A lease ID consists of the letters of the process and 26 random letters.
+	// A lease ID consists of the characters of the process and 26 random characters.
 	sim(t, "process and random letters", func(t *testing.T) {
 		processes, rest := map[string]int{}, map[string]bool{}
 		for range 2 {
@@ -49,7 +49,8 @@ func TestLeaseIDs(t *testing.T) {
 			}
 		}
 	})
-	// The owner of a released lease whose hold was passed on has the same form.
+	// After a lease has passed its hold on, its Owner begins with an ID of the same
+	// form.
 	sim(t, "owner of a passed hold", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		lease := acquire(t, t.Context(), l, "order:1")

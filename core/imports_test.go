@@ -90,11 +90,11 @@ var rooms = map[string]room{
 	"core/zkstore":  {kit: []string{"core/internal/claims", "core/internal/inspection", "core/internal/outage", "core/store"}, outside: []string{"github.com/go-zookeeper/zk"}},
 	"core/sqlstore": {kit: []string{"core/casstore", "core/internal/dialect", "core/internal/table", "core/sqlstore/internal/rows", "core/store"}},
 	"core/pgstore": {
-		kit:     []string{"core/casstore", "core/internal/brief", "core/internal/claims", "core/internal/dialect", "core/internal/hub", "core/internal/table", "core/store"},
+		kit:     []string{"core/casstore", "core/internal/brief", "core/internal/calls", "core/internal/claims", "core/internal/dialect", "core/internal/hub", "core/internal/table", "core/store"},
 		outside: []string{"github.com/jackc/pgx/v5"},
 	},
 
-	"core/sqlstore/internal/rows": {kit: []string{"core/casstore", "core/internal/dialect", "core/internal/table", "core/store"}},
+	"core/sqlstore/internal/rows": {kit: []string{"core/casstore", "core/internal/calls", "core/internal/dialect", "core/internal/table", "core/store"}},
 
 	"core/cmd/lockkit": {kit: []string{"core", "core/adapter", "core/inspect", "core/internal/visible", "core/pgstore", "core/redisstore", "core/sqlstore", "core/store", "core/zkstore"}, program: true, outside: []string{
 		"github.com/redis/go-redis/v9", "github.com/go-zookeeper/zk", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite", "golang.org/x/sys",
@@ -127,9 +127,9 @@ var rooms = map[string]room{
 	"taskmw":                 {kit: []string{"core", "core/adapter", "core/keys", "core/once", "retry"}, outside: []string{"github.com/hibiken/asynq"}},
 }
 
-// talk has the names that a library must not use, by package. The user of the library
-// decides, through an Observer, which events are printed or logged. nil means all names
-// of the package.
+// talk has the names that the kit must not use, by package. The kit does not print or
+// log, because its user decides that by an Observer. nil means all names of the
+// package.
 var talk = map[string][]string{
 	"log": nil,
 	"fmt": {"Print", "Printf", "Println"},

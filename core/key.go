@@ -47,8 +47,9 @@ func writePart(b *strings.Builder, p string) {
 	}
 }
 
-// checkKey returns an error for a key that some store does not allow. Braces choose the
-// slot in a Redis Cluster. They are allowed only for a store that does not add its own.
+// checkKey returns an error for a key that is not allowed. A key may contain braces
+// only if braces is true (store.Braced), because braces choose the key's slot in a
+// Redis Cluster.
 func checkKey(key string, braces bool) error {
 	switch {
 	case key == "":

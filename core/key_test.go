@@ -158,7 +158,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}
-	// A key that consists of data only, and is far too long.
+	// This key consists of data only, and is far too long.
 	_, err := l.Acquire(t.Context(), strings.Repeat("4242", 4000))
 	wantErr(t, err, core.ErrInvalid)
 	if text := err.Error(); len(text) > 200 || strings.Contains(text, "42424242") {

@@ -17,7 +17,8 @@ import (
 
 func TestShared(t *testing.T) {
 	t.Parallel()
-	// Readers hold the key together, each writer holds it alone, and all are served.
+	// Readers hold the key together, and each writer holds the key alone. All of them
+	// get the key.
 	sim(t, "readers and writers", func(t *testing.T) {
 		l, store := setup(t)
 		lockers := []*core.Locker{l, newLocker(t, store.inner), newLocker(t, store.inner)}
@@ -70,7 +71,7 @@ func TestShared(t *testing.T) {
 		}
 		release(t, writer)
 	})
-	// Readers that keep coming do not starve a fair writer.
+	// A fair writer gets the key although new readers continue to arrive.
 	sim(t, "fair writer among readers", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -103,7 +104,7 @@ func TestShared(t *testing.T) {
 
 func TestPermits(t *testing.T) {
 	t.Parallel()
-	// The permits in use never exceed the limit, and reach it.
+	// The number of permits in use reaches the limit, and never exceeds it.
 	sim(t, "permits in use", func(t *testing.T) {
 		const of = 5
 		l, store := setup(t)
@@ -183,8 +184,8 @@ func TestFair(t *testing.T) {
 
 func TestKeepFor(t *testing.T) {
 	t.Parallel()
-	// A key with KeepFor stays taken until its time, counted from the grant, has
-	// passed.
+	// A key with KeepFor stays taken until the time of KeepFor has passed, counted from
+	// the grant.
 	sim(t, "released early", func(t *testing.T) {
 		for _, delay := range []time.Duration{0, time.Second} {
 			l, store := setup(t)
@@ -215,7 +216,7 @@ func TestKeepFor(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "job", "other")
 	})
-	// An acquire that fails keeps no key.
+	// A failed acquire with KeepFor leaves its keys free.
 	sim(t, "failed acquire", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), l, "b")
@@ -224,8 +225,8 @@ func TestKeepFor(t *testing.T) {
 		wantFree(t, store.inner, "a")
 		release(t, holder)
 	})
-	// All keys of a lease are kept. A lost reply to the release does not make the time
-	// longer.
+	// KeepFor keeps all keys of a lease. If the reply to the release is lost, the keys
+	// are not kept for longer.
 	sim(t, "all keys, reply lost", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "a", core.Also("b"), core.KeepFor(time.Minute))

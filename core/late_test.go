@@ -14,7 +14,8 @@ import (
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	away := func(context.Context, int, func() error) error { return errBroken }
-	// evicted begins a run, and closes its Locker during the run.
+	// evicted begins a run, and closes the run's Locker, which releases the run's
+	// lease.
 	evicted := func(t *testing.T) (*core.Lease, *scripted, *recorder) {
 		t.Helper()
 		seen := &recorder{}
@@ -65,8 +66,8 @@ func TestLateAnswer(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	// The observer is notified of an answer that was not saved after Close, and no work
-	// is left in the background.
+	// If a Finish after Close fails, the observer is notified of that, and no work is
+	// left in the background.
 	sim(t, "unsaved answer after Close", func(t *testing.T) {
 		for _, f := range []fault{away, hang, loseReply} {
 			lease, store, seen := evicted(t)

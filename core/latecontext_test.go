@@ -23,7 +23,7 @@ func TestLateContext(t *testing.T) {
 		time.Sleep(time.Minute)
 	}
 	for name, c := range map[string]struct {
-		// end makes the lease lost or releases it, and may cancel the context of its
+		// end loses or releases the lease, and may cancel the context of the lease's
 		// acquire.
 		end        func(t *testing.T, l *core.Locker, store *scripted, lease *core.Lease, cancel context.CancelCauseFunc)
 		err, cause error
@@ -91,7 +91,7 @@ func TestLateContext(t *testing.T) {
 			})
 		}
 	}
-	// A context that was read before the loss is canceled by the loss.
+	// A context that was derived before the loss is canceled by the loss.
 	sim(t, "read before the loss", func(t *testing.T) {
 		l, store := setup(t)
 		defer store.setAll(nil)
@@ -105,8 +105,8 @@ func TestLateContext(t *testing.T) {
 	})
 }
 
-// TestContextIsUsedAgain checks leases under contexts that their owner reuses, like the
-// request contexts of gin.
+// TestContextIsUsedAgain checks leases under contexts that are reused for another
+// request, like the contexts of gin.
 func TestContextIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, store *scripted, lease *core.Lease){
@@ -137,7 +137,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 			_ = lease.Release(t.Context())
 		})
 	}
-	// The end of the next request does not end the lease's context.
+	// The lease's context is not done when the next request's context is done.
 	sim(t, "next request", func(t *testing.T) {
 		l, _ := setup(t)
 		request := &pooled{}
@@ -155,7 +155,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 	})
 }
 
-// pooled is a context that its owner reuses.
+// pooled is a context that can be reused for another request.
 type pooled struct {
 	of atomic.Pointer[context.Context]
 }
@@ -191,9 +191,9 @@ func TestDeadlineIsNotLate(t *testing.T) {
 	})
 }
 
-// TestLease_LossBesideAnother checks that the loss of one hold, at which an observer
-// blocks, does not delay the loss of another hold, even if that hold is due for its first
-// extension.
+// TestLease_LossBesideAnother checks two losses at nearly the same time. An observer
+// that blocks at the first loss must not delay the second, even if the second hold is
+// due for its first extension.
 func TestLease_LossBesideAnother(t *testing.T) {
 	t.Parallel()
 	sim(t, "observer that blocks", func(t *testing.T) {

@@ -37,8 +37,9 @@ func layerOf(file string) int {
 	return slices.IndexFunc(layers, func(files []string) bool { return slices.Contains(files, file) })
 }
 
-// layerCases has additions to a file, in which %d is the number of the case. want is the
-// complaint about the addition, without its line, or empty if there must be none.
+// layerCases has declarations to add to a file, in which %d is the number of the case.
+// want is the expected complaint about the declaration, without its line, or empty if
+// no complaint is expected.
 var layerCases = []struct{ name, file, added, want string }{
 	{"a file has a layer", "extra.go", "package core", "extra.go has no layer: add it to layers in core/layers_test.go"},
 	{"a hold does not know the waiters", "hold.go", "func (h *hold) end%d(ws *waiters) {}", "hold.end%d of hold.go uses waiters of waiters.go, a higher layer"},
@@ -218,9 +219,9 @@ func (in *inspection) inspect(d ast.Decl) {
 	})
 }
 
-// inspectWrite complains if d sets x, and x is an unexported field of a type, is part
-// of such a field, or is a whole value of a type. It does not complain if d belongs to
-// the file of that type.
+// inspectWrite complains if d sets x and belongs to another file than the type that x
+// changes. x can be an unexported field of the type, a part of such a field, or a whole
+// value of the type.
 func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	switch x := x.(type) {
 	case *ast.ParenExpr:

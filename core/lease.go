@@ -20,7 +20,7 @@ type engine struct {
 	keeper
 	waiters waiters
 	roster  roster
-	process string // the first letters of the lease IDs of the Locker
+	process string // the first 8 characters of the lease IDs of the Locker
 }
 
 // terms are the options of an acquire that its lease needs afterwards.
@@ -41,7 +41,7 @@ type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	name   string
 	opts   terms
 	outer  *Lease       // the innermost lease in the context of the acquire
-	since  clock.Moment // the time of the first grant
+	since  clock.Moment // the start of the first granted call, or the time of take
 	run    *run         // set for a lease of Begin
 
 	listing listing // see roster.go; guarded by the roster's mutex
@@ -53,22 +53,22 @@ type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	err      error          // the result of Release, read after released is done
 
 	ctx        leaseContext
-	endContext context.CancelCauseFunc // cancels ctx; nil means context.Canceled, and the first cause counts
+	endContext context.CancelCauseFunc // cancels ctx; nil means context.Canceled, and only the first call counts
 
 	mu          order.Mutex[leaseRank]
 	state       state
 	begun       bool // start has succeeded and the run was not withdrawn: the work may have begun
 	overrun     bool
 	releasing   bool
-	notifying   uint8 // notifications of events in flight; the acquire counts as one until announce
+	notifying   uint8 // notifications in flight, and 1 for the acquire until announce is done
 	contended   bool  // see Event; contended and reentered do not change after the acquire
 	reentered   bool
 	tokenOffset uint8  // the lease's token is the grant's token plus tokenOffset
-	unsaidEnd   func() // notifies the observer of the lease's end after the notifications in flight
+	unsaidEnd   func() // the postponed notification of the lease's end
 	holds       []*hold
 
-	// A lease with one key needs no further allocation: first is its hold, and one is
-	// the array of the slice holds.
+	// first and one save allocations for a lease with one key: first is the hold, and
+	// one is the array of the slice holds.
 	first hold
 	one   [1]*hold
 }
@@ -130,8 +130,9 @@ func (l *Lease) Deadline() time.Time {
 	return wall.Add(left)
 }
 
-// Extend makes the lease last for ttl from now, from 100ms to 24 days. It does not
-// shorten a lease that already lasts longer. The watchdog continues as before.
+// Extend makes the lease last for ttl from now. The range of ttl is 100ms to 24 days.
+// Extend does not shorten a lease that already lasts longer. The watchdog continues as
+// before.
 //
 // It fails with ErrLost if this process no longer holds the lease, and with ErrInvalid
 // if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the store did
@@ -164,7 +165,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the hold until end
+	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the holds until end
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
@@ -210,7 +211,7 @@ func (l *Lease) notify(e Event) {
 }
 
 // notified records that a notification is done. If no other notification is in flight,
-// it notifies the observer of a lease's end that was postponed.
+// it makes the postponed notification of the lease's end.
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--
@@ -233,11 +234,11 @@ func (l *Lease) hold(key string) *hold {
 
 // grant adds to the lease the hold that the store granted to c, in a call that began at
 // start, and schedules the hold's extension. Only the acquire of the lease calls grant.
-// An earlier hold of the lease may be lost already; Lease.start then fails.
+// If an earlier hold of the lease is lost already, Lease.start fails later.
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
 	if len(l.holds) > 0 {
-		h = &hold{id: c.Lease} // the first hold's ID does not change: other goroutines read it
+		h = &hold{id: c.Lease} // l.first keeps its ID, because other goroutines read it
 	}
 	if !h.grant(&l.engine.keeper, c, g, l, start) {
 		return errors.New("the grant had expired when it arrived")
@@ -303,7 +304,7 @@ func (l *Lease) start(now clock.Moment) error {
 }
 
 // trusted reports whether this process may still rely on the lease. It reads the clock.
-// After the end of the trust it makes the lease lost.
+// If the lease is no longer trusted, it calls lose.
 func (l *Lease) trusted() bool { return l.trustedAt(l.engine.now()) }
 
 func (l *Lease) trustedAt(now clock.Moment) bool {
@@ -321,8 +322,8 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 }
 
 // lose ends the lease as lost, whatever the store may answer later. The lease's holds
-// are no longer extended. A lease whose run may be committed is not marked as lost;
-// Finish asks the store.
+// are no longer extended. If Commit may have saved the run's record, lose does nothing,
+// because then only the store knows whether the lease is held.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
@@ -353,7 +354,8 @@ func (l *Lease) lose() {
 	l.tellEnd(context.WithoutCancel(l.ctx.Context), Lost, l.engine.now().Since(l.since), ErrLost)
 }
 
-// stop marks a held lease as released, and returns the state before.
+// stop marks the lease as released if it is held, and returns its state before the
+// call.
 func (l *Lease) stop() (before state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -375,8 +377,9 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	l.notified()
 }
 
-// tellEnd notifies the observer of the lease's end, of kind k. It first lists a lost
-// lease as lost. If notifications are in flight, the last of them does both.
+// tellEnd notifies the observer of the lease's end, with an event of kind k. Before
+// that it lists a lost lease as lost in the roster. If other notifications of the lease
+// are in flight, tellEnd leaves both to the last of them.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	last := l.notifying == 0
@@ -402,8 +405,8 @@ func (l *Lease) tooOld(now clock.Moment) bool {
 	return l.opts.maxHold > 0 && now.Since(l.since) >= l.opts.maxHold
 }
 
-// overruns reports whether the lease must no longer be extended. The first time that
-// MaxHold is the reason, it notifies the observer.
+// overruns reports whether the lease must no longer be extended, because of NoRenew or
+// MaxHold. If MaxHold is the reason for the first time, it notifies the observer.
 func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
@@ -426,8 +429,9 @@ func (l *Lease) overruns(now clock.Moment) bool {
 // extends reports whether the watchdog has to extend the lease's holds.
 func (l *Lease) extends(now clock.Moment) bool {
 	if !l.trustedAt(now) {
-		// The lease is no longer held. A release in flight may pass the hold on to the
-		// next lease, so the hold must not expire before the release decides.
+		// The lease is no longer held. If its release is in flight, the hold may be
+		// passed on to the next lease, and so must be extended until the release
+		// decides.
 		return l.isReleased()
 	}
 	return !l.overruns(now)
@@ -468,10 +472,10 @@ func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 // leases that have the hold one after the other have the same ID. All holds of a lease
 // over several keys have the same ID.
 //
-// The ID is store.HoldID of the lease ID that the store has. A lease ID consists of 8
-// letters of the process, which each New chooses at random, and 26 random letters. The
-// 8 letters are not a secret, and store.ProcessOf returns them. The whole lease ID is a
-// secret, because it usually is the owner at the store.
+// The ID is the result of store.HoldID for the lease ID at the store. A lease ID begins
+// with the 8 characters of its Locker, which New chooses at random. 26 other random
+// characters follow. The 8 characters are not a secret, and store.ProcessOf returns
+// them. The whole lease ID is a secret, because it usually is the owner at the store.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

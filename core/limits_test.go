@@ -9,7 +9,7 @@ import (
 )
 
 // TestStatedLimits checks that doc.go and PROOF.md state the same limits, and that the
-// tests that PROOF.md names for them exist.
+// tests of these limits in PROOF.md exist.
 func TestStatedLimits(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("PROOF.md")
@@ -61,7 +61,7 @@ func TestStatedLimits(t *testing.T) {
 }
 
 // TestGuarantees checks that each row of GUARANTEES.md names tests, and that these
-// exist.
+// tests exist.
 func TestGuarantees(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("GUARANTEES.md")

@@ -114,9 +114,10 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	}
 }
 
-// Close shuts down as http.Server.Shutdown does. From then on every acquire fails with
-// ErrClosed, including the acquires that are waiting. Close waits until all leases are
-// released, and then until the releases in the background are done.
+// Close shuts the Locker down gracefully, like http.Server.Shutdown. From then on every
+// acquire fails with ErrClosed, including the acquires that are waiting. Close waits
+// until all leases are released, and then until the releases in the background are
+// done.
 //
 // If ctx is done first, Close cancels the contexts of the remaining leases with cause
 // ErrClosed and releases the leases at the store. It then returns an error that matches
@@ -152,7 +153,7 @@ func (l *Locker) settle(ctx context.Context) bool {
 	return l.writer.stop(ctx) && settled
 }
 
-// releaseAll cancels the contexts of all leases and releases the leases side by side.
+// releaseAll cancels the contexts of all leases and releases the leases concurrently.
 // Each release has a time limit, so releaseAll has one too.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 func TestFinishLong(t *testing.T) {
 	t.Parallel()
 	const long = 3 << 20
-	// refusing returns a fault that applies f to releases with a value longer than
-	// limit.
+	// refusing returns a fault that applies f to releases with a value that is longer
+	// than limit.
 	refusing := func(limit int, store *scripted, f fault) fault {
 		return func(ctx context.Context, n int, do func() error) error {
 			calls := store.sent(opRelease)

@@ -30,7 +30,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	wantHeldLease(t, lease)
 	store.setAll(f)
 	defer store.setAll(nil)
-	if rand.N(2) == 0 { // half of the rounds check the context, the others wait
+	if rand.N(2) == 0 { // half of the rounds check the context again and again, the others wait for Done
 		for lease.Context().Err() == nil {
 			time.Sleep(ttl / 100)
 		}
@@ -81,7 +81,8 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// No attempt to extend may take longer than the lease has left.
+	// The time limit of each attempt to extend a lease is at most the remaining trust
+	// in the lease.
 	sim(t, "attempts within the lease", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second} {
 			l, store := setup(t)
@@ -97,7 +98,7 @@ func TestCutOff(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// Transient errors do not lose the lease.
+	// A lease survives transient errors of its extensions.
 	sim(t, "errors that pass", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, loseReply, refuse, hang} {
 			l, store := setup(t)
@@ -168,8 +169,8 @@ func TestLossIsFinal(t *testing.T) {
 			t.Errorf("got %d losses, want one", len(lost))
 		}
 	})
-	// The release of a lost lease reports no event, even if the store still has the
-	// hold.
+	// Release of a lost lease returns at once. If the store still has the hold, the key
+	// becomes free in the background.
 	sim(t, "quiet release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -184,7 +185,7 @@ func TestLossIsFinal(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		wantFree(t, store.inner, "order:1")
 	})
-	// After a loss the key can be acquired again, as a new lease.
+	// After a loss, a new lease of the key can be acquired.
 	sim(t, "acquired again", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -246,7 +247,7 @@ func TestTrust(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// If every answer comes too late, Acquire fails and no hold is left.
+	// If every grant arrives too late, Acquire fails and no hold is left.
 	sim(t, "every answer too late", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(_ context.Context, _ int, do func() error) error {

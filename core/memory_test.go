@@ -28,8 +28,8 @@ func (s granting) Extend(_ context.Context, claims []store.Claim) []store.Extens
 
 func (granting) Release(context.Context, store.Claim) error { return nil }
 
-// TestMemory is not parallel, so it runs before the parallel tests continue, and their
-// memory does not count.
+// TestMemory is not parallel. So it runs before the parallel tests continue, and does
+// not count their memory.
 func TestMemory(t *testing.T) {
 	t.Run("held lease below one KiB", func(t *testing.T) {
 		var extended atomic.Int64

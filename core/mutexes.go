@@ -1,9 +1,9 @@
 package core
 
 // The ranks of the engine's mutexes. A goroutine that holds a mutex takes only mutexes
-// of a greater rank. So it takes no further mutex while it holds one of the last two.
-// No mutex is held during a call of the store, of an observer or of a function of the
-// caller.
+// of a greater rank. So it takes no further mutex while it holds the roster's or the
+// cleanup's mutex. No mutex is held during a call of the store, of an observer or of a
+// function of the caller.
 type (
 	waitersRank  struct{}
 	leaseRank    struct{}

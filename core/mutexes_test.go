@@ -16,7 +16,7 @@ import (
 
 // mutexes records the ranks of the mutexes that each goroutine holds, and reports
 // mutexes that are taken out of order. Its own mutex orders the goroutines, which hides
-// races. So no other test may run at the same time.
+// races from the race detector. So no other test may run at the same time.
 type mutexes struct {
 	report func(text string)
 
@@ -95,7 +95,7 @@ func TestMutexesOutOfOrderAreReported(t *testing.T) {
 	defer watchMutexes(func(text string) { texts = append(texts, text) })()
 	var a, b order.Mutex[one]
 	var c order.Mutex[two]
-	var nest func(m ...sync.Locker) // takes each mutex under the ones before it
+	var nest func(m ...sync.Locker) // takes the mutexes in order, and holds each until the end
 	nest = func(m ...sync.Locker) {
 		if len(m) > 0 {
 			m[0].Lock()

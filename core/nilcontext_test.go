@@ -25,7 +25,7 @@ func TestNilContext(t *testing.T) {
 			t.Errorf("%d calls were sent, want none", n)
 		}
 	})
-	// An acquire that panics leaves nothing behind.
+	// An acquire that panics leaves no work to its Locker.
 	sim(t, "acquire under a panicking context", func(t *testing.T) {
 		l, _ := setup(t)
 		if !recovered(func() { _, _ = l.Acquire(&panicking{Context: t.Context()}, "order:1") }) {

@@ -46,7 +46,8 @@ func notify(ctx context.Context, o Observer, e Event) {
 	o.Observe(ctx, e)
 }
 
-// lossLog is the observer of a Locker without WithObserver.
+// lossLog is the observer of a Locker without WithObserver. It is notified only of
+// losses.
 type lossLog struct{ Observer }
 
 // SlogOption is a setting of SlogObserver.

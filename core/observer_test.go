@@ -18,9 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/adapter"
 )
 
-// everything makes the events of a lease happen, each kind at least once, with waits
-// and holds of at least a second. It returns the keys' secret part, and the owners and
-// tokens of the leases.
+// everything causes each kind of event of a lease at least once. It returns the secret
+// part of the keys, and the owners and tokens of the leases.
 func everything(t *testing.T, l *core.Locker, store *scripted) (secrets []string) {
 	t.Helper()
 	const key = "order:secret"
@@ -103,7 +102,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("overrun: %+v", e)
 		}
 	})
-	// The observer is not notified of an acquire that is refused before it begins.
+	// The observer is not notified of an acquire that is refused as invalid before it
+	// begins.
 	sim(t, "refused before it began", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -194,8 +194,8 @@ func TestObservers(t *testing.T) {
 
 func TestSlogObserver(t *testing.T) {
 	t.Parallel()
-	// A loss is logged as an error, failures as warnings, and all other events at debug
-	// level. No secret is written.
+	// A loss is logged as an error, failures as warnings, and the other events of a
+	// lease at debug level. No secret is written.
 	sim(t, "levels and secrets", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer
@@ -278,7 +278,7 @@ func TestSlogObserver(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	})
-	// An unfinished clean-up is logged as a warning.
+	// A failed clean-up is logged as a warning.
 	t.Run("unfinished clean-up", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer

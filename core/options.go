@@ -23,11 +23,11 @@ const (
 // Option is a setting of a Locker, given to New.
 type Option func(*config)
 
-// config has the settings of one Locker, as its options set them.
+// config has the settings of one Locker, filled by its options.
 type config struct {
 	defaults      []AcquireOption
 	events        events
-	perKey, total int   // limits of the callers behind the first of a queue; 0: no limit
+	perKey, total int   // limits of the waiters not in front, in one queue and in all; 0: no limit
 	card          *Card // nil without WithCard
 	clock         clock.Clock
 }
@@ -46,21 +46,21 @@ func WithObserver(o Observer) Option {
 	return func(c *config) { c.events = events{o} }
 }
 
-// WithMaxWaiting limits the number of callers of this Locker that wait behind the first
-// of their queue: perKey for one key, total for all keys together. The defaults are
-// 16,384 and 65,536. They bound the memory when callers arrive faster than their keys
-// become free. 0 means no limit. A caller that finds its queue full fails with ErrBusy
-// at once. Readers and permits that asked the store side by side and were refused wait
-// in the queue too, up to 31 for each key beyond the limits. With a negative limit New
-// fails with ErrInvalid.
+// WithMaxWaiting limits the number of waiting callers of this Locker, without the
+// callers that ask the store: perKey for one key, total for all keys together. The
+// defaults are 16,384 and 65,536. The limits bound the memory if callers arrive faster
+// than their keys become free. 0 means no limit. A caller that finds its queue full
+// fails with ErrBusy at once. Readers and permits that asked the store at the same time
+// and were refused wait in the queue too, up to 31 for each key beyond the limits. With
+// a negative limit New fails with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
-// WithCard makes the Locker write a card of its process to the store. By default there
-// is no card. The card shows operators the process of a hold, and the keys that the
-// process has held or waited for longer than 5 s. Of c only Service, Version and Trace
-// may be set; the Locker adds the rest.
+// WithCard makes the Locker write a card, a description of its process, to the store.
+// By default there is no card. The card shows operators the process of a hold, and the
+// keys that the process has held or waited for longer than 5 s. Of c only Service,
+// Version and Trace may be set; the Locker adds the rest.
 //
 // A separate goroutine, which New starts, writes the card at once and then every 10 s,
 // each time for 30 s. No lock waits for a write. A write takes at most 3 s. A failed
@@ -103,11 +103,11 @@ func isNil(v any) bool {
 // ErrInvalid before anything is sent.
 type AcquireOption func(*request)
 
-// request has the settings of one acquire, as its options set them.
+// request has the settings of one acquire, filled by its options.
 type request struct {
 	terms
 	key    string
-	keys   []string // the keys in key and also, sorted and without duplicates
+	keys   []string // the keys of the fields key and also, sorted and without duplicates
 	one    [1]string
 	also   []string
 	name   string
@@ -123,14 +123,14 @@ type request struct {
 	waiter waiter // reused with the request: an acquire needs one waiter at a time
 }
 
-// TTL sets the length of the lease, from 100ms to 24 days. The default is 30s. After
-// the death of its holder, the key is free within the TTL. The watchdog extends the
-// lease every third of the TTL. A call to the store may take a sixth of the TTL, at
-// least 20 ms and at most 2 seconds.
+// TTL sets the time for which the lease lasts without an extension, from 100ms to 24
+// days. The default is 30s. After the death of the holder's process, the key is free
+// within the TTL. The watchdog extends the lease every third of the TTL. The time limit
+// of a call to the store is a sixth of the TTL, at least 20 ms and at most 2 seconds.
 func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } }
 
-// NoRenew makes a fixed lease, which the watchdog does not extend. The lease expires
-// its TTL after the grant unless Extend is called.
+// NoRenew makes a lease that the watchdog does not extend. The lease expires its TTL
+// after the grant unless Extend is called.
 func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
 
 // MaxHold stops the extensions of the lease after d, counted from the grant. So a hung
@@ -157,16 +157,17 @@ func Wait(d time.Duration) AcquireOption {
 	}
 }
 
-// Retry sets the pace of the attempts while wake-ups are unavailable. The default is
-// retry.LockWait. If a policy has no limit of attempts, its pauses do not grow while
-// the key changes hands continuously. An attempt after a wake-up counts too. When the
-// policy's attempts are used up, the acquire gives up with ErrBusy.
+// Retry sets the pauses between the attempts while wake-ups are unavailable, and the
+// maximum number of attempts. The default is retry.LockWait. If p has no limit of
+// attempts, the pauses do not grow while the key changes hands continuously. Attempts
+// after a wake-up count too. When the attempts are used up, the acquire gives up with
+// ErrBusy.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
-// Shared makes the lease a reader's. Readers of a key hold it together, and exclude
-// writers, the exclusive claims. A reader gets no fencing token. Readers of one process
-// ask the store side by side as long as it grants their claims. No reader overtakes a
-// writer that arrived before it in the same process.
+// Shared makes the lease a reader. Readers of a key hold it together, and exclude
+// writers, which are the exclusive leases. A reader gets no fencing token. Readers of
+// one process ask the store at the same time, as long as it grants their claims. No
+// reader overtakes a writer that arrived before it in the same process.
 //
 // A reader that is acquired under a writer's context re-enters the writer's hold, and
 // the reader's context is done when the writer is released. To downgrade from writer to
@@ -176,10 +177,11 @@ func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n of the permits of a semaphore that has of permits, with 1 <= n <= of
-// < store.All. All claims of one semaphore must have the same value of of. Permits
-// never re-enter, and get no fencing token. Callers of one process ask the store side
-// by side as long as it grants their claims. With Fair they ask one at a time.
+// Permits takes n permits of a semaphore. The second parameter is the number of all
+// permits of the semaphore: 1 <= n <= of < store.All. All acquires of one semaphore
+// must pass the same value of it. Permits never re-enter, and get no fencing token.
+// Callers of one process ask the store at the same time, as long as it grants their
+// claims. With Fair they ask one at a time.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -196,9 +198,10 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 	r.mode, r.weight, r.limit = m, weight, limit
 }
 
-// Fair serves claims in order of arrival. Even without Fair, the callers of one process
-// are served in that order. With Fair, the first callers of all processes are too. The
-// order covers only the fair claims of a key: an unfair claim can overtake them.
+// Fair serves the claims of all processes in order of arrival. Without Fair, only the
+// callers of one process are served in that order. A claim arrives when its caller is
+// the first in the queue of its process. The order covers only the fair claims of a
+// key: an unfair claim can overtake them.
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
 // Also adds keys to the lease, which takes either all of its keys or none. The lease
@@ -211,8 +214,9 @@ func Also(keys ...string) AcquireOption {
 
 // KeepFor keeps the key taken for at least d after the grant, even if the lease is
 // released earlier. So a scheduled job that several replicas start runs once. KeepFor
-// does not make the lease itself last longer. It has no effect if the lease is lost
-// before its release, or expires before its release by NoRenew or MaxHold.
+// does not make the lease itself last longer. It has no effect if the store no longer
+// has the lease at its release, for example after a loss, or after an expiry by NoRenew
+// or MaxHold.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d
@@ -265,7 +269,7 @@ func (r *request) tryOnce() { r.wait = 0 }
 func (r *request) newWaiter(c *store.Claim) *waiter {
 	weight := c.Weight
 	if c.Fair && r.mode == ModePermits {
-		weight = c.Limit // asks alone: requests side by side can arrive in another order
+		weight = c.Limit // asks alone, because simultaneous requests can arrive in another order
 	}
 	r.waiter = waiter{
 		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
@@ -312,11 +316,12 @@ func (l *Locker) serves(r *request) error {
 	return nil
 }
 
-// requests are reused after their acquire has returned. By then no other part refers to
-// the request, and no queue refers to the request's waiter.
+// requests keeps requests for reuse after their acquire has returned. By then nothing
+// refers to the request, and no queue refers to the request's waiter.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// request applies the options and checks them.
+// request returns the request of an acquire, after it has applied and checked the
+// options.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
 	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait

@@ -17,7 +17,8 @@ import (
 
 func opts(o ...core.AcquireOption) []core.AcquireOption { return o }
 
-// refused has acquires that are not allowed. say is a part of the expected error.
+// refused has acquires with keys and options that are not allowed. say is a part of the
+// expected error.
 var refused = []struct {
 	name, key string
 	opts      []core.AcquireOption
@@ -97,7 +98,7 @@ func TestRefusedOptions(t *testing.T) {
 	})
 }
 
-// nilStore is a store whose value can be a nil pointer.
+// nilStore is the type of a store that is a nil pointer.
 type nilStore struct{ core.Store }
 
 func TestNew(t *testing.T) {
@@ -183,7 +184,7 @@ func TestDefaults(t *testing.T) {
 			release(t, acquire(t, t.Context(), l, key, o))
 		}
 	})
-	// The store gets whole milliseconds.
+	// The TTLs that the store gets are whole milliseconds.
 	sim(t, "whole milliseconds", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1", core.TTL(1234567*time.Microsecond))

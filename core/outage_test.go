@@ -28,8 +28,8 @@ func refuseAtOnce(context.Context, int, func() error) error {
 // TestKnownOutage covers hazard 23.
 func TestKnownOutage(t *testing.T) {
 	t.Parallel()
-	// A store whose server is known to be down is asked once, and Acquire returns its
-	// error.
+	// A store whose server is known to be down is asked only once, and Acquire returns
+	// the store's error.
 	sim(t, "asked once", func(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Minute} {
 			l, store := setup(t)
@@ -42,7 +42,8 @@ func TestKnownOutage(t *testing.T) {
 			}
 		}
 	})
-	// In a known outage, all callers behind the one that asked get its error at once.
+	// In a known outage, all callers behind the caller that asked get the same error at
+	// once.
 	sim(t, "queued callers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, n int, do func() error) error {
@@ -62,7 +63,7 @@ func TestKnownOutage(t *testing.T) {
 			t.Errorf("asked %d times in %v", n, took)
 		}
 	})
-	// The error of a caller that timed out has the text of the store's error too.
+	// The error of a caller that timed out also contains the text of the store's error.
 	sim(t, "caller that timed out", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(func(ctx context.Context, _ int, _ func() error) error {

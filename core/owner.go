@@ -9,8 +9,8 @@ import (
 )
 
 // ownerText builds the text by which other callers join the holds of an owner. The text
-// has the owner, the owner's token of each key, and a check of both, joined by dots. If
-// the lease has several keys, each token is followed by the digest of its key. A key
+// has the owner, the owner's token of each key, and a checksum of both, joined by dots.
+// If the lease has several keys, each token is followed by the digest of its key. A key
 // without a fencing token has no entry.
 type ownerText struct{ strings.Builder }
 
@@ -28,8 +28,8 @@ func (t *ownerText) text() string { return t.String() + "." + digest(t.String())
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
 // if the text has no token of key. It returns "" for a text that ownerText has not
-// made: the check detects removed, changed and added letters. Anyone can compute the
-// check, so admit compares the token with the token of the grant.
+// made, because the checksum detects removed, changed and added letters. Anyone can
+// compute the checksum, so admit compares the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {
@@ -58,9 +58,10 @@ func digest(text string) string {
 }
 
 // Owner returns an opaque and unguessable text. A caller that knows the text can join
-// this hold by ContextWithOwner, so the text is a secret. The text carries the lease's
-// token of each key, and a lease that joins gets the same tokens. After the lease is
-// released or lost, a first call of Owner can return a text that joins nothing.
+// the lease's hold by ContextWithOwner, so the text is a secret. The text carries the
+// lease's token of each key, and a lease that joins gets the same tokens. If Owner is
+// first called after the lease was released or lost, it can return a text that joins
+// nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)
@@ -75,8 +76,8 @@ func (l *Lease) Owner() string {
 	return t.text()
 }
 
-// show returns the owner of the lease's hold of key, and the lease's token. After show,
-// other callers may join the hold, so it is no longer passed on.
+// show returns the owner of the lease's hold of key, and the lease's token. From then
+// on other callers may join the hold, so the hold is no longer passed on.
 func (l *Lease) show(key string) (owner string, token uint64) {
 	h := l.hold(key)
 	if !h.show(l) {

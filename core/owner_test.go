@@ -18,7 +18,7 @@ import (
 
 func TestContextWithOwner(t *testing.T) {
 	t.Parallel()
-	// The key is free when both processes have released it.
+	// A key that was joined from another process is free when both leases are released.
 	sim(t, "joined from another process", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
@@ -40,7 +40,8 @@ func TestContextWithOwner(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// For each key, a joined lease has the token that the outer lease has for it.
+	// For each of several keys, a lease that joins has the outer lease's token of this
+	// key.
 	sim(t, "several keys", func(t *testing.T) {
 		l, store := setup(t)
 		for _, keys := range [][]string{{"order:1", "order:2"}, {"order:1", "order:2"}, {"order:2", "order:1"}} {
@@ -78,7 +79,7 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		wantFree(t, store.inner, "order:1")
 	})
-	// An owner that does not hold the key is ignored.
+	// The owner in a context is ignored if it does not hold the key.
 	sim(t, "owner without the key", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -97,7 +98,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, elsewhere)
 	})
-	// A caller with an owner that does not hold the key waits like any other caller.
+	// A caller whose context has an owner that does not hold the key waits like any
+	// other caller.
 	sim(t, "owner without the key waits", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -109,8 +111,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A caller that joins does not wait behind callers of its process, which may wait
-	// for the same holder.
+	// A caller that joins does not wait behind other callers of its process, because
+	// those may wait for the holder that it joins.
 	sim(t, "join before local waiters", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)
@@ -171,7 +173,7 @@ func TestContextWithOwner(t *testing.T) {
 	})
 }
 
-// checked returns text followed by the check that an owner's text has.
+// checked returns text followed by its checksum, like an owner's text.
 func checked(text string) string {
 	h := fnv.New64a()
 	h.Write([]byte(text))
@@ -293,7 +295,7 @@ func TestLeaseFromContext(t *testing.T) {
 		release(t, b)
 		release(t, a)
 	})
-	// Derived contexts are done with the lease's context, and with its cause.
+	// Derived contexts are done when the lease's context is done, with the same cause.
 	sim(t, "derived contexts", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

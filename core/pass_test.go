@@ -14,11 +14,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// trip is the time of one call to the store in these tests.
+// trip is the duration of one call to the store in these tests.
 const trip = 100 * time.Microsecond
 
-// waiting has callers that wait for a key behind a lease of their process, and get its
-// hold one after the other.
+// waiting has the callers that wait for a key behind a lease of their process. The
+// lease's hold can be passed on to them one after the other.
 type waiting struct {
 	t     *testing.T
 	l     *core.Locker
@@ -26,7 +26,7 @@ type waiting struct {
 	got   []chan *core.Lease
 }
 
-// row starts a lease, and n callers that wait behind it.
+// row acquires a lease, and starts n callers that wait behind it.
 func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	return rowBefore(t, l, store, func(x *waiting) {
@@ -36,8 +36,8 @@ func row(t *testing.T, l *core.Locker, store *scripted, n int, o ...core.Acquire
 	}, o...)
 }
 
-// rowBefore starts a lease. It calls the function come, which adds callers that wait
-// behind the lease.
+// rowBefore acquires a lease, and calls come, which adds the callers that wait behind
+// the lease. After that each call to the store takes a trip.
 func rowBefore(t *testing.T, l *core.Locker, store *scripted, come func(x *waiting), o ...core.AcquireOption) (*core.Lease, *waiting) {
 	t.Helper()
 	store.setAll(nil)
@@ -63,8 +63,8 @@ func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 	synctest.Wait()
 }
 
-// take waits for the lease of the nth caller and returns it. The confirmation of the
-// passed hold may still be in flight.
+// take waits for the lease of the nth caller, and returns the lease. A confirmation of
+// its hold may still be in flight.
 func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]
@@ -99,8 +99,8 @@ func (x *waiting) deleteHold() {
 
 func TestPassingOn(t *testing.T) {
 	t.Parallel()
-	// The next lease begins when the lease before it is released, without a call to the
-	// store in between.
+	// The next lease begins as soon as the lease before it is released, and no call is
+	// sent to the store in between.
 	sim(t, "next without a call", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 5)
@@ -153,7 +153,7 @@ func TestPassingOn(t *testing.T) {
 		release(t, lease)
 	})
 	// A hold serves as many leases as it has tokens, so it is passed on 63 times
-	// (store.TokenStep - 1). After that the store is asked.
+	// (store.TokenStep - 1). The next waiter after that asks the store.
 	sim(t, "as many leases as tokens", func(t *testing.T) {
 		l, s := setup(t)
 		const waiters = 3*store.TokenStep - 1
@@ -173,7 +173,7 @@ func TestPassingOn(t *testing.T) {
 			t.Errorf("%d releases at the store for %d leases, want 3", n, waiters+1)
 		}
 	})
-	// A lease with a passed hold is extended as long as it is held.
+	// A lease whose hold was passed on to it is extended as long as the lease is held.
 	sim(t, "each lease is extended", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second))
@@ -185,7 +185,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// MaxHold counts from the beginning of the lease, and not of the hold.
+	// MaxHold counts from the beginning of the lease, and not from the grant of its
+	// hold.
 	sim(t, "MaxHold of the lease", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1, core.TTL(3*time.Second), core.MaxHold(time.Second))
@@ -283,8 +284,7 @@ func TestPassingOn(t *testing.T) {
 		release(t, outer)
 		release(t, x.take(1))
 	})
-	// A hold whose last confirmation is too old is not passed on before the store is
-	// asked.
+	// A hold whose last confirmation is too old is released and not passed on.
 	sim(t, "old confirmation", func(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
 			l, store := setup(t)
@@ -329,7 +329,8 @@ func TestPassingOn(t *testing.T) {
 		release(t, next)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A waiter of another process is served soon.
+	// A waiter of another process gets the key after at most about two holds, although
+	// this process passes its holds on.
 	sim(t, "waiter elsewhere", func(t *testing.T) {
 		l, s := setup(t)
 		other := newLocker(t, s.inner)

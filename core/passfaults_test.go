@@ -46,8 +46,8 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A caller with Fenced gets no lease without a token, and the callers behind it
-	// still get theirs.
+	// At a store without tokens, a caller with Fenced gets no lease, and the callers
+	// behind it get theirs.
 	sim(t, "Fenced gets no lease", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)
@@ -64,7 +64,7 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		wantErr(t, <-fenced, core.ErrUnsupported)
 		release(t, x.take(1))
 		store.forget()
-		lease, _ := row(t, l, store, 0) // without waiters; each call takes a trip
+		lease, _ := row(t, l, store, 0) // without waiters
 		release(t, lease)
 	})
 }
@@ -105,7 +105,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrLost)
 		wantErr(t, l.Close(t.Context()), nil)
 	})
-	// A hold with a long Extend is released, even if the store answers late.
+	// After a long Extend without an answer, the hold is released even if the store
+	// answers only minutes later.
 	sim(t, "late answer to a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, _ := row(t, l, store, 0, core.TTL(3*time.Second))
@@ -133,7 +134,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		}, opExtend)
 		asks := let(lease)
 		lease = x.take(1)
-		waits := let(lease) // waits for the next confirmation, which is the release
+		waits := let(lease) // waits for the next confirmation, whose answer is that of the release
 		next := x.take(2)
 		synctest.Wait()
 		next.Owner() // so the hold is not passed on
@@ -151,8 +152,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
 		release(t, x.take(3))
 	})
-	// A release whose confirmation found the loss reports it, even if the first try of
-	// the next release has no answer.
+	// A release whose confirmation finds the loss of the hold reports the loss, even if
+	// the first try of the next release has no answer.
 	sim(t, "loss before an unanswered release", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)
@@ -174,7 +175,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 			_ = x.take(2).Release(t.Context())
 		}
 	})
-	// Held does not include the wait for the answer of the release.
+	// The field Held of Released does not include the wait for the answer to the
+	// release.
 	sim(t, "time held", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))

@@ -11,8 +11,9 @@ import (
 )
 
 // Passing on: if a lease is released while callers of its process wait for its key, the
-// lease passes its hold on to the first of them without asking the store first.
-// DESIGN.md gives the reasons, and the properties that passing on preserves.
+// lease passes its hold on to the first of them. Only afterwards it asks the store for
+// a confirmation. DESIGN.md gives the reasons, and the properties that passing on
+// preserves.
 //
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
@@ -21,29 +22,31 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The state has two parts. The fields parked, timed and hold of queue, and the last
-// fields of waiter, are guarded by the mutex of waiters. The field passing of hold is
-// guarded by the mutex of the hold.
+// The state has two parts. The mutex of waiters guards the fields parked, timed and
+// hold of queue, and the last fields of waiter, from accepts on. The mutex of the hold
+// guards its field passing.
 
-// passing is the state of a hold that is passed on. The mutex of the hold guards it.
+// passing is the part of a hold's state that concerns passing on.
 type passing struct {
 	barred    bool  // the hold is no longer passed on
-	shown     bool  // the hold's owner was shown, so other callers may join
-	releasing bool  // the release has begun, and its answer is the answer of next
+	shown     bool  // a caller has got the hold's owner, so it may join the hold
+	releasing bool  // the release of a hold that was passed on has begun; next gets its answer
 	passes    uint8 // the number of times that the hold was passed on
 
-	asked *confirmation // the last confirmation whose request was begun
-	next  *confirmation // the confirmation for callers that came after asked
+	asked *confirmation // the last confirmation whose call has begun
+	next  *confirmation // the confirmation for callers that came after the call of asked had begun
 }
 
-// confirmation is one call that asks the store whether it has the hold, with the
-// callers that wait for the answer. One call is in flight at a time:
+// confirmation is one call that asks the store whether a hold still exists. Several
+// callers, each with a lease that has passed the hold on, can wait for its answer. Only
+// one such call for a hold is in flight at a time:
 //
 //	a caller           waits for the answer to the next call (passing.next)
-//	its first caller   makes that call when the call before it (passing.asked) returns
+//	its first caller   makes the next call when the call before it (passing.asked) returns
 //	the answer "lost"  is also the answer for the callers of passing.next
 //	a missing answer   concerns only the callers of that call; passing.next asks again
-//	the release        replaces passing.next, and answers its callers and all later ones
+//	the release        replaces the next call: its answer is for the callers of passing.next
+//	                   and for all later ones
 type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
@@ -55,7 +58,7 @@ type confirmation struct {
 	assumed bool
 }
 
-// answer sends err to the waiting callers. A nil confirmation has no callers to answer.
+// answer gives err to the waiting callers. It does nothing if c is nil.
 func (c *confirmation) answer(err error, assumed bool) {
 	if c != nil {
 		c.err, c.assumed = err, assumed
@@ -63,7 +66,7 @@ func (c *confirmation) answer(err error, assumed bool) {
 	}
 }
 
-// fits reports whether h can be passed on to w.
+// fits reports whether w accepts h, by the TTL and the token of h.
 func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
@@ -71,9 +74,10 @@ func (w *waiter) fits(h *hold) bool {
 // park parks the head of q if possible, and reports whether the head is parked. A
 // parked head waits for the hold of this process instead of asking the store. If
 // waiters can be woken, the head is parked only for a hold that fits, and only while
-// that hold may be passed on. After that time the head asks the store for a place in
-// its list. If waiters cannot be woken, the store has no such list, and a head without
-// tryOnly is parked for any hold, until the hold is passed on or released.
+// that hold may be passed on. After that time the head asks the store, and gets a place
+// in the store's list. If waiters cannot be woken, a head without tryOnly is parked for
+// any hold, until the hold is passed on or released. Such a head would get no place in
+// the store's list, unless its claim is fair.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -90,8 +94,8 @@ func (ws *waiters) park(q *queue) bool {
 }
 
 // awaitPass reports whether h, the hold of q, may still be passed on, so that the head
-// can be parked for h. It starts a timer that unparks the head when h may no longer be
-// passed on.
+// can be parked for h. If so, it starts a timer, which unparks the head when h may no
+// longer be passed on.
 func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	left := h.passTimeLeft()
 	if left > 0 && !q.timed {
@@ -112,11 +116,13 @@ func (ws *waiters) unpark(h *hold) {
 	}
 }
 
-// passOn passes h, the hold of a released lease, on to the parked head if willing is
-// true, h fits and h may be passed on. Otherwise the caller releases h. Before that the
-// head asks the store for a place in its list, if it has no place yet, and placed is
-// closed when the store has answered. If waiters cannot be woken, the head stays parked
-// and passOn returns parked. The caller then calls holdEnded after it has released h.
+// passOn passes h, the hold of a lease that is being released, on to the parked head.
+// It does so if willing is true, the head accepts h, and h may be passed on. Otherwise
+// the caller has to release h. Before the release, the head asks the store for a place
+// in the store's list, and placed is closed when the store has answered. placed is nil
+// if no head waits for this answer. If waiters cannot be woken, a parked head stays
+// parked, and passOn returns parked as true. The caller then has to call holdEnded
+// after the release of h.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -145,7 +151,9 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 	return false, placed, false
 }
 
-// holdEnded records that h no longer has its key. A parked head then asks the store.
+// holdEnded removes h from its queue, because h was released, was lost, or is about to
+// be released in the background. A parked head then asks the store. If waiters cannot
+// be woken, it first pauses for half of the hold's age, for at most half of passTime.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -156,7 +164,7 @@ func (ws *waiters) holdEnded(h *hold) {
 	}
 	q.hold = nil
 	if q.parked {
-		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // half of this process's time is for others
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // the key is free for others
 		q.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
@@ -164,7 +172,8 @@ func (ws *waiters) holdEnded(h *hold) {
 
 // passable returns the lease's hold if the hold can be passed on, or nil. A hold can be
 // passed on if the lease has usual terms, is not of a run, and has a single hold that
-// has joined no other hold. Every attempt of the lease's acquire must have an answer.
+// has joined no other hold. The store must have answered every request of the lease's
+// acquire.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -188,11 +197,12 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 		return h.confirmed(until)
 	}
 	if parked {
-		defer ws.holdEnded(h) // deferred, so that the head asks when the key is free
+		defer ws.holdEnded(h) // after the release, so that the head finds the key free
 	}
 	if placed != nil {
-		// The waiter's place keeps the order among processes. The hold is no longer
-		// extended from here on, and must last until it is released.
+		// The release waits until the waiter has a place in the store's list, which
+		// keeps the order among processes. The hold is no longer extended from here on,
+		// so the wait is short compared with the remaining trust.
 		rest := h.remaining(l.engine.now())
 		h.retire()
 		select {
@@ -203,8 +213,8 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.T
 	return l.releaseHolds(r, until)
 }
 
-// passTimeLeft returns the time for which the hold may still be passed on, or 0. pass
-// makes the final decision.
+// passTimeLeft returns the time for which the hold may still be passed on, or 0. During
+// this time, pass may nevertheless refuse to pass the hold on.
 func (h *hold) passTimeLeft() time.Duration {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -215,8 +225,9 @@ func (h *hold) passTimeLeft() time.Duration {
 	return passTime - now.Since(h.arrived)
 }
 
-// pass takes the hold from its released lease for the next lease, and reports whether
-// the hold may be passed on. Passing on is not allowed
+// pass takes the hold from its lease, which is being released, and reports whether the
+// hold may be passed on. If not, the hold stays with its lease. Passing on is not
+// allowed
 //   - after the owner was shown, because a caller may join the hold,
 //   - after a call of Lease.Extend,
 //   - after passTime, after store.TokenStep leases, after a loss or after a
@@ -236,8 +247,8 @@ func (h *hold) pass() bool {
 	return true
 }
 
-// show records that l has shown the owner of the hold, so that a caller may join the
-// hold. It returns false if l has passed the hold on.
+// show records that a caller of l gets the owner of the hold, so that the caller may
+// join the hold. It returns false if l no longer has the hold.
 func (h *hold) show(l notices) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,9 +272,9 @@ func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) 
 	return h.passing.passes, true
 }
 
-// mayMoveOn reports whether the hold may go to another waiter after its first receiver
-// has left without taking it. No lease has had the hold since pass, so the conditions
-// of pass for the lease and the tokens are still met.
+// mayMoveOn reports whether the hold may go to another waiter, after the waiter that it
+// was given to has left without it. mayMoveOn does not check the owner, Lease.Extend
+// and the tokens again: pass has checked them, and no lease has had the hold since.
 func (h *hold) mayMoveOn() bool {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -280,16 +291,16 @@ func (h *hold) passExpired(now clock.Moment) bool {
 // tokensUsed reports whether no token is left for another lease. The caller holds the mutex.
 func (h *hold) tokensUsed() bool { return h.passing.passes >= store.TokenStep-1 }
 
-// unconfirmed reports whether the last confirmation is too old to pass the hold on. The
-// caller holds the mutex.
+// unconfirmed reports whether the store's last confirmation is too old to pass the hold
+// on. The caller holds the mutex.
 func (h *hold) unconfirmed(now clock.Moment) bool {
 	return now.Since(h.from) > min(passTime, h.valid/50)
 }
 
-// confirmed asks the store whether it has the hold, for a lease that has passed the
-// hold on. Callers that come while a call is in flight share the next call, or the
-// release of the hold. confirmed returns nil, ErrLost, or the reason for a missing
-// answer. After an error the hold is no longer passed on.
+// confirmed asks the store whether the hold still exists, for a lease that has passed
+// the hold on. Callers that come while such a call is in flight share the next call, or
+// wait for the release of the hold. confirmed returns nil, ErrLost, or the reason for a
+// missing answer. After an error the hold is no longer passed on.
 func (h *hold) confirmed(until time.Time) (err error) {
 	c, asks := h.confirmation()
 	if !asks {
@@ -316,7 +327,7 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	before := h.passing.asked
 	h.passing.next = c
 	h.mu.Unlock()
-	runtime.Gosched() // leases that are about to pass the hold on share the call, or release the hold
+	runtime.Gosched() // leases that are about to be released can share the call
 	if before != nil {
 		select {
 		case <-before.done:
@@ -331,22 +342,23 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	return c, true
 }
 
-// confirmAnswered sends the store's answer to the callers of c, and returns it for the
-// caller that has asked. After a loss, the callers that came later get the same answer,
-// because another call could only repeat it or stay without an answer.
+// confirmAnswered gives err, the result of the call of c, to the callers of c, and
+// returns it. If the hold is lost, the callers that came later get the same error,
+// because another call could only have the same result or no answer. If the hold's
+// release has begun, the result of the release can replace err.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release in flight can be the reason of the loss
+	final := lost && !ending // no release of the hold can be the reason of the loss
 	if final {
 		h.passing.next = nil
 	}
 	h.passing.barred = h.passing.barred || err != nil
 	h.mu.Unlock()
 	if lost && ending {
-		// The hold's release was in flight and may have reached the store first. A
-		// release does not wait for a confirmation, so this wait ends.
+		// The hold's release has begun, and may have reached the store first. This wait
+		// for the release ends, because a release does not wait for a confirmation.
 		if <-next.done; !next.assumed {
 			err = next.err
 		}
@@ -360,9 +372,9 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 }
 
 // beginRelease records that the hold is about to be released. It returns the
-// confirmation that gets the release's answer, and all waiting callers get that answer.
-// It returns nil if no caller can wait: the hold was never passed on, or an earlier
-// release has answered.
+// confirmation whose callers, present and later ones, get the answer to the release. It
+// returns nil if there can be no such callers, because the hold was never passed on, or
+// if an earlier release has answered them.
 func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

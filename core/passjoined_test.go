@@ -13,8 +13,9 @@ import (
 
 func TestPassedOnAndJoined(t *testing.T) {
 	t.Parallel()
-	// The hold of a lease whose owner may be known is not passed on. Each function
-	// makes the owner known, and returns a function that ends the use of it.
+	// A hold is not passed on if another caller may know its owner. Each function makes
+	// the owner known, and returns a function that releases a lease which has joined
+	// the hold.
 	sim(t, "owner may be known", func(t *testing.T) {
 		for name, show := range map[string]func(l *core.Locker, lease *core.Lease) func(){
 			"Owner": func(_ *core.Locker, lease *core.Lease) func() {
@@ -54,7 +55,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// The owner of a released lease does not join the next lease.
+	// The owner or the context of a released lease does not let a caller join the hold
+	// of the next lease.
 	sim(t, "owner of a released lease", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -71,7 +73,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A join has the token of the lease, in this process and in others.
+	// A lease that joins has the token and the owner of the lease that it joins, in
+	// this process and in others.
 	sim(t, "token of a join", func(t *testing.T) {
 		l, store := setup(t)
 		other, third := newLocker(t, store.inner), newLocker(t, store.inner)
@@ -104,7 +107,8 @@ func TestPassedOnAndJoined(t *testing.T) {
 		}
 		release(t, last)
 	})
-	// An Owner that is read during a release lets no caller join.
+	// A caller that joins by an Owner that was read during a release never shares the
+	// key with the next lease.
 	sim(t, "Owner during a release", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)

@@ -18,8 +18,8 @@ import (
 
 func TestPassedOnAndLost(t *testing.T) {
 	t.Parallel()
-	// A release reports that the hold was lost, and so does the release of the next
-	// lease.
+	// If a hold was lost before it is passed on, the release of its lease and the
+	// release of the next lease report the loss.
 	sim(t, "release after the loss", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 1)
@@ -33,7 +33,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantFree(t, store.inner, "order:1")
 	})
-	// The next lease of a lost hold is notified of the loss, and the hold is not passed
+	// The lease to which a lost hold was passed on is lost, and the hold is not passed
 	// on again.
 	sim(t, "next lease is lost", func(t *testing.T) {
 		l, store := setup(t)
@@ -47,8 +47,8 @@ func TestPassedOnAndLost(t *testing.T) {
 		}
 		wantErr(t, <-let(lease), core.ErrLost)
 		next := x.take(1)
-		// This is the limit in hazard 62: the lease began, and only the resource
-		// refuses its token.
+		// This is the limit in hazard 62: the lease begins, and only the resource can
+		// refuse its token.
 		if next.Token() >= g.Token {
 			t.Errorf("token %d, want less than %d, that of the holder", next.Token(), g.Token)
 		}
@@ -65,7 +65,7 @@ func TestPassedOnAndLost(t *testing.T) {
 		release(t, x.take(2))
 		release(t, x.take(3))
 	})
-	// Releases that wait while the answer "lost" is in flight get that answer.
+	// Releases that wait while the answer "lost" is in flight return that answer.
 	sim(t, "releases behind a lost answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 3)
@@ -75,7 +75,7 @@ func TestPassedOnAndLost(t *testing.T) {
 				return hang(ctx, n, do)
 			}
 			err := do()
-			time.Sleep(5 * time.Millisecond) // the other leases are released in the meantime
+			time.Sleep(5 * time.Millisecond) // in the meantime the other leases are released
 			return err
 		}, opExtend)
 		x.deleteHold()
@@ -125,12 +125,13 @@ func TestPassedOnAndLost(t *testing.T) {
 		fmt.Fprintln(t.Output(), again, "asked again")
 	})
 	// The second lease is released while the confirmation of the first lease's release is
-	// in flight. If the hold was deleted before, both releases report the loss.
+	// in flight. If the hold was deleted before the second release, both releases
+	// report the loss.
 	sim(t, "release between loss and end", func(t *testing.T) {
 		for _, deleted := range []bool{false, true} {
 			l, store := setup(t)
 			lease, x := row(t, l, store, 1)
-			// The release overtakes this extension.
+			// The release overtakes the confirmation, which is an extension.
 			store.set(func(ctx context.Context, n int, do func() error) error {
 				time.Sleep(5 * time.Millisecond)
 				return do()
@@ -171,7 +172,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			if took := time.Since(start); took > 3500*time.Millisecond {
 				t.Errorf("the release took %v", took)
 			}
-			// The hold is no longer passed on. The next caller acquires its own.
+			// The hold is no longer passed on. The next caller acquires its own hold.
 			store.set(nil, opExtend)
 			done = let(next)
 			last := x.take(2)
@@ -197,8 +198,8 @@ func TestPassedOnAndLost(t *testing.T) {
 			time.Sleep(5 * time.Second) // the late calls arrive
 		})
 	}
-	// A waiter that gives up at the moment at which the hold is passed on to it leaves
-	// nothing behind.
+	// If a waiter gives up at the moment at which a hold is passed on to it, the waiter
+	// behind it gets the key soon, and no hold is left.
 	sim(t, "waiter leaves at the pass", func(t *testing.T) {
 		l, store := setup(t)
 		gone, stayed := 0, 0
@@ -322,7 +323,7 @@ func TestPassedOnAndLost(t *testing.T) {
 			}
 		})
 	}
-	// After a confirmation that panicked, the hold is not passed on.
+	// A hold whose confirmation panicked is not passed on again.
 	sim(t, "confirmation that panicked", func(t *testing.T) {
 		l, store := setup(t)
 		lease, x := row(t, l, store, 2)
@@ -348,7 +349,7 @@ func TestPassedOnAndLost(t *testing.T) {
 type slowContext struct {
 	context.Context
 	waits atomic.Bool
-	goOn  chan struct{} // closed to end the wait
+	goOn  chan struct{} // Err blocks until goOn is closed
 }
 
 func (c *slowContext) Err() error {

@@ -34,7 +34,7 @@ func cycles(t *testing.T, l *core.Locker, n, k int, d time.Duration, o ...core.A
 	wg.Wait()
 }
 
-// next starts a holder, and a waiter behind it in the same process.
+// next acquires a lease, and starts a waiter for its key in the same process.
 func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.Lease, got <-chan *core.Lease) {
 	t.Helper()
 	holder = acquire(t, t.Context(), l, "order:1", o...)
@@ -52,8 +52,8 @@ func next(t *testing.T, l *core.Locker, o ...core.AcquireOption) (holder *core.L
 
 func TestPassingOnKeepsOrder(t *testing.T) {
 	t.Parallel()
-	// Goroutines of one process share a key with few calls, for short and for long
-	// holds.
+	// Goroutines of one process use a key one after the other with few calls, for short
+	// and for long holds.
 	sim(t, "few calls for many cycles", func(t *testing.T) {
 		for hold, most := range map[time.Duration]float64{0: 0.3, 100 * time.Microsecond: 1.1, time.Millisecond: 1.5, 100 * time.Millisecond: 4.1} {
 			const goroutines, rounds = 64, 20
@@ -88,7 +88,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, lease)
 		wantFree(t, store.inner, "order:1")
 	})
-	// Another process soon has its turn, even if many callers of this process want the
+	// Another process gets the key soon, even if many callers of this process want the
 	// key.
 	sim(t, "turn of another process", func(t *testing.T) {
 		for _, hold := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond, 50 * time.Millisecond} {
@@ -189,7 +189,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		wantHeld(t, store.inner, "order:1")
 		release(t, lease)
 	})
-	// A waiter behind a lost lease has the key when the lease expires at the store.
+	// A waiter behind a lost lease gets the key when the lease's hold expires at the
+	// store.
 	sim(t, "waiter behind a lost lease", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opExtend)
@@ -243,7 +244,7 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 		release(t, <-got)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A Close during passes leaves nothing behind.
+	// A Close while holds are passed on leaves no hold and no work behind.
 	sim(t, "Close during passes", func(t *testing.T) {
 		for range 200 {
 			l, store := setup(t)
@@ -274,8 +275,8 @@ func TestPassingOnKeepsOrder(t *testing.T) {
 			}
 		}
 	})
-	// If a waiter leaves while the hold is passed on to it, the waiter behind it soon
-	// has the key.
+	// If a waiter leaves while a hold is passed on to it, the waiter behind it gets the
+	// key soon.
 	sim(t, "waiter leaves during hand-off", func(t *testing.T) {
 		events := &recorder{}
 		l, store := setup(t, core.WithObserver(events))

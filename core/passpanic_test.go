@@ -15,8 +15,8 @@ func recovered(fn func()) (panicked bool) {
 	return false
 }
 
-// TestAcquireThatPanics checks that an acquire that panics leaves nothing behind,
-// because a server continues after a panic of one request.
+// TestAcquireThatPanics checks that an acquire that panics leaves no hold and no work
+// behind. This is needed because a server continues after the panic of a request.
 func TestAcquireThatPanics(t *testing.T) {
 	t.Parallel()
 	sim(t, "in the store", func(t *testing.T) {

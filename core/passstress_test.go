@@ -42,7 +42,7 @@ func (s *watching) Acquire(ctx context.Context, c store.Claim) (store.Grant, err
 }
 
 // underMutex reports whether the caller may hold the mutex of waiters, because a method
-// of waiters is on its stack. A pause under a mutex would stop virtual time.
+// of waiters is on its stack. A sleep under a mutex would stop virtual time.
 func underMutex() bool {
 	var pcs [12]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -58,11 +58,12 @@ func underMutex() bool {
 	}
 }
 
-// stress makes 16 goroutines of two processes acquire one key again and again for three
-// seconds. It checks that there is one holder at a time, that tokens grow, and that
-// releases return the right errors. Each flag adds a disturbance: goroutines pause when
-// they read a clock, calls fail, holds are deleted, or holds are joined. stress returns
-// the number of leases, and the number of Acquire calls that the store got.
+// stress makes 16 goroutines of two Lockers acquire one key again and again for three
+// seconds. It checks that releases return the right errors. Unless holds are deleted,
+// it also checks that there is one holder at a time and that tokens grow. Each flag
+// adds a disturbance: goroutines pause when they read a clock, calls fail, holds are
+// deleted, or holds are joined. stress returns the number of leases, and the number of
+// Acquire calls that the store got.
 func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (total, trips int) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var rmu sync.Mutex
@@ -238,7 +239,7 @@ func stress(t *testing.T, seed uint64, pauses, faulty, deletes, joins bool) (tot
 					t.Errorf("seed %d: release took %v", seed, took)
 				}
 				switch {
-				case dead && err == nil && (!pauses || time.Now().Before(trusted)): // during a pause the hold can expire before its release
+				case dead && err == nil && (!pauses || time.Now().Before(trusted)): // a pause can outlast the hold
 					t.Errorf("seed %d: hold deleted, release says nil", seed)
 				case !dead && !deletes && !faulty && !pauses && !joins && err != nil && !(ends && errors.Is(err, core.ErrLost)):
 					t.Errorf("seed %d: release: %v", seed, err)

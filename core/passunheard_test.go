@@ -15,7 +15,7 @@ import (
 
 func TestShortGrant(t *testing.T) {
 	t.Parallel()
-	// A NoRenew lease whose second call has no answer leaves nothing behind.
+	// If the second call for a short grant of a NoRenew lease fails, no hold is left.
 	sim(t, "unanswered second call", func(t *testing.T) {
 		l, store := setup(t)
 		short := &shortly{Store: store.inner}
@@ -126,8 +126,8 @@ func (s *pushing) Acquire(ctx context.Context, c store.Claim) (store.Grant, erro
 	return g, err
 }
 
-// TestPassingOnWithoutWatches checks stores that cannot wake waiters, and have no list
-// of them.
+// TestPassingOnWithoutWatches checks that a polling process gets a key that another
+// process passes on, while no watch can be opened.
 func TestPassingOnWithoutWatches(t *testing.T) {
 	t.Parallel()
 	for _, hold := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {

@@ -13,7 +13,7 @@ import (
 // its process has a place at the store. The hold is not extended during that wait.
 func TestRelease_WaitsWithinItsHold(t *testing.T) {
 	t.Parallel()
-	// The hold of a short lease still exists when it is released.
+	// Even with a short TTL, the hold still exists at the store when it is released.
 	sim(t, "short lease", func(t *testing.T) {
 		for at := 10 * time.Millisecond; at < 90*time.Millisecond; at += 5 * time.Millisecond {
 			l, store := setup(t)
@@ -35,7 +35,7 @@ func TestRelease_WaitsWithinItsHold(t *testing.T) {
 			behind(t.Context(), core.TTL(10*time.Second))
 			time.Sleep(at)
 			store.set(first(1, hang), opAcquire)
-			leave() // so that the other waiter asks
+			leave() // so that the other waiter asks the store
 			synctest.Wait()
 			if err := lease.Context().Err(); err != nil {
 				t.Fatalf("test setup: after %v: got %v", at, err)

@@ -55,7 +55,8 @@ var (
 	digits        = regexp.MustCompile(`\d+`)
 )
 
-// readTests returns the tests of each package, and for each hazard the packages whose tests cite it.
+// readTests returns the tests of each package, and the packages whose tests cite each
+// hazard.
 var readTests = sync.OnceValues(func() (tests, cited map[string][]string) {
 	tests, cited = make(map[string][]string), make(map[string][]string)
 	for depth := range 4 {

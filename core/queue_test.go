@@ -16,7 +16,7 @@ import (
 // TestQueue covers hazard 41 of PROOF.md.
 func TestQueue(t *testing.T) {
 	t.Parallel()
-	// 64 goroutines of a process are served in order of arrival, one at a time.
+	// 64 goroutines of a process get the key in order of arrival, one at a time.
 	sim(t, "order of arrival", func(t *testing.T) {
 		l, _ := setup(t)
 		holder := acquire(t, t.Context(), l, "order:1")
@@ -82,8 +82,8 @@ func TestQueue(t *testing.T) {
 			}
 		}
 	})
-	// Thousands of waiters for a held key send less than one request a second, and all
-	// of them are served.
+	// Thousands of waiters for a held key together send less than one request a second,
+	// and all of them get the key.
 	sim(t, "thousands of waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -117,8 +117,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("got all after %v, want no waiting in between", took)
 		}
 	})
-	// The release wakes a waiter of another process; the waiter does not depend on a
-	// poll.
+	// A release wakes a waiter of another process, which does not have to poll.
 	sim(t, "waiter of another process", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -144,8 +143,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// crowdOf runs n attempts at once. It returns the numbers of granted and busy attempts,
-// and the other errors.
+// crowdOf runs try n times concurrently. It returns the numbers of granted and busy
+// tries, and the other errors.
 func crowdOf(n int, try func() error) (granted, busy int, other []error) {
 	errs := make(chan error, n)
 	for range n {
@@ -229,8 +228,8 @@ func TestTryAcquireInLine(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// Callers that try while the first one asks share its answer, without a round trip
-	// for each.
+	// Callers of TryAcquire that arrive while the first caller asks share a busy
+	// answer, without a round trip for each.
 	sim(t, "shared answer", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")

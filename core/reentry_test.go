@@ -31,8 +31,8 @@ func vanish(t *testing.T, store *scripted, lease *core.Lease) {
 // TestReentry covers hazard 12 of PROOF.md.
 func TestReentry(t *testing.T) {
 	t.Parallel()
-	// Under a lease the same key is acquired again at once. The key is free when both
-	// leases are released.
+	// Under a lease, the same key can be acquired again at once. The key is free when
+	// both leases are released.
 	sim(t, "acquired again", func(t *testing.T) {
 		for _, outerFirst := range []bool{true, false} {
 			l, store := setup(t)
@@ -77,8 +77,8 @@ func TestReentry(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// Re-entry overtakes the waiters of this process, and fair waiters of other
-	// processes.
+	// An acquire that re-enters overtakes the waiters of this process, and fair waiters
+	// of other processes.
 	sim(t, "overtakes waiters", func(t *testing.T) {
 		l, store := setup(t)
 		other := newLocker(t, store.inner)
@@ -103,7 +103,7 @@ func TestReentry(t *testing.T) {
 		release(t, outer)
 		wg.Wait()
 	})
-	// Two goroutines under one lease share the lease's key, and exclude each other from
+	// Goroutines under one lease share the lease's key, and exclude each other from
 	// another key.
 	sim(t, "two goroutines under one lease", func(t *testing.T) {
 		l, _ := setup(t)
@@ -135,7 +135,7 @@ func TestReentry(t *testing.T) {
 		}
 		release(t, outer)
 	})
-	// Another key that is acquired under a lease has a different owner.
+	// The lease of another key, acquired under a lease, has a different owner.
 	sim(t, "another key", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -236,7 +236,7 @@ func TestReentryAfterLoss(t *testing.T) {
 			wantErr(t, err, context.Canceled)
 			wantHeldLease(t, outer)
 
-			store.set(hangAfter, opAcquire) // and a context that becomes done during the call
+			store.set(hangAfter, opAcquire) // next: a context that becomes done during the call
 			ctx, cancel = context.WithCancelCause(outer.Context())
 			time.AfterFunc(time.Second, func() { cancel(cause) })
 			_, err = l.Acquire(ctx, "order:1")
@@ -291,7 +291,7 @@ func TestReentryAfterLoss(t *testing.T) {
 		release(t, c)
 		release(t, a)
 	})
-	// The key stays held while hundreds of nested leases come and go.
+	// The key stays held while hundreds of nested leases are acquired and released.
 	sim(t, "hundreds come and go", func(t *testing.T) {
 		l, store := setup(t)
 		store.setAll(jitter(time.Millisecond))

@@ -16,16 +16,16 @@ import (
 // nil ctx. If the store does not answer, Release returns an error matching
 // ErrUnavailable after about 3 seconds, or 6 if another lease of this process is
 // releasing the same hold. The release is then retried in the background. If the lease
-// was lost, the error matches ErrLost. A hold that expires during its release counts as
-// released. Later calls return the result of the first.
+// was lost, the error matches ErrLost. A lease that expires during its release counts
+// as released. Later calls return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
 }
 
 // finish ends the lease for Release, Finish and Withdraw. r is the record to save, or
-// nil. The first call ends the lease and returns first as true. Later calls return its
-// result.
+// nil. The first call ends the lease and returns first as true. Later calls return the
+// error of the first.
 func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
@@ -43,7 +43,7 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	switch {
 	case !wasLost:
 		l.tellEnd(ctx, Released, held, l.unsaved(l.err))
-	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // the event Lost did not include the failed save
+	case r != nil && errors.Is(l.unsaved(l.err), ErrLost): // Lost was reported before the failed save
 		e := l.event(CleanedUp)
 		e.Err = l.err
 		l.engine.observe(ctx, e)
@@ -52,8 +52,8 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 }
 
 // conclude ends the lease in this process and at the store. Even if the store panics,
-// it lets the waiting calls of finish return. It returns the time for which the lease
-// was held, and whether the lease had been lost.
+// the calls of finish that wait for conclude return. It returns the time for which the
+// lease was held, and whether the lease had been lost.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
@@ -65,7 +65,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	l.trustedAt(now)
 	wasLost = l.stop() == lost
 	if wasLost {
-		l.endContext(ErrLost) // the first cause counts
+		l.endContext(ErrLost) // before endContext(nil), because the first cause counts
 	}
 	l.endContext(nil)
 	held = now.Since(l.since)
@@ -95,7 +95,7 @@ func (l *Lease) endError(op string, err error) error {
 }
 
 // releaseHolds releases the holds of the lease at the store and saves r, the record of
-// a run, unless r is nil. It releases the holds side by side, because a store combines
+// a run, unless r is nil. It releases the holds concurrently, because a store combines
 // concurrent calls into few round trips.
 func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	for _, h := range l.holds {
@@ -153,7 +153,7 @@ func (l *Lease) abandonHold(h *hold) {
 }
 
 // releaseClaim returns the claim that releases h, and saves r unless r is nil. If the
-// lease is of a run whose work has not begun, the claim undoes the run.
+// lease has a run whose work has not begun, the claim undoes the run.
 func (l *Lease) releaseClaim(h *hold, r *store.Record) releasing {
 	c := releasing{Claim: h.releaseClaim(), name: l.name, mode: l.opts.mode}
 	if r != nil {

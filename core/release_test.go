@@ -85,8 +85,8 @@ func TestRelease_ManyKeys(t *testing.T) {
 	})
 }
 
-// TestDo_ManyKeys checks that Do returns when all keys are free, or when the observer
-// has been notified of the keys that are not released yet.
+// TestDo_ManyKeys checks that, when Do returns, all keys are free or the observer has
+// been notified of keys that are not released yet.
 func TestDo_ManyKeys(t *testing.T) {
 	t.Parallel()
 	also := []string{"order:2", "order:3", "order:4", "order:5"}
@@ -220,7 +220,7 @@ func TestRelease(t *testing.T) {
 		})
 	}
 	// If the store first refuses a release as unavailable and then answers "lost", the
-	// lease was lost.
+	// release reports a loss.
 	sim(t, "refused, then unknown", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")
@@ -244,7 +244,7 @@ func TestRelease(t *testing.T) {
 		wantErr(t, err, core.ErrLost)
 		wantNot(t, err, core.ErrUnavailable)
 	})
-	// A release during a hang of the store returns within its time limit. The lease is
+	// If the store hangs, a release returns within its time limit. The lease is
 	// released in this process at once, and at the store in the background.
 	sim(t, "hung store", func(t *testing.T) {
 		for _, keys := range [][]string{nil, {"order:2", "order:3", "order:4", "order:5"}} {
@@ -277,7 +277,8 @@ func TestRelease(t *testing.T) {
 			}
 		}
 	})
-	// A lease with a long Extend is released even if an outage is longer than its TTL.
+	// After a long Extend, a lease is released even if an outage is longer than the
+	// lease's TTL.
 	sim(t, "long Extend in an outage", func(t *testing.T) {
 		for _, f := range []fault{nil, loseReply} {
 			l, store := setup(t)
@@ -296,7 +297,8 @@ func TestRelease(t *testing.T) {
 			wantFree(t, store.inner, "order:1", "order:2")
 		}
 	})
-	// A waiter of this process gets the key although the reply to the release hangs.
+	// A waiter of this process gets the key soon even if the reply to the release
+	// hangs.
 	sim(t, "waiter behind a hung release", func(t *testing.T) {
 		l, store := setup(t)
 		lease := acquire(t, t.Context(), l, "order:1")

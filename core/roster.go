@@ -12,7 +12,7 @@ import (
 )
 
 // roster lists a Locker's acquires in flight, and its leases that are not yet released.
-// After close it admits no more.
+// After close it admits no acquire.
 type roster struct {
 	mu         order.Mutex[rosterRank]
 	closing    context.Context // done when Close begins
@@ -55,7 +55,7 @@ func (r *roster) countIn(l *Lease, at clock.Moment) bool {
 	return true
 }
 
-// countOut removes an acquire, or its lease, from the roster.
+// countOut removes l, an acquire or a lease, from the roster.
 func (r *roster) countOut(l *Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +125,8 @@ func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 // a moment.
 const snapshotStep = 256
 
-// spareTallies is the number of tallies up to which empty tallies are not deleted. So
-// names in regular use need no allocation.
+// spareTallies is the number of tallies above which empty tallies are deleted. Other
+// empty tallies stay, so that names in regular use need no allocation.
 const spareTallies = 256
 
 // tallies are the leases of a Locker, and its acquires in flight, by name and mode. The
@@ -138,8 +138,8 @@ type tallyOf struct {
 	mode Mode
 }
 
-// tally has a queue of leases for each stage, for one name and mode. A queue has the
-// order in which the leases reached its stage.
+// tally has the leases of one name and mode, in a queue for each stage. Each queue is
+// in the order in which its leases reached the stage.
 type tally [stages]fifo.Queue[Lease]
 
 // stage is the progress of a lease.
@@ -160,12 +160,12 @@ func (t *tally) empty() bool {
 type listing struct {
 	in    *tally // nil before and after the lease is listed
 	node  fifo.Node[Lease]
-	since clock.Moment // the time at which the lease reached its stage
+	since clock.Moment // the start of the stage; a lost lease keeps the start of holding
 	stage stage
 }
 
-// move lists l, the lease of this listing, in stage to, which l reached at the moment
-// at.
+// move lists l, the lease of this listing, in the stage to. at is the new value of
+// since.
 func (g *listing) move(l *Lease, to stage, at clock.Moment) {
 	g.in[g.stage].Remove(&g.node)
 	g.stage, g.since = to, at
@@ -180,7 +180,7 @@ type standing struct {
 }
 
 // longest returns the leases that were held or waited for at least as long as the
-// duration from, oldest first. It returns no more leases than the limit most. It
+// duration from, oldest first. It returns at most as many leases as the limit most. It
 // releases the roster's mutex between short parts of the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing

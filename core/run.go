@@ -12,20 +12,21 @@ import (
 
 // run is the part of a lease that only leases of Begin have.
 type run struct {
-	found     store.Record  // the record that the store had at Begin
-	settling  sync.Once     // done by the first Finish or Withdraw
-	withdrawn bool          // the first of these calls was Withdraw
+	found     store.Record  // the store's record after Begin
+	settling  sync.Once     // runs once, by the first Finish or Withdraw
+	withdrawn bool          // this first call was Withdraw
 	instead   *store.Record // the record that replaces one whose value is too long, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
-	committed bool          // Commit may have saved; guarded by the lease's mutex
+	committed bool          // the save of Commit succeeded; guarded by the lease's mutex
 }
 
-// Begin acquires the lease of a run, like Acquire. The store stores the run's answer
-// under the key. If the store has a finished record, Begin returns that record with a
-// nil lease, after one call to the store. It then has claimed nothing. Otherwise Begin
-// returns the held lease and the record of this run. The record has the run's Attempt,
-// 1 for the first, and the stored Value. The Value is begin's own, or the Value of an
-// earlier run that did not finish. Of begin, only Value and Retain are used.
+// Begin acquires the lease of a run, like Acquire. The store stores the run's record,
+// which gets the answer of the run, under the key. If the store has a finished record,
+// Begin returns that record with a nil lease, after one call to the store. No lock is
+// then held. Otherwise Begin returns the held lease and the record of this run. The
+// record has the run's Attempt, 1 for the first, and the stored Value. The Value is
+// begin's own, or the Value of an earlier run that did not finish. Of begin, only Value
+// and Retain are used.
 //
 // The observer is notified of the events of the lease, but not of a finished record.
 // The caller reports a finished record with the event that adapter.Report fills.
@@ -105,11 +106,11 @@ func checkRecord(r *store.Record) error {
 // committed, it can be rolled back.
 //
 // After save has returned nil, only the database knows whether the lease is held. So
-// until Finish, the lease's context is not done with ErrLost, and no loss is reported.
-// The lease is extended as before, because the transaction may be rolled back. Finish
-// must follow, with a record for the case that the transaction was not committed.
-// Finish fails with store.ErrSaved if r is saved. Otherwise it behaves as without
-// Commit.
+// until Finish, the lease is not reported as lost, and its context is not done with
+// ErrLost. The lease is extended as before, because the transaction may be rolled back.
+// Finish must follow, with a record for the case that the transaction was not
+// committed. Finish fails with store.ErrSaved if r is saved. Otherwise it behaves as
+// without Commit.
 //
 // Commit fails with the error of save, and the lease is then unchanged. It fails with
 // ErrLost if the lease was released. It fails with ErrInvalid for a lease that is not
@@ -135,12 +136,12 @@ func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx contex
 	return nil
 }
 
-// isCommitted reports whether Commit may have saved the record of the lease's run. The
-// caller holds the mutex.
+// isCommitted reports whether a Commit of the lease's run succeeded. Its transaction
+// may be committed or not. The caller holds the mutex.
 func (l *Lease) isCommitted() bool { return l.run != nil && l.run.committed }
 
 // unsaved returns the error that the observer gets for err, the result of the lease's
-// end. It returns nil if err means that Commit has saved the record.
+// end. It returns nil if err shows that Commit has saved the record.
 func (l *Lease) unsaved(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,8 +224,8 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 	return l.run.err
 }
 
-// settleLate settles a run whose lease was released before. It leaves no work for the
-// background, because the Locker may be closed.
+// settleLate settles a run whose lease was released before. It leaves nothing to the
+// cleanup, because the Locker may be closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)
 	c.Undo = withdraw

@@ -44,7 +44,7 @@ func wantAnswer(t *testing.T, l *core.Locker, key, value string, opts ...core.Ac
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	// A run takes two calls, and the replay of its answer one.
+	// A run takes two calls to the store, and the replay of its answer takes one.
 	sim(t, "two calls and one", func(t *testing.T) {
 		seen := &recorder{}
 		l, store := setup(t, core.WithObserver(seen))
@@ -64,8 +64,8 @@ func TestRun(t *testing.T) {
 		}
 		wantFree(t, store.inner, "pay:1")
 	})
-	// A run in progress is busy, even for a Begin under its own context, and
-	// LeaseFromContext does not find its lease.
+	// A Begin of a run in progress fails with ErrBusy, even under the run's own
+	// context. LeaseFromContext does not find the run's lease.
 	sim(t, "run in progress", func(t *testing.T) {
 		l, _ := setup(t)
 		outer := acquire(t, t.Context(), l, "order:1")
@@ -103,7 +103,7 @@ func TestRun(t *testing.T) {
 		wg.Wait()
 		wantFree(t, store.inner, "pay:1")
 	})
-	// A run that was released or has failed can be begun again, and counts as an
+	// After a run that was released or has failed, the next Begin begins another
 	// attempt.
 	sim(t, "begun again", func(t *testing.T) {
 		l, _ := setup(t)
@@ -119,7 +119,7 @@ func TestRun(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A run that lost its lease does not overwrite its successor's answer.
+	// A run that has lost its lease does not overwrite the answer of the next run.
 	sim(t, "successor's answer", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.NoRenew(), core.TTL(time.Second))
@@ -133,8 +133,8 @@ func TestRun(t *testing.T) {
 		wantErr(t, lease.Finish(t.Context(), finished("later", 1)), core.ErrLost)
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// A run whose lease is lost only in this process is saved if the store still has
-	// the hold.
+	// The answer of a run whose lease is lost only in this process is saved if the
+	// store still has the hold.
 	sim(t, "lost in this process only", func(t *testing.T) {
 		l, store := setup(t)
 		lease := begin(t, l, "pay:1", 1, core.TTL(time.Minute))
@@ -146,7 +146,8 @@ func TestRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// An unconfirmed answer is saved in the background.
+	// If the store does not confirm the answer of a run, the answer is saved in the
+	// background.
 	sim(t, "unconfirmed answer", func(t *testing.T) {
 		l, store := setup(t)
 		for _, f := range []fault{loseRequest, hang} {

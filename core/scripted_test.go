@@ -40,9 +40,9 @@ type call struct {
 	claims []store.Claim
 }
 
-// fault executes one call of the engine. It decides whether and when to call do, which
-// asks the store, and returns the error for the engine. n is the number of the call
-// since the fault was set, from 1.
+// fault executes one call of the engine, and returns the error for the engine. It
+// decides whether and when to call do, which calls the inner store. n is the number of
+// the call since the fault was set, counted from 1.
 type fault func(ctx context.Context, n int, do func() error) error
 
 var errBroken = errors.New("connection broken")
@@ -51,7 +51,8 @@ func newScripted(inner core.Store) *scripted {
 	return &scripted{inner: inner, faults: make(map[op]fault)}
 }
 
-// set sets the fault of these kinds of calls. With nil they have no fault.
+// set sets the fault of the given kinds of calls. If f is nil, these calls have no
+// fault.
 func (s *scripted) set(f fault, ops ...op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +203,7 @@ type blind struct{ core.Store }
 
 // The faults.
 
-// loseRequest is the fault of a request that does not reach the store.
+// loseRequest is the fault of a request that does not reach the store and fails.
 func loseRequest(context.Context, int, func() error) error { return errBroken }
 
 // loseReply is the fault of a call that the store executes, and whose reply is lost.
@@ -216,9 +217,9 @@ func refuse(context.Context, int, func() error) error {
 	return fmt.Errorf("%w: connection refused", core.ErrUnavailable)
 }
 
-// hang is the fault of a request that does not reach the store, without an error. It
-// returns when the context is done. Like a careless client, it returns the context's
-// cause.
+// hang is the fault of a request that does not reach the store, and whose reply never
+// comes. It blocks until the context is done, and returns an error with the context's
+// cause, as a careless client does.
 func hang(ctx context.Context, _ int, _ func() error) error {
 	<-ctx.Done()
 	return fmt.Errorf("gave up waiting for the server: %w", context.Cause(ctx))
@@ -231,8 +232,8 @@ func hangAfter(ctx context.Context, n int, do func() error) error {
 	return hang(ctx, n, nil)
 }
 
-// late returns a fault in which the engine stops waiting for the call, and the store
-// executes the call after a further time d.
+// late returns a fault in which the reply never comes, and the store executes the call
+// a time d after the engine has stopped waiting.
 func late(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		context.AfterFunc(ctx, func() {

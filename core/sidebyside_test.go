@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// farTrip is the time of a round trip to the store in the tests of this file.
+// farTrip is the duration of a round trip to the store in the tests of this file.
 const farTrip = 15 * time.Millisecond
 
-// far makes every call to the store take a round trip.
+// far makes every call to the store take farTrip.
 func far(s *scripted) { s.setAll(slow(farTrip/2, farTrip-farTrip/2)) }
 
 // together acquires n leases of order:1 at the same time.
@@ -175,8 +175,8 @@ func TestSideBySide_WriterBetween(t *testing.T) {
 		if len(served) != 21 || served[10] != 10 || slices.Max(served[:10]) != 9 {
 			t.Errorf("served in the order %v, want the writer, 10, after those before it and before those after it", served)
 		}
-		// Three groups follow each other: readers, the writer, and readers. Each takes
-		// 100 ms and some round trips.
+		// Three groups get the key one after the other: readers, the writer, and
+		// readers. Each group takes 100 ms and some round trips.
 		if took := time.Since(start); took > 3*(100+6*15)*time.Millisecond {
 			t.Errorf("got all after %v", took)
 		}
@@ -272,7 +272,7 @@ func TestSideBySide_Busy(t *testing.T) {
 			if took := time.Since(start); took > pollTime+pollTime/10+10*farTrip {
 				t.Errorf("the others were served after %v", took)
 			}
-			// The first caller did not wait.
+			// All callers except the first waited.
 			if n := len(watcher.all(core.Busy)); n != 47 {
 				t.Errorf("%d Busy events, want 47", n)
 			}
@@ -283,14 +283,15 @@ func TestSideBySide_Busy(t *testing.T) {
 			}
 		})
 	}
-	// A heavy head that was refused is not overtaken.
+	// A heavy head that was refused is overtaken only by callers that asked before the
+	// refusal.
 	sim(t, "refused heavy head", func(t *testing.T) {
 		l, s := setup(t)
 		other := acquire(t, t.Context(), newLocker(t, s.inner), "order:1", core.Permits(4, 10))
 		type first struct{}
 		s.set(func(ctx context.Context, _ int, do func() error) error {
-			// The heavy claim is refused while the waiter behind it asks. Its next
-			// request takes longer than the waiter's.
+			// The first request with the heavy claim is refused while the waiter behind
+			// it asks. The second request takes longer than the waiter's request.
 			done, heavy := ctx.Value(first{}).(*atomic.Bool)
 			switch {
 			case !heavy:
@@ -332,7 +333,7 @@ func TestSideBySide_Busy(t *testing.T) {
 		}
 		wantFree(t, s.inner, "order:1")
 	})
-	// Waiters that step back keep their places in a full queue.
+	// Waiters that were refused beside the head keep their places in a full queue.
 	sim(t, "own places in a full queue", func(t *testing.T) {
 		_, s := setup(t)
 		l := newLocker(t, s, core.WithMaxWaiting(2, 0))
@@ -369,7 +370,7 @@ func TestSideBySide_Busy(t *testing.T) {
 		if n, r := served.Load(), refused.Load(); n != 3 || r != 0 {
 			t.Errorf("%d were served and %d refused, want 3 and none", n, r)
 		}
-		ask(1) // six callers wait already
+		ask(1) // finds six waiting callers, and is refused
 		synctest.Wait()
 		if n := refused.Load(); n != 1 {
 			t.Errorf("%d that came later were refused, want 1", n)
@@ -383,8 +384,8 @@ func TestSideBySide_Busy(t *testing.T) {
 	})
 }
 
-// pollTime is the time after which a head asks again without a wake-up, plus up to a
-// tenth.
+// pollTime is the minimum time after which a head asks again without a wake-up. The
+// maximum is a tenth longer.
 const pollTime = 2 * time.Second
 
 // hungCall is the context key that marks the caller whose calls hang.
@@ -392,7 +393,7 @@ type hungCall struct{}
 
 func TestSideBySide_Faults(t *testing.T) {
 	t.Parallel()
-	// A grant that comes after the caller has left is released.
+	// A grant is released if it comes after its caller has left.
 	sim(t, "late grant after the cancel", func(t *testing.T) {
 		l, s := setup(t)
 		s.set(func(ctx context.Context, n int, do func() error) error {
@@ -502,8 +503,8 @@ func TestSideBySide_Faults(t *testing.T) {
 			t.Errorf("free after %v", d)
 		}
 	})
-	// If a caller beside the head finds a known outage, the callers behind get the same
-	// error.
+	// If a caller beside the head finds that the server is known to be down, the
+	// callers behind get the same error.
 	sim(t, "outage seen beside the head", func(t *testing.T) {
 		l, s := setup(t)
 		type role struct{}

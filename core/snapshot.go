@@ -14,8 +14,8 @@ type Snapshot struct {
 	// or lost and not yet released. The entries are sorted by name, then by mode.
 	Locks []LockCount
 	// CleanUps is the number of claims that are being released in the background.
-	// A claim of unknown outcome counts until the store has answered, or until the
-	// cleanup gives up after its time limit.
+	// Each claim counts until the store has answered, or until the cleanup gives up
+	// after its time limit.
 	CleanUps int
 }
 
@@ -23,9 +23,9 @@ type Snapshot struct {
 type LockCount struct {
 	Name string
 	Mode Mode
-	// Held is the number of leases that are held. A lease counts from its acquire until
-	// it is lost, or until its Release has the store's answer or gives up waiting for
-	// it. Each nested lease counts.
+	// Held is the number of leases that are held. A lease counts from the end of its
+	// acquire until it is lost, or until its Release has the store's answer or gives up
+	// waiting for the answer. Each nested lease counts.
 	Held int
 	// Lost is the number of leases that were lost and not yet released by Release,
 	// Finish, Withdraw or Close. Their work may still be running. A lost lease that is

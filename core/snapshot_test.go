@@ -96,7 +96,8 @@ func TestSnapshot(t *testing.T) {
 		wantErr(t, <-saved, nil)
 		wantSnapshot(t, l, 0)
 	})
-	// A caller counts as waiting from its call on, even if the store does not answer.
+	// A caller of Acquire counts as waiting from the start of the call, even if the
+	// store does not answer.
 	sim(t, "waiting since the call", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hang, opAcquire)
@@ -138,8 +139,8 @@ func TestSnapshot(t *testing.T) {
 
 func TestSnapshotOfManyNames(t *testing.T) {
 	t.Parallel()
-	// Names that are no longer used leave nothing behind. A snapshot may be taken at
-	// any time.
+	// Names that are no longer used have no entry in a snapshot, and most of their
+	// tallies are deleted. A snapshot may be taken at any time.
 	t.Run("names that are gone", func(t *testing.T) {
 		t.Parallel()
 		l := newLocker(t, memstore.New())
@@ -187,7 +188,7 @@ func TestSnapshotOfManyNames(t *testing.T) {
 // TestSnapshotIsConstant is not parallel, because it counts the allocations of the
 // whole program.
 func TestSnapshotIsConstant(t *testing.T) {
-	// A snapshot costs the same for one lease of a name and for thousands.
+	// A snapshot has the same cost for one lease of a name and for thousands.
 	t.Run("same cost for thousands", func(t *testing.T) {
 		l := newLocker(t, memstore.New())
 		var leases []*core.Lease

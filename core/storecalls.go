@@ -30,8 +30,9 @@ func newStoreCalls(s Store, c clock.Clock) storeCalls {
 
 func (cs *storeCalls) now() clock.Moment { return cs.clock() }
 
-// bounded returns a context that limits a call to the store to d, for a claim with TTL
-// ttl. It returns ctx itself if the store's own limit is at most d.
+// bounded returns a context that limits a call to the store to d. ttl is the TTL of the
+// claim, for the text of the error. bounded returns ctx itself if the store's own limit
+// is at most d.
 func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
 	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
@@ -39,8 +40,8 @@ func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (contex
 	return context.WithTimeoutCause(ctx, d, &lateError{d, ttl})
 }
 
-// lateError is the cause of the context of a call that took longer than limit. It
-// matches context.DeadlineExceeded.
+// lateError is the cause with which bounded cancels the context of a call that takes
+// longer than limit. It matches context.DeadlineExceeded.
 type lateError struct{ limit, ttl time.Duration }
 
 func (e *lateError) Error() string {
@@ -53,20 +54,22 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the error for callers that wait for a call which then panics.
+// errNoEnd is the error for the callers that wait for a call to the store, if the call
+// panics.
 var errNoEnd = errors.New("store call panicked")
 
-// errNoAnswer replaces a missing answer of Store.Extend. A claim with this error is not
-// confirmed.
+// errNoAnswer is the error of a claim for which Store.Extend has returned no answer.
+// The extension of such a claim is not confirmed.
 var errNoAnswer = errors.New("the store gave no answer")
 
-// extend asks the store once, for at most limit, to extend claims. It returns the time
-// at which the call began, and an answer with Valid for each claim.
+// extend asks the store once to extend claims, and waits for the answers for at most
+// limit. It returns the time at which the call began, and an answer with Valid for each
+// claim.
 func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start = cs.now()
-	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims)) // for missing answers
+	answers = slices.Repeat([]store.Extension{{Err: errNoAnswer}}, len(claims))
 	copy(answers, cs.store.Extend(ctx, claims))
 	for i, c := range claims {
 		answers[i].Valid = cmp.Or(answers[i].Valid, c.TTL)
@@ -86,16 +89,16 @@ type releasing struct {
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
 // release releases c at the store. It returns assumed as true if the store no longer
-// has c after an attempt without an answer: that attempt probably released c.
+// has c, and an earlier attempt had no answer. That attempt probably released c.
 //
 // A store can refuse a long value by closing the connection. So after an attempt
 // without an answer a long value is not sent again. The substitute (c.instead), if it
 // is set, replaces the long record, in c too. If the store then saves the substitute,
-// or already has a record, the claim is settled. The error then has the reason for
-// which the long value may not be stored.
+// or no longer accepts a record of this run, the claim is settled. The error then has
+// the reason why the long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
-	var unsaved error // the reason for which the record was replaced
+	var unsaved error // the error because of which the record was replaced
 	err = cs.persist(c.TTL, until, func(ctx context.Context) error {
 		err := cs.store.Release(ctx, c.Claim)
 		switch {
@@ -128,7 +131,8 @@ const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
 
-// shorten replaces the record by the substitute, and reports whether c had both.
+// shorten replaces the record by the substitute if c has both, and reports whether it
+// did.
 func (c *releasing) shorten() bool {
 	if c.Record == nil || c.instead == nil {
 		return false
@@ -138,7 +142,8 @@ func (c *releasing) shorten() bool {
 }
 
 // persist calls call until it returns nil or ErrLost, with the attempts and pauses of
-// retry.Hiccup. It ends no later than until. Each call has the budget of ttl.
+// retry.Hiccup. It returns by the time until. The time limit of each call is
+// budget(ttl).
 func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)

@@ -88,7 +88,7 @@ func TestSuspension(t *testing.T) {
 		type key struct{}
 		value := context.WithValue(lease.Context(), key{}, 1)
 		suspend(10 * time.Minute)
-		if err := child.Err(); err != nil { // this is a limit, see Lease.Context
+		if err := child.Err(); err != nil { // a documented limit, see Lease.Context
 			t.Errorf("got %v of a context that can be canceled by itself, want nil", err)
 		}
 		if err := value.Err(); err != context.Canceled {
@@ -129,7 +129,8 @@ func TestSuspension(t *testing.T) {
 		}
 		wantErr(t, lease.Release(t.Context()), core.ErrLost)
 	})
-	// A grant during which the machine was suspended is requested again.
+	// If the machine was suspended during a request and the grant is no longer trusted,
+	// the claim is sent again.
 	sim(t, "suspended during a grant", func(t *testing.T) {
 		l, store, suspend := laptop(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -178,7 +179,8 @@ func TestSuspension(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// Noise between the clocks never makes a lease longer, and stops no timer.
+	// Noise between the clocks never makes the trust in a lease longer, and stops no
+	// timer.
 	sim(t, "noise between the clocks", func(t *testing.T) {
 		for _, noise := range []time.Duration{time.Millisecond, 9 * time.Millisecond, 100 * time.Millisecond} {
 			for range 200 {
@@ -221,7 +223,7 @@ func TestSuspension(t *testing.T) {
 }
 
 // wallClock has the selectors that read the wall clock or strip the monotonic reading
-// from a time. With them a lease would follow a clock that can be set.
+// from a time. By their results a lease would depend on a clock that can be set.
 var wallClock = []string{
 	"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "AddDate", "Date",
 	"Parse", "Format", "MarshalText", "MarshalJSON", "MarshalBinary", "GobEncode", "GobDecode",
@@ -262,7 +264,7 @@ func TestMonotonicTime(t *testing.T) {
 		for _, f := range files {
 			forStores := slices.Contains([]string{"keystate", "dialect"}, filepath.Base(filepath.Dir(f)))
 			if strings.HasSuffix(f, "_test.go") || forStores {
-				continue // these packages serve stores, which use the clock of their server
+				continue // these packages are for stores, which use the clock of their server
 			}
 			source, err := os.ReadFile(f)
 			if err != nil {

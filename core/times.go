@@ -11,8 +11,8 @@ import (
 // The default and the limits of a user's TTL, and the lower limit of a record's Retain.
 const (
 	defaultTTL = 30 * time.Second
-	minTTL     = 100 * time.Millisecond // long enough for a busy machine and a slow network
-	maxTTL     = store.MaxKeep          // 24 days: fewer than 2^31 milliseconds
+	minTTL     = 100 * time.Millisecond // enough for a busy machine and a slow network
+	maxTTL     = store.MaxKeep          // 24 days, which is less than 2^31 milliseconds
 	minRetain  = time.Millisecond
 )
 
@@ -23,55 +23,55 @@ func trust(valid time.Duration) time.Duration {
 	return valid - valid/20 - 2*time.Millisecond
 }
 
-// budget returns the limit of one call to the store. The limit is short compared with
-// ttl, so that several attempts fit into ttl.
+// budget returns the time limit of one call to the store for a claim with this TTL. The
+// limit is short compared with the TTL, so that several attempts fit into the TTL.
 func budget(ttl time.Duration) time.Duration {
 	return min(max(ttl/6, 20*time.Millisecond), 2*time.Second)
 }
 
-// lengthenAfter is the age at which a short grant by message is extended to its TTL.
-// Shorter work needs no extension.
+// lengthenAfter is the age at which a short grant by message (store.Claim.Push) is
+// extended to its TTL. Work that is done sooner needs no extension.
 const lengthenAfter = 10 * time.Millisecond
 
 // Waiting for a busy key.
 const (
 	// A waiter with a watch also asks every pollEvery, because a wake-up can be lost.
-	// If many wait, all of them together ask about pollShare times a second, because
-	// one that finds the key free is enough. Each of them still asks at least every
-	// pollMax, plus a tenth.
+	// If many wait, all of them together ask about pollShare times a second, because it
+	// is enough that one of them finds the key free. Each of them nevertheless asks at
+	// least every pollMax, plus a tenth.
 	pollEvery = 2 * time.Second
 	pollShare = 20
 	pollMax   = 5 * time.Second
 	// earlyLimit bounds the opening of a watch before the caller's first request. It is
 	// short, because the key may be free.
 	earlyLimit = 50 * time.Millisecond
-	// endMargin is the minimum wait for the end of a holder's time, because a request
-	// that comes too early has to be repeated. The requests of all waiters spread over
-	// endSpread.
+	// A waiter asks when the holder's time has passed, but waits at least endMargin,
+	// because a request that comes too early has to be repeated. The requests of all
+	// waiters are spread over endSpread.
 	endMargin = 10 * time.Millisecond
 	endSpread = 5 * time.Millisecond
-	// freshTime is the age below which the hold of a key is a sign that the key changes
-	// hands continuously. It is several turns of passTime.
+	// freshTime is the age below which the hold of a key shows that the key changes
+	// hands continuously. It is several times the length of a turn, passTime.
 	freshTime = 50 * time.Millisecond
 )
 
-// besideReaders is the number of additional readers that each grant to a reader allows
-// to ask side by side.
+// besideReaders is the number of further readers that may ask at the same time after
+// each grant to a reader.
 const besideReaders = 16
 
-// mostInFront bounds the callers of a key that ask side by side. In some stores the
-// time of a request grows with the number of readers. There, more callers would delay
-// each other beyond their time limit.
+// mostInFront bounds the number of callers of a key that ask at the same time. In some
+// stores the time of a request grows with the number of readers. There, more callers
+// would delay each other beyond their time limit.
 const mostInFront = 32
 
 // Passing on.
 const (
-	// passTime is the maximum age of a hold that is passed on, counted from the grant,
-	// and of its last confirmation. Passing on makes other processes wait for that
-	// time.
+	// passTime is the maximum age of a hold that is passed on, counted from the grant.
+	// It is also an upper limit for the age of the hold's last confirmation. Other
+	// processes wait for the key while a hold is passed on.
 	passTime = 10 * time.Millisecond
-	// askTime bounds how long a release waits for the next waiter of its process to ask
-	// the store.
+	// askTime limits the time for which a release waits until the next waiter of its
+	// process has asked the store.
 	askTime = 50 * time.Millisecond
 )
 
@@ -98,16 +98,15 @@ const (
 	// even if the TTL is shorter. An acquire can wait in the socket of a frozen server,
 	// which grants the claim when it continues.
 	cleanUpLeast = time.Minute
-	// cleanUpRun is the same minimum for a run that has to be saved or undone. A run
-	// that is neither saved nor undone counts as one that died, as long as its record
-	// is retained.
+	// cleanUpRun is the same minimum for a run that has to be saved or undone. As long
+	// as its record is retained, a run that is neither saved nor undone counts as a run
+	// that died.
 	cleanUpRun = 10 * time.Minute
 )
 
-// slack returns the time by which a hold of this validity may be extended early, to
-// share a call with other holds. It is a small part of the validity, and enough for
-// leases that were granted within half a second to share calls if the TTL is 30 s or
-// more.
+// slack returns the time by which a hold of this validity may be extended early, so
+// that it shares a call with other holds. The time is a small part of the validity. If
+// the TTL is 30 s or more, leases that were granted within half a second share calls.
 func slack(valid time.Duration) time.Duration { return min(valid/60, time.Second/2) }
 
 // raisePause returns the pause after which the number of calls that extend holds
@@ -124,5 +123,5 @@ const (
 	cardEvery = 10 * time.Second
 	cardTTL   = 30 * time.Second
 	cardLimit = 3 * time.Second // the limit of one write
-	cardFrom  = 5 * time.Second // younger holds and waiters have no entry
+	cardFrom  = 5 * time.Second // holds and waiters below this age have no entry
 )

@@ -26,7 +26,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 	whole, part := opts(core.Permits(8, 8)), opts(core.Permits(2, 8))
 	exclusive, shared := opts(), opts(core.Shared())
 	for name, c := range map[string]struct {
-		held      []core.AcquireOption // the options of another process's claim, which is held until the time until
+		held      []core.AcquireOption // the options of another process's claim, which is held for the time until
 		until     time.Duration
 		tries     []try
 		questions int
@@ -35,7 +35,7 @@ func TestTryAcquire_Busy(t *testing.T) {
 			exclusive, time.Second,
 			append([]try{{0, exclusive, false}}, slices.Repeat([]try{{ms, exclusive, false}}, 50)...), 2,
 		},
-		// Callers that come while a request is in flight share the answer to the next
+		// Callers that arrive while a request is in flight share the answer to the next
 		// request.
 		"callers during the question": {
 			exclusive, time.Second,

@@ -12,9 +12,10 @@ import "time"
 // waiters guards the map.
 type turns map[string]*turn
 
-// turn is a period in which this process has a key, by one hold after another.
+// turn is a period in which this process has a key, by several holds one after the
+// other.
 type turn struct {
-	rivals time.Time // other processes are assumed to want the key until this time
+	rivals time.Time // until this time, other processes probably want the key
 	began  time.Time // zero between turns
 	ended  time.Time // the end of the last turn; zero if a turn has begun or a rival was seen since
 }
@@ -34,8 +35,8 @@ func (ts turns) noteGrant(key string) {
 	}
 }
 
-// noteRelease records that this process is about to release key. A turn lasts for at
-// least passTime: the next grant continues a younger turn.
+// noteRelease records that this process is about to release key. It ends a turn that
+// has lasted for passTime. A younger turn continues with the next grant.
 func (ts turns) noteRelease(key string) {
 	t, now := ts[key], time.Now()
 	switch {
@@ -48,8 +49,8 @@ func (ts turns) noteRelease(key string) {
 }
 
 // rest returns the time for which this process still leaves key to others. That time
-// ends when step has passed since the end of this process's last turn. rest returns 0
-// or less if this process may ask.
+// ends step after the end of this process's last turn. rest returns 0 or less if this
+// process may ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {
 		return time.Until(t.ended.Add(step))

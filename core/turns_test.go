@@ -14,8 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// hotKey is a key that several processes, with 16 goroutines each, acquire without a
-// pause, at a store without wake-ups. Each lease is held for a millisecond.
+// hotKey is a key at a store without wake-ups. Several Lockers, which stand for
+// processes, acquire it without a pause, each with 16 goroutines. Each lease is held
+// for a millisecond.
 type hotKey struct {
 	*scripted
 	mu     sync.Mutex
@@ -35,7 +36,7 @@ func newHotKey() *hotKey {
 	return k
 }
 
-// granted is the store of one process, whose grants it records.
+// granted is the store of one process. It records the grants to this process.
 type granted struct {
 	*hotKey
 	process int
@@ -51,8 +52,8 @@ func (g granted) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 	return grant, err
 }
 
-// join starts another process, and returns a channel that is closed after the first
-// lease of that process.
+// join starts another process, which means another Locker with 16 goroutines. It
+// returns a channel that is closed when that process has its first lease.
 func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	t.Helper()
 	k.mu.Lock()
@@ -87,8 +88,9 @@ func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	return had
 }
 
-// count waits for d. It returns the number of leases of each process during that time,
-// and the share of the grants that went to another process than the grant before.
+// count waits for d. It returns the number of leases that each process got during that
+// time. changes is the fraction of the grants for which the process differs from that
+// of the grant before.
 func (k *hotKey) count(d time.Duration) (turns []int, changes float64) {
 	k.mu.Lock()
 	before := slices.Clone(k.turns)

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnbegunRun checks that a run which the store began, and which no caller got, is
-// not an attempt (hazards 8 and 9).
+// TestUnbegunRun checks that a run does not count as an attempt if the store has begun
+// it and no caller got it (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
 	// unheard calls Begin, and fails the test unless Begin fails with the errors in want.
@@ -24,7 +24,7 @@ func TestUnbegunRun(t *testing.T) {
 		}
 		wantErr(t, err, want...)
 	}
-	// failedOnce leaves the record of a failed run.
+	// failedOnce makes a run fail, so that the store has the record of a failed run.
 	failedOnce := func(t *testing.T, l *core.Locker, key string) {
 		t.Helper()
 		failed := store.Record{Value: []byte("failed"), Attempt: 1, Retain: time.Hour}
@@ -74,8 +74,8 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, l, "pay:2", "failed", 2)
 		})
 	}
-	// A failed begin is not an attempt, even if the store answers only after the hold
-	// has expired.
+	// A failed Begin does not count as an attempt, even if the store answers only after
+	// the hold has expired.
 	sim(t, "store answers after the expiry", func(t *testing.T) {
 		for _, outage := range []time.Duration{45 * time.Second, 9 * time.Minute} {
 			seen := &recorder{}
@@ -99,7 +99,8 @@ func TestUnbegunRun(t *testing.T) {
 			}
 		}
 	})
-	// If another process has begun a run by then, that run is not undone.
+	// If another process has begun a run before the undo of a failed Begin, that run is
+	// not undone.
 	sim(t, "another process has begun", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
@@ -114,7 +115,7 @@ func TestUnbegunRun(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	// A begin that is sent again after its hold has expired is one attempt.
+	// A begin that is sent again after its hold has expired counts as one attempt.
 	sim(t, "asked again after the expiry", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, func(_ context.Context, _ int, do func() error) error {
@@ -128,7 +129,7 @@ func TestUnbegunRun(t *testing.T) {
 		}
 		wantAnswer(t, l, "pay:1", "receipt")
 	})
-	// A run that is granted during Close is not an attempt.
+	// A run that is granted during Close does not count as an attempt.
 	sim(t, "granted during Close", func(t *testing.T) {
 		for name, reply := range map[string]fault{"in time": slow(0, time.Second), "reply lost": loseReply} {
 			store := newScripted(memStore())
@@ -150,7 +151,7 @@ func TestUnbegunRun(t *testing.T) {
 			wantNext(t, newLocker(t, store.inner), "pay:1", "next", 1)
 		}
 	})
-	// A run that a caller got counts as an attempt, whatever happens to its release.
+	// A run that a caller got counts as an attempt, even if its release fails.
 	sim(t, "run of a caller counts", func(t *testing.T) {
 		for name, f := range map[string]fault{"nothing": nil, "a lost reply": first(1, loseReply), "a lost request": loseRequest, "silence": hang} {
 			l, store := setup(t)
@@ -184,7 +185,7 @@ func TestUnbegunRun(t *testing.T) {
 
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
-	// A withdrawn run is not an attempt, and its key is free.
+	// A withdrawn run does not count as an attempt, and its key is free.
 	sim(t, "no attempt", func(t *testing.T) {
 		l, store := setup(t)
 		for range 3 {
@@ -211,8 +212,8 @@ func TestWithdraw(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	// Withdraw works with a canceled ctx, and after a call that the store did not
-	// confirm.
+	// Withdraw works with a canceled ctx, and if the store does not confirm the first
+	// call.
 	sim(t, "canceled context and lost replies", func(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -260,8 +261,8 @@ func TestWithdraw(t *testing.T) {
 			begin(t, l, key, want).Release(t.Context())
 		}
 	})
-	// A late repetition of the begin, which arrives after Withdraw, does not begin the
-	// run again.
+	// A repeated request to begin a run does not begin the run again if it arrives
+	// after Withdraw.
 	sim(t, "stragglers", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(first(1, late(2*time.Second)), opAcquire)

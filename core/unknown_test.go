@@ -41,7 +41,8 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	// A canceled caller returns at once, and its claim is released soon after.
+	// The Acquire of a canceled caller returns at once, and its claim is released soon
+	// after that.
 	sim(t, "canceled while the store hangs", func(t *testing.T) {
 		for name, f := range map[string]fault{"hang": hang, "hang after": hangAfter, "late": late(50 * time.Millisecond)} {
 			for range 50 {
@@ -80,7 +81,7 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		})
 	}
-	// The claim is released soon after the store answers again.
+	// A claim of unknown outcome is released soon after the store answers again.
 	sim(t, "store answers again", func(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 30 * time.Second} {
 			for range 50 {
@@ -94,14 +95,16 @@ func TestUnknownOutcome(t *testing.T) {
 				time.Sleep(rand.N(ttl / 2))
 				wantHeld(t, store.inner, "order:1")
 				store.setAll(nil)
-				// One hanging attempt, of at most a sixth of the TTL, and a pause.
+				// The limit is one hanging attempt, of at most a sixth of the TTL, and
+				// a pause.
 				if d := freeAfter(store.inner, "order:1"); d > min(ttl/6, 2*time.Second)+110*time.Millisecond {
 					t.Fatalf("TTL %v: free %v after the store answered again", ttl, d)
 				}
 			}
 		}
 	})
-	// Thousands of claims are released soon after the store answers again.
+	// Thousands of claims of unknown outcome are released soon after the store answers
+	// again.
 	sim(t, "thousands of claims", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(hangAfter, opAcquire)
@@ -123,8 +126,8 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, fmt.Sprint("order:", i))
 		}
 	})
-	// The clean-up tries for the TTL and for at least a minute, at a moderate pace. It
-	// then reports that it gave up.
+	// The clean-up tries to release a claim for the claim's TTL and for at least a
+	// minute, with pauses. It then reports that it gave up.
 	sim(t, "gives up after a minute", func(t *testing.T) {
 		for _, f := range []fault{loseRequest, refuse, hang} {
 			seen := &recorder{}
@@ -158,7 +161,8 @@ func TestUnknownOutcome(t *testing.T) {
 			wantFree(t, store.inner, "order:1")
 		}
 	})
-	// If the store answers that nothing was done, nothing is cleaned up.
+	// If the store reports that it has changed nothing (ErrUnavailable), there is no
+	// clean-up.
 	sim(t, "nothing was done", func(t *testing.T) {
 		l, store := setup(t)
 		store.set(refuse, opAcquire)
@@ -194,8 +198,8 @@ func TestUnknownOutcome(t *testing.T) {
 			}
 		})
 	}
-	// Attempts that arrive after the release of their lease are refused, however late
-	// they arrive.
+	// Requests of an acquire that arrive after the release of its lease are refused,
+	// however late they arrive.
 	sim(t, "attempts after the release", func(t *testing.T) {
 		for i := range 300 {
 			l, store := setup(t)
@@ -209,14 +213,14 @@ func TestUnknownOutcome(t *testing.T) {
 			lease := acquire(t, t.Context(), l, "order:1")
 			time.Sleep(rand.N(2 * time.Second))
 			release(t, lease)
-			time.Sleep(8 * time.Second) // the last attempt arrives by then
+			time.Sleep(8 * time.Second) // until the last attempt has arrived
 			synctest.Wait()
 			if !isFree(store.inner, "order:1") {
 				t.Fatalf("round %d: a straggler holds the key", i)
 			}
 		}
 	})
-	// Attempts that arrive after the clean-up of their claim are refused, however late
+	// Requests that arrive after the clean-up of their claim are refused, however late
 	// they arrive.
 	sim(t, "attempts after the clean-up", func(t *testing.T) {
 		for i := range 300 {

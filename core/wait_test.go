@@ -49,8 +49,8 @@ func TestWait(t *testing.T) {
 			release(t, holder)
 		})
 	}
-	// Wait limits the wait of the head and of the callers behind it. Afterwards no
-	// place is left at the store.
+	// Wait limits the wait of the head and of the callers behind it. After the wait,
+	// their claims have no place at the store.
 	sim(t, "head and others", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -71,7 +71,8 @@ func TestWait(t *testing.T) {
 		release(t, holder)
 		wantFree(t, store.inner, "order:1")
 	})
-	// A caller whose Wait has passed gets the rest of the holder's time.
+	// A caller whose Wait has passed gets an error whose RetryAfter is the rest of the
+	// holder's time.
 	sim(t, "time of the holder", func(t *testing.T) {
 		l, store := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.NoRenew())
@@ -243,13 +244,13 @@ func unreached(t *testing.T) func(context.Context) error {
 	}
 }
 
-// every100ms is a pace without randomness.
+// every100ms is a policy with equal pauses.
 var every100ms = retry.Policy{Initial: 100 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // TestPolling covers hazard 40 of PROOF.md.
 func TestPolling(t *testing.T) {
 	t.Parallel()
-	// Retry sets the pace at a store that cannot wake.
+	// Retry sets the pauses between the requests to a store that cannot wake waiters.
 	sim(t, "Retry sets the pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
@@ -271,6 +272,32 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
+	// Only a fair claim has a place in the list of a store that cannot wake, so only its
+	// error has the number of waiters.
+	for _, fair := range []bool{false, true} {
+		sim(t, fmt.Sprintf("number of waiters, fair %v", fair), func(t *testing.T) {
+			opts, least, most := []core.AcquireOption{core.Wait(time.Minute)}, 0, 0
+			if fair {
+				opts, least, most = append(opts, core.Fair()), 2, 8 // four claims, to a factor of two
+			}
+			store := newScripted(blind{memstore.New()})
+			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
+			for range 3 { // each Locker has a queue, and asks for its head
+				go func() {
+					_, err := newLocker(t, store).Acquire(t.Context(), "order:1", opts...)
+					wantErr(t, err, core.ErrBusy)
+				}()
+			}
+			time.Sleep(time.Second)
+			_, err := newLocker(t, store).Acquire(t.Context(), "order:1", append(opts, core.Wait(time.Second))...)
+			var busy *core.BusyError
+			if !errors.As(err, &busy) || busy.Waiting < least || busy.Waiting > most {
+				t.Errorf("got %v with %+v, want %d to %d waiting", err, busy, least, most)
+			}
+			time.Sleep(2 * time.Minute)
+			release(t, holder)
+		})
+	}
 	// When the attempts of the policy are used up, the acquire gives up.
 	sim(t, "attempts used up", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
@@ -289,8 +316,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// By default, a store that cannot wake is asked about once a second in the long
-	// run.
+	// By default, a waiter asks a store that cannot wake waiters one to two times a
+	// second in the long run.
 	sim(t, "default pace", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)
@@ -302,8 +329,8 @@ func TestPolling(t *testing.T) {
 		}
 		release(t, holder)
 	})
-	// After the death of the holder, the waiter has the key as soon as the hold
-	// expires.
+	// After the death of the holder's process, a waiter gets the key as soon as the
+	// hold expires.
 	sim(t, "holder dies", func(t *testing.T) {
 		for i := range 100 {
 			l, store := setup(t)

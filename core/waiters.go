@@ -30,40 +30,48 @@ import (
 //	           └──── asleep(busy) ────↑
 //
 //	behind   waits in its queue, and asks nothing
-//	beside   asks the store once, beside the head: there is probably room
+//	beside   asks the store once while the head asks: there is probably room
 //	asks     is the head, and asks the store
 //	asleep   is the head, was answered busy, and waits for a wake-up or a pause
 //	parked   is the head, and waits for a hold of this process instead of asking
 //	given    is the head, and a hold of this process was passed on to it
 //
-// From each state a waiter can leave the queue by leave: its acquire has a hold or was
-// refused, or its caller gave up. enter refuses a caller whose queue is full. While the
-// head is parked or asleep, it also refuses a caller that does not wait for a busy key
-// (tryOnly). refuse refuses waiters that are behind. When the head is parked, was
-// answered busy or had no answer, it refuses the waiters with tryOnly. When the server
-// is known to be down, it refuses all of them. A step from behind or from parked closes
-// waiter.ready, and so does a refusal. If a waiter leaves without the hold that was
-// passed on to it, the hold goes to the next waiter.
+// The diagram omits one case: a waiter that steps back after it has become the head
+// asks again as the head.
+//
+// In each state, leave removes a waiter whose acquire has a hold, has failed or gave
+// up. If a hold was given to this waiter and not taken, the hold goes to the next
+// waiter or is released.
+//
+// enter refuses a caller whose queue is full. While the head is parked or asleep, enter
+// also refuses a caller that does not wait for a busy key (tryOnly). refuse removes
+// waiters that are behind. The waiters with tryOnly are refused when the head is parked
+// or falls asleep, when a busy answer to another waiter also applies to them, and when
+// the store does not answer a waiter before them. All waiters behind are refused when
+// the server is known to be down. A refusal closes waiter.ready. The steps from behind
+// to beside or asks, and the steps from parked, close it too.
 
-// queues has empty queues for reuse.
+// queues keeps empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// waiters has the queues of a Locker: one for each key that a caller is acquiring, or
-// whose hold can be passed on. The head of a queue asks the store. Other waiters ask
-// beside the head if the store probably has room for their claims.
+// waiters manages the queues of a Locker: one queue for each key that a caller is
+// acquiring, or whose hold can be passed on. The head of a queue asks the store. Other
+// waiters ask beside the head, which means at the same time, if the store probably has
+// room for their claims.
 type waiters struct {
-	perKey, total int // limits of the waiters behind the front of a queue; 0: no limit
+	perKey, total int // limits of the waiters not in front, in one queue and in all; 0: no limit
 	now           clock.Clock
-	closing       context.Context // done when Close of the Locker begins
+	closing       context.Context // done when Locker.Close begins
 
-	wakeable atomic.Bool // waiters can be woken: the store is a store.Watcher, and its last watch opened
+	wakeable atomic.Bool // waiters can be woken: the store is a Watcher, and the last watch has not failed
 
 	mu     order.Mutex[waitersRank]
 	of     map[string]*queue
-	behind int // the number of waiters that are not in front
+	behind int // the number of waiters in all queues that are not in front
 
-	// contended is a bounded cache of keys whose last lone caller had to wait. The next
-	// lone caller of such a key opens its watch before it asks.
+	// contended has some keys that were busy for their last lone caller. A lone caller
+	// finds its queue empty. The next lone caller of such a key opens its watch before
+	// it asks.
 	contended map[string]bool
 	turns     turns
 }
@@ -71,24 +79,25 @@ type waiters struct {
 // mostContended bounds the number of keys in contended and in turns.
 const mostContended = 1024
 
-// queue has the callers that want a key, in order of arrival.
+// queue lists the callers that want one key, in order of arrival.
 type queue struct {
 	line     fifo.Queue[waiter]
 	tries    int // the number of callers in line with tryOnly
-	arrivals int // the number of callers that have entered line
+	arrivals int // the number of callers that were ever added to line
 
 	// The front: the head, and the waiters that ask the store beside the head.
 	front  int
-	weight int64 // the sum of the weights in front
-	beside int   // how many may ask beside the head: grants raise it, other answers reset it
+	weight int64 // the sum of the weights of the waiters in front
+	beside int   // the maximum number of waiters beside the head, see noteOutcome
 
-	// hold is the hold of this process that has the key and can be passed on, or nil.
+	// hold is the hold by which this process has the key. It is nil if there is no such
+	// hold, or if the hold's lease cannot pass it on (Lease.passable).
 	hold *hold
-	// asleep is the busy answer after which the head waits, or nil while the head asks
-	// the store. While it is set, callers that do not wait get the same answer.
+	// asleep is the store's busy answer while the head is asleep, and otherwise nil.
+	// While asleep is set, callers with tryOnly get this answer.
 	asleep *BusyError
-	timed  bool // a timer calls unpark for the hold
-	parked bool // the head waits for the hold, and does not ask the store
+	timed  bool // a timer was started that calls unpark for hold
+	parked bool // the head waits for hold, and does not ask the store
 }
 
 // waiter is one caller in a queue.
@@ -96,26 +105,26 @@ type waiter struct {
 	key       string
 	tryOnly   bool              // the caller does not wait for a busy key
 	front     bool              // is the head, or asks beside the head
-	beside    bool              // asks once, without a watch or place: there is probably room
-	wide      bool              // a grant to this waiter means that there is room for many
-	contended bool              // the queue was empty at enter, but the key will probably be busy
+	beside    bool              // asks once, without a watch or a place at the store: there is probably room
+	wide      bool              // a grant to this waiter shows that there is room for many more
+	contended bool              // found the queue empty, but the key is probably busy
 	refused   bool              // the store answered busy; set for the head and for a tryOnly waiter
-	slept     bool              // has waited since the busy answer
-	number    int               // the number of its arrival in the queue
-	asked     int               // the number of arrivals when its last request began
+	slept     bool              // has been asleep at least once
+	number    int               // the value of queue.arrivals at its arrival
+	asked     int               // the value of queue.arrivals before its last request
 	node      fifo.Node[waiter] // its node in queue.line
-	// ready is closed when the waiter may ask, was passed a hold, or was refused. It is
-	// nil if the waiter asks the store at once: as the head of a queue that was empty,
-	// or beside the head.
+	// ready is closed when the waiter may ask, was given a hold, or was refused. It is
+	// nil if the waiter asks the store at once on arrival: as the only waiter of its
+	// queue, or beside the head.
 	ready  chan struct{}
-	answer error // the reason of a refusal; set before ready is closed
+	answer error // the error of a refused waiter; set before ready is closed
 
-	// Waiters with the same limit ask side by side while the sum of their weights is at
-	// most the limit.
+	// Waiters with the same limit may ask at the same time if the sum of their weights
+	// is at most the limit.
 	weight, limit int64
 
-	// Properties of the claim: they decide whether its busy answer also applies to
-	// another claim.
+	// Properties of the claim. They decide whether a busy answer to another claim also
+	// applies to this claim, see answers.
 	claimed   int64 // the claim's weight
 	fair, run bool
 
@@ -124,9 +133,10 @@ type waiter struct {
 	ttl      time.Duration // the TTL that the hold must have
 	minToken uint64        // the least token that the hold must have
 	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
-	pause    time.Duration // the pause before it asks, in which polling processes can get the key
-	// placed is created when the waiter is woken to ask the store. It is closed when
-	// the waiter has a place in the store's list, or leaves the queue.
+	pause    time.Duration // the pause before its request, in which polling processes can get the key
+	// placed is made when the waiter is woken to ask the store as the head. It is
+	// closed when the waiter has its place in the store's list after a busy answer, or
+	// leaves the queue.
 	placed chan struct{}
 }
 
@@ -159,8 +169,7 @@ func (ws *waiters) remove(q *queue, w *waiter) {
 	}
 }
 
-// toFront moves w to the front, from where it asks the store as the head or beside the
-// head.
+// toFront moves w to the front: w is the new head, or asks the store beside the head.
 func (ws *waiters) toFront(q *queue, w *waiter) {
 	w.front, w.asked = true, q.arrivals
 	q.front++
@@ -176,25 +185,28 @@ func (ws *waiters) toBack(q *queue, w *waiter) {
 	ws.behind++
 }
 
-// full reports whether the limit of waiters behind the front is reached, in q or in all
-// queues.
+// full reports whether q, or all queues together, have the maximum number of waiters
+// behind the front.
 func (ws *waiters) full(q *queue) bool {
 	return ws.perKey > 0 && q.line.Len()-q.front >= ws.perKey || ws.total > 0 && ws.behind >= ws.total
 }
 
-// admits reports whether w may ask beside the waiters in front. Earlier grants must
-// allow one more waiter to ask, and the weights of w and of all in front must fit into
-// the limit. No waiter asks beside a head that was refused or is parked.
+// admits reports whether w may ask beside the head. Earlier grants must allow one more
+// waiter to ask. w must have the head's limit, and the weights of w and of all waiters
+// in front must fit into this limit. No waiter asks beside a head that was refused or
+// is parked.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
 	return q.front <= min(q.beside, mostInFront-1) && !head.refused && !q.parked &&
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
-// noteOutcome records the result of the request of w, which has left the queue. A grant
-// allows others to ask beside the head. If w is wide, as an unfair reader is, the next
-// claims are almost certain to be granted, and besideReaders more may ask. Otherwise
-// one more may ask, so that the requests are at most twice the grants.
+// noteOutcome records the outcome for w, which has left the front. A grant allows more
+// waiters to ask beside the head, if the head can have the key together with w. A grant
+// to a wide w, an unfair reader, allows besideReaders more, because the next claims are
+// almost certain to be granted. Any other grant allows one more, so that there are at
+// most twice as many requests as grants. If w was refused before, its grant allows
+// none.
 func (q *queue) noteOutcome(w *waiter, granted bool) {
 	head := q.head()
 	switch {
@@ -209,8 +221,8 @@ func (q *queue) noteOutcome(w *waiter, granted bool) {
 	}
 }
 
-// advance moves the next waiters to the front and makes them ask, as long as admits
-// allows it.
+// advance moves the next waiters to the front, where they ask, as long as admits allows
+// it.
 func (ws *waiters) advance(q *queue) {
 	for w := q.head(); w != nil && q.front < q.line.Len(); w = w.node.Next() {
 		if w.front {
@@ -226,8 +238,8 @@ func (ws *waiters) advance(q *queue) {
 }
 
 // noteRefused records that the store answered w busy. Waiters behind w with tryOnly get
-// the same answer if it applies to them. If w asked beside the head and may wait, w
-// steps back.
+// the same answer if the answer applies to them. If w asked beside the head and is not
+// tryOnly, w steps back.
 func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -245,18 +257,18 @@ func (ws *waiters) noteRefused(w *waiter, busy *BusyError) {
 	w.refused = true
 }
 
-// answers reports whether a busy answer to w's last request also applies to b. The
-// request must have begun when b was in the queue, so that the key was busy after b had
-// come. The claim of b must also be of the same kind and no lighter, so that the store
-// would have refused it as well.
+// answers reports whether a busy answer to w's last request also applies to b. b must
+// have arrived before that request, so that the key was busy after b's arrival. b's
+// claim must be of the same kind as w's claim and at least as heavy, so that the store
+// would have refused b's claim too.
 func (w *waiter) answers(b *waiter) bool {
 	return b.number <= w.asked && b.limit == w.limit && b.claimed >= w.claimed &&
 		b.fair == w.fair && b.run == w.run && b.minToken == w.minToken
 }
 
-// stepBack makes w wait again in the queue after it was refused beside the head. w
-// keeps its place in the queue even if the queue is full. If w has become the head in
-// the meantime, it asks again as the head.
+// stepBack makes w wait again after the store refused w beside the head. w keeps its
+// place in the queue even if the queue is full. If w has become the head in the
+// meantime, it asks again as the head.
 func (ws *waiters) stepBack(q *queue, w *waiter) {
 	w.beside = false
 	w.ready = make(chan struct{})
@@ -268,7 +280,7 @@ func (ws *waiters) stepBack(q *queue, w *waiter) {
 	ws.toBack(q, w)
 }
 
-// enter puts w at the end of its key's queue, or refuses it.
+// enter puts w at the end of its key's queue, or refuses w and sets w.answer.
 func (ws *waiters) enter(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -304,7 +316,7 @@ func (ws *waiters) enter(w *waiter) {
 	ws.push(q, w)
 }
 
-// dropEmpty removes a queue without waiters and without a hold.
+// dropEmpty removes q if q has no waiters and no hold.
 func (ws *waiters) dropEmpty(key string, q *queue) {
 	if q.head() != nil || q.hold != nil {
 		return
@@ -322,7 +334,8 @@ func (ws *waiters) queueOf(h *hold) *queue {
 	return nil
 }
 
-// wakeToAsk makes a head ask that was parked or has just become the head.
+// wakeToAsk makes the head ask the store. The head was parked, or has just become the
+// head.
 func (q *queue) wakeToAsk() {
 	q.parked = false
 	w := q.head()
@@ -330,7 +343,7 @@ func (q *queue) wakeToAsk() {
 	close(w.ready)
 }
 
-// noteContention records whether w, a lone caller, had to wait.
+// noteContention records whether the key was busy for w, a lone caller.
 func (ws *waiters) noteContention(w *waiter) {
 	if !w.refused {
 		delete(ws.contended, w.key)
@@ -342,16 +355,16 @@ func (ws *waiters) noteContention(w *waiter) {
 	ws.contended[w.key] = true
 }
 
-// rest returns the time for which w, the head, leaves its key to other processes before
-// it asks. It is for stores that wake no waiters.
+// rest returns the pause of w, the head, before its first request, in which other
+// processes can get the key. The pause is only for times when waiters cannot be woken.
 func (ws *waiters) rest(w *waiter, step time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return max(w.pause, ws.turns.rest(w.key, step))
 }
 
-// refusal returns the busy answer to a caller that does not wait, if the head is asleep
-// or parked. It returns nil while the head asks the store.
+// refusal returns the busy answer for a caller with tryOnly, if the head is asleep or
+// parked. It returns nil while the head asks the store.
 func (q *queue) refusal() error {
 	switch {
 	case q.asleep != nil:
@@ -362,16 +375,16 @@ func (q *queue) refusal() error {
 	return nil
 }
 
-// asleep records the busy answer after which w, the head, waits; nil means that w asks
-// again. Waiters behind w with tryOnly get the same answer.
+// asleep records that w, the head, waits because the store answered busy. If busy is
+// nil, w asks again. Waiters behind w with tryOnly get the same answer.
 func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
 	q.asleep = busy
 	if busy != nil {
-		// A hold of this process that is being released can be the reason of the first
-		// busy answer.
+		// The first busy answer does not show a rival, because its reason can be a hold
+		// that this process is still releasing.
 		if w.slept && q.hold == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
@@ -400,7 +413,8 @@ func (w *waiter) notePlaced() {
 }
 
 // behind yields the waiters after w that do not ask the store (front is false). Unless
-// all is true, it skips waiters without tryOnly. The body of the loop may refuse a waiter.
+// all is true, it skips waiters without tryOnly. The caller's loop may refuse the
+// waiter that it visits.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
@@ -413,21 +427,22 @@ func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	}
 }
 
-// refuse removes w from its queue, with answer as the result of the acquire. w must not
-// be in front.
+// refuse removes w from its queue, and makes answer the error of its acquire. w must
+// not be in front.
 func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 	ws.remove(q, w)
 	w.answer = answer
 	close(w.ready)
 }
 
-// leave removes w from its queue; granted reports whether the claim of w was granted.
+// leave removes w from its queue. granted reports whether the acquire of w has a hold.
+// h is the hold of w's lease, or nil if there is none or the lease cannot pass it on.
 // If w was the head, the next waiter becomes the head:
-//   - if h, the hold of w's new lease, can be passed on, the new head is parked for h
-//     if possible; h is nil if there is no such hold,
-//   - if a hold was passed on to w and w has not taken it, the hold goes to the new
-//     head, or is returned for release,
-//   - otherwise the new head asks the store, so that a wake-up which w did not use is
+//   - If a hold was given to w and w has not taken it, the hold goes to the new head if
+//     possible. Otherwise leave returns the hold, and the caller releases it.
+//   - If the queue has a hold now, either h or an earlier one, the new head is parked
+//     for this hold if possible.
+//   - Otherwise the new head asks the store, so that a wake-up which w did not use is
 //     not lost.
 //
 // failed is the error of a store that did not answer w, or nil. The waiters behind w
@@ -440,7 +455,7 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 	given := w.takeGiven()
 	w.notePlaced()
 	if !w.node.Queued() {
-		return nil // refused before, and no longer in the queue
+		return nil // refuse has removed w before
 	}
 	q := ws.of[w.key]
 	wasHead, wasFront := q.head() == w, w.front
@@ -467,14 +482,13 @@ func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused
 		ws.turns.noteGrant(w.key)
 	}
 	next := q.head()
-	asks := next != nil && next.front // next has asked beside the old head already
+	asks := next != nil && next.front // next already asks, beside w
 	if next != nil && !asks {
 		ws.toFront(q, next)
 	}
 	switch {
-	// Only next can get given: no other waiter is in front. A hold goes only to an
-	// exclusive waiter that it fits, and no waiter asks beside an exclusive or a parked
-	// head.
+	// next does not ask yet, so next.ready is still open: only an exclusive waiter is
+	// given a hold, and no waiter asks beside an exclusive head.
 	case given != nil && next != nil && next.fits(given) && given.mayMoveOn() && ws.closing.Err() == nil:
 		next.given = given
 		close(next.ready)

@@ -18,9 +18,9 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open opens the watch within the time most, and reports whether the watch was opened.
-// It does nothing if the watch is open or has failed recently, or if the store has no
-// wake-ups.
+// open opens the watch, and waits for that at most the time most. It returns true if it
+// has opened the watch. It does nothing and returns false if the watch is open already
+// or has failed recently, or if the store has no wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
@@ -39,8 +39,8 @@ func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	return true
 }
 
-// failed closes a watch that did not open in time, or that the store has closed. The
-// watch is not reopened for pollEvery, because it may fail again.
+// failed closes a watch that did not open, or that the store has closed. The watch is
+// not reopened for pollEvery, because it would probably fail again.
 func (w *watch) failed(a *attempt) {
 	w.close()
 	w.reopen = time.Now().Add(pollEvery)
@@ -49,7 +49,7 @@ func (w *watch) failed(a *attempt) {
 	}
 }
 
-// retry allows the watch to be reopened at once after a failure.
+// retry lets open reopen the watch at once after a failure.
 func (w *watch) retry() { w.reopen = time.Time{} }
 
 func (w *watch) close() {
@@ -59,10 +59,10 @@ func (w *watch) close() {
 	w.wakeUps, w.cancel = nil, nil
 }
 
-// wakeUpWait returns the time to wait for a wake-up before the next request. The rest
-// of the holder's time bounds the wait, because a hold that expires wakes no waiter. If
-// there are many waiters, this bound applies only to a few of them, chosen at random,
-// and to a waiter that was woken.
+// wakeUpWait returns the maximum time to wait for a wake-up before the next request.
+// Usually the wait ends soon after the holder's time has passed, because the expiry of
+// a hold wakes no waiter. Among many waiters this applies only to a few, chosen at
+// random, and to a waiter that was woken.
 func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)
 	d += rand.N(d / 10)

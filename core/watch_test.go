@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// served acquires order:1 while another process holds it for ten seconds. It returns
-// the time from the release until the acquire returned.
+// served acquires order:1 while another process holds the key for ten seconds. It
+// returns the time from the release of that process until the acquire has returned.
 func served(t *testing.T, l *core.Locker, store *scripted, o ...core.AcquireOption) time.Duration {
 	t.Helper()
 	holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
@@ -69,7 +69,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		})
 	}
-	// A lost wake-up delays the waiter by at most one poll.
+	// If a wake-up is lost, the waiter asks again after its usual pause.
 	sim(t, "swallowed wake-up", func(t *testing.T) {
 		for range 100 {
 			l, store := setup(t)
@@ -82,7 +82,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	// A watch that breaks is opened again, and wakes again.
+	// A broken watch is opened again, and wakes its waiter again.
 	sim(t, "reopened", func(t *testing.T) {
 		l, s := setup(t)
 		inner := s.inner.(store.Watcher)
@@ -145,7 +145,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions and %d watches, want 2 and 1", n, w)
 		}
 	})
-	// A failed watch does not keep a lone caller from asking.
+	// A lone caller asks the store even if its watch failed.
 	sim(t, "lone caller, failed watch", func(t *testing.T) {
 		l, store := setup(t)
 		served(t, l, store)
@@ -160,7 +160,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("got a free key after %v", took)
 		}
 	})
-	// A hanging watch does not keep a lone caller from a free key, even if the caller's
+	// A lone caller gets a free key although its watch hangs, even if the caller's
 	// deadline is near.
 	sim(t, "lone caller, hanging watch", func(t *testing.T) {
 		for _, limit := range []time.Duration{100 * time.Millisecond, time.Second} {
@@ -183,7 +183,8 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	// When the holder of many waiters dies, only a few of them ask at once.
+	// If the holder dies while many processes wait, only some of them ask the store at
+	// that moment.
 	sim(t, "holder of many waiters dies", func(t *testing.T) {
 		const waiting, holder = 60, 2 * time.Second
 		var asked atomic.Int32
@@ -225,7 +226,8 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%v does not say how many wait", err)
 		}
 	})
-	// A release between the first request and the watch is not missed.
+	// A waiter does not miss a release between its first request and the opening of its
+	// watch.
 	sim(t, "release before the watch", func(t *testing.T) {
 		l, s := setup(t)
 		holder := acquire(t, t.Context(), newLocker(t, s.inner), "order:1")
@@ -241,7 +243,8 @@ func TestBrokenWatch(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A waiter whose TTL is shorter than a poll keeps its place and is woken.
+	// A waiter whose TTL is shorter than the pause between its requests keeps its place
+	// and is woken.
 	sim(t, "lease shorter than a poll", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair())} {
 			l, store := setup(t)

@@ -16,14 +16,15 @@ import (
 // batch bounds the number of holds in one Extend.
 const batch = 512
 
-// firstCalls is the number of calls that first run side by side for the holds that are
-// due.
+// firstCalls is the number of concurrent calls with which the watchdog begins to extend
+// the holds that are due together.
 const firstCalls = 8
 
 // watchdog extends the holds of a Locker. It has one timer, and a queue of holds sorted
-// by due time. Holds that are due together are extended in batches, by several calls
-// side by side, so that a call that hangs hardly delays the others. During the calls
-// each hold is queued for the end of its trust, which does not wait for a call.
+// by due time. Holds that are due together are extended in batches, by several
+// concurrent calls, so that a hanging call hardly delays the other holds. While a call
+// extends a hold, the hold is queued for the end of its trust. So a hanging call does
+// not delay the loss of its holds.
 type watchdog struct {
 	keeper *keeper
 
@@ -32,7 +33,7 @@ type watchdog struct {
 	epoch    time.Time // the zero point of the due times and of the field at
 	timer    *time.Timer
 	at       time.Duration // the time at which timer fires; 0 if it is not set
-	inFlight count         // goroutines that extend holds
+	inFlight count         // goroutines that run fire or extend holds
 	lastLook clock.Moment  // the last check of the clock for a suspension
 
 	ctx    context.Context // the context of all calls
@@ -41,7 +42,7 @@ type watchdog struct {
 
 // alarm is the watchdog's part of a hold.
 type alarm struct {
-	early time.Duration    // the time before the due time from which the watchdog may check the hold
+	early time.Duration    // the watchdog may check the hold this long before the due time
 	entry *due.Entry[hold] // nil if the hold is not in the queue
 }
 
@@ -87,7 +88,7 @@ func (w *watchdog) set() {
 	}
 }
 
-// fire begins to extend the holds that are due. A hold that was not extended in time is
+// fire begins to extend the holds that are due. A hold that is no longer trusted is
 // lost.
 func (w *watchdog) fire() {
 	w.afterSuspension()
@@ -109,19 +110,20 @@ func (w *watchdog) fire() {
 	w.set()
 	w.mu.Unlock()
 
-	now := w.keeper.now() // read after until: a hold due at the end of its trust is no longer trusted
+	now := w.keeper.now() // read after until: a hold due at the end of its trust is untrusted at now
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
-// extendAll begins to extend holds in batches, with firstCalls calls side by side. As
+// extendAll begins to extend holds in batches, with firstCalls concurrent calls. As
 // long as batches are left, the number of calls doubles after each pause. So few
-// goroutines serve a store that answers quickly, and calls that hang do not delay the
-// other batches for long.
+// goroutines suffice for a store that answers quickly, and hanging calls do not delay
+// the other batches for long.
 func (w *watchdog) extendAll(holds []*hold) {
 	if len(holds) == 0 {
 		return
 	}
-	// The shortest TTL in a batch bounds its call.
+	// The shortest TTL in a batch limits the batch's call, so similar TTLs go into one
+	// batch.
 	slices.SortStableFunc(holds, func(a, b *hold) int { return cmp.Compare(a.ttl, b.ttl) })
 	pause := raisePause(holds[0].ttl)
 	left := make(chan []*hold, len(holds)/batch+1)
@@ -151,8 +153,8 @@ func (w *watchdog) extendAll(holds []*hold) {
 	raise(0, firstCalls)
 }
 
-// extend extends a batch in one call. The time left of each hold bounds the call, and
-// so does the budget of each TTL.
+// extend extends a batch in one call. The time limit of the call is the least budget
+// and the least remaining trust of the holds.
 func (w *watchdog) extend(holds []*hold) {
 	now := w.keeper.now()
 	limit := budget(maxTTL)
@@ -190,8 +192,9 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	pause := h.toRetry
 	if x.Err == nil {
 		pause = func(now clock.Moment) time.Duration {
-			// After Lease.Extend with a longer TTL, h.valid is that longer validity.
-			// The validity of this extension counts if h would be due in the past.
+			// After Lease.Extend with a longer TTL, h.valid is that longer validity,
+			// and toExtend can return a negative pause. The validity of this extension
+			// then determines the pause.
 			if d := h.toExtend(now); d > 0 {
 				return d
 			}
@@ -206,15 +209,15 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	}
 }
 
-// callEnded subtracts a goroutine from inFlight.
+// callEnded records that a goroutine of inFlight has returned.
 func (w *watchdog) callEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inFlight.add(-1)
 }
 
-// stop cancels the calls in flight, whose answers are no longer needed. It reports
-// whether the calls returned before ctx was done.
+// stop stops the timer and cancels the calls in flight, whose answers are no longer
+// needed. It reports whether the calls returned before ctx was done.
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
@@ -228,7 +231,7 @@ func (w *watchdog) stop(ctx context.Context) bool {
 }
 
 // afterSuspension makes all holds due at once if the machine was suspended since the
-// last check, because timers stand still during a suspension. Each hold is then
+// last check, because timers do not advance during a suspension. Each hold is then
 // extended or lost.
 func (w *watchdog) afterSuspension() {
 	now := w.keeper.now()

@@ -121,8 +121,8 @@ func TestWatchdog(t *testing.T) {
 		}, opRelease)
 		release(t, lease)
 	})
-	// If the granted time is less than the TTL, the lease is extended in time for the
-	// granted time.
+	// If the store grants less time than the TTL, the lease is extended before the
+	// granted time has passed.
 	sim(t, "short grant", func(t *testing.T) {
 		for _, part := range []time.Duration{2, 15} {
 			store := newScripted(nil)
@@ -177,7 +177,8 @@ func TestMaxHold(t *testing.T) {
 			wantErr(t, lease.Release(t.Context()), core.ErrLost)
 		}
 	})
-	// A lease that is released before MaxHold has no Overrun.
+	// For a lease that is released before MaxHold, the observer is not notified of
+	// Overrun.
 	sim(t, "released in time", func(t *testing.T) {
 		seen := &recorder{}
 		l, _ := setup(t, core.WithObserver(seen))
@@ -190,7 +191,7 @@ func TestMaxHold(t *testing.T) {
 			t.Errorf("got %s", kinds)
 		}
 	})
-	// A NoRenew lease expires after its TTL, and Extend makes it last longer.
+	// A NoRenew lease expires after its TTL, and Extend makes such a lease last longer.
 	sim(t, "NoRenew and Extend", func(t *testing.T) {
 		l, store := setup(t)
 		start := time.Now()

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/internal/calls"
 )
 
 const (
@@ -18,8 +20,9 @@ const (
 
 // connection takes a connection from the pool. The pool pings a connection that was idle
 // for a second, and sets no time limit for the ping. If a load balancer or a firewall
-// has forgotten the connection, the ping is never answered. Then connection takes a new
-// one, as renewed documents.
+// has forgotten the connection, the ping is never answered. So after silenceLimit
+// connection also asks for a new one, as renewed documents, and uses the one that arrives
+// first. The first one may just as well be a slow dial, so it continues.
 //
 // The wait for the pool or for a new connection has no further limit: a caller that
 // began again would lose its place in the pool's queue.
@@ -31,17 +34,21 @@ func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 		return p.pool.Acquire(ctx)
 	}
 	begun := time.Now()
-	pinging, cancel := context.WithTimeout(ctx, silenceLimit)
-	defer cancel()
-	conn, err := p.pool.Acquire(pinging)
-	switch {
-	case err == nil || pinging.Err() == nil:
-	case ctx.Err() == nil:
-		return p.renewed(ctx)
-	case time.Since(begun) >= silenceMin:
+	conn, err := calls.Either(ctx, silenceLimit, p.pool.Acquire, p.another, (*pgxpool.Conn).Release)
+	if waited := time.Since(begun); err != nil && ctx.Err() != nil && silenceMin <= waited && waited < silenceLimit {
 		p.silent.Store(true)
 	}
 	return conn, err
+}
+
+// another takes a connection beside an Acquire that may wait for a ping or for a dial. In
+// a full pool it first calls stop: a ping would leave no room, and a dial continues
+// without its caller.
+func (p *place) another(ctx context.Context, stop func()) (*pgxpool.Conn, error) {
+	if stat := p.pool.Stat(); stat.TotalConns() >= stat.MaxConns() {
+		stop()
+	}
+	return p.renewed(ctx)
 }
 
 // renewed takes a connection that was just opened or has just answered. First it pings

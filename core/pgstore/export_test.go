@@ -1,5 +1,13 @@
 package pgstore
 
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockkit/lockkit/core/internal/hub"
+)
+
 // Verdict exports verdict for the tests of its table.
 var Verdict = verdict
 
@@ -21,3 +29,8 @@ func (c class) Again() bool { return c.again }
 
 // Scan exports scan for the tests of a database's possible answers.
 var Scan = scan
+
+// Connection returns the function by which a Store takes connections from pool.
+func Connection(pool *pgxpool.Pool) func(ctx context.Context) (*pgxpool.Conn, error) {
+	return newPlace(pool, hub.New[struct{}](nil)).connection
+}

@@ -121,6 +121,19 @@ func TestMigrate(t *testing.T) {
 		exec(t, pool, `SELECT 1 / (SELECT count(*) FROM lockkit.version WHERE version = 99)`)
 	})
 
+	// A user who may not create the schema learns of the right for it.
+	t.Run("no right to create", func(t *testing.T) {
+		t.Parallel()
+		url := database(t)
+		owner := testclient.Postgres(t, url)
+		name := "u" + strings.ToLower(rand.Text())
+		exec(t, owner, "CREATE ROLE "+name+" LOGIN")
+		pool := testclient.Postgres(t, strings.Replace(url, "postgres@", name+"@", 1))
+		err := pgstore.Migrate(t.Context(), pool)
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT CREATE ON DATABASE") {
+			t.Errorf("migrate: got %v, want %v with GRANT CREATE ON DATABASE", err, store.ErrUnavailable)
+		}
+	})
 	// The error for a user without rights names the missing rights, and a user with the
 	// rights can lock.
 	t.Run("missing rights", func(t *testing.T) {

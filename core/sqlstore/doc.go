@@ -52,7 +52,9 @@
 // The locks need a *sql.DB of their own, with at least 4 connections. If they share a
 // pool and the caller's transactions have all of its connections, no lock can be
 // extended. A call that gets no connection within 1.5 seconds changes nothing and fails
-// with store.ErrUnavailable.
+// with store.ErrUnavailable. After a restart of the server a new connection may take all
+// of this time. If idle connections are silent, or the pool is full and its driver pings
+// idle connections, as pgx does, a new connection may take 0.9 seconds.
 //
 // A load balancer can forget an idle connection in silence. A call on it fails after two
 // seconds, with an unknown outcome. Then all idle connections get a ping, and those

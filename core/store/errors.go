@@ -49,9 +49,10 @@ type BusyError struct {
 	RetryAfter time.Duration
 	// Waiting is the approximate number of claims that wait for the key at the store,
 	// in all processes. It is at least half and at most twice the exact number, which
-	// includes the caller's own claim. It is 0 if the caller did not wait at the store:
-	// with Wait(0), if the caller waited in the queue of its process, and if the store
-	// has no list of waiters, as with plain keys.
+	// includes the caller's own claim. It is 0 if the caller had no place in a list of
+	// the store: with Wait(0), if the caller waited in the queue of its process, and if
+	// the store has no list of waiters, as with plain keys. A store without wake-ups,
+	// such as sqlstore, has a list of fair claims only.
 	Waiting int
 }
 

@@ -2,16 +2,17 @@
 // when a context is done, or may close its connection then.
 //
 // The package is for calls whose late outcome nobody needs: those of redisstore, its
-// pipeline and casstore. The SQL stores use it through casstore. These stores limit a
-// call themselves, because the pipeline's timer and PostgreSQL's wait for a row use
-// that limit. They also know whether anything was sent. In zkstore a late answer is a
-// node that has to be deleted, and in redlock it is a vote, so these packages have
-// their own implementations. memstore makes no such calls.
+// pipeline and casstore. The SQL stores use it through casstore, and take connections
+// with Either. These stores limit a call themselves, because the pipeline's timer and
+// PostgreSQL's wait for a row use that limit. They also know whether anything was sent.
+// In zkstore a late answer is a node that has to be deleted, and in redlock it is a
+// vote, so these packages have their own implementations. memstore makes no such calls.
 package calls
 
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Detached runs work in a new goroutine, even if ctx is done, and returns its outcome.
@@ -44,4 +45,63 @@ func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left
 	default:
 		return value, true, context.Cause(ctx)
 	}
+}
+
+// Either runs first and returns its outcome. If first takes longer than pause, Either also
+// runs second in a new goroutine, and returns the value that arrives first. If that is
+// second's, the context of first is canceled. A later value of second is passed to
+// release.
+//
+// stop cancels the context of first, and waits until first has returned. A panic in
+// second is an error. If both fail, the error is first's, or second's after stop.
+func Either[T any](ctx context.Context, pause time.Duration, first func(ctx context.Context) (T, error),
+	second func(ctx context.Context, stop func()) (T, error), release func(T)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	trying, cancel := context.WithCancel(ctx)
+	defer cancel()
+	returned, other := make(chan struct{}), make(chan outcome)
+	timer := time.AfterFunc(pause, func() {
+		var o outcome
+		defer func() {
+			if r := recover(); r != nil {
+				o.err = fmt.Errorf("panic in the client: %v", r)
+			}
+			if o.err == nil {
+				cancel()
+			}
+			select {
+			case other <- o:
+			case <-ctx.Done():
+				if o.err == nil {
+					release(o.value)
+				}
+			}
+		}()
+		o.value, o.err = second(ctx, func() { cancel(); <-returned })
+	})
+	defer timer.Stop()
+	value, err := func() (T, error) {
+		defer close(returned)
+		return first(trying)
+	}()
+	stopped := trying.Err() != nil && ctx.Err() == nil
+	if err == nil || timer.Stop() {
+		return value, err
+	}
+	select {
+	case o := <-other:
+		if o.err == nil || stopped {
+			return o.value, o.err
+		}
+	case <-ctx.Done():
+		if stopped {
+			err = ctx.Err()
+		}
+	}
+	return value, err
 }

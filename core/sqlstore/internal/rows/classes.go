@@ -264,13 +264,31 @@ func fieldOf(err error, name string) reflect.Value {
 // isCareful reports whether a driver returns driver.ErrBadConn only if nothing was sent,
 // as database/sql/driver demands. lib/pq also returns it if a reply was cut off.
 func isCareful(driver any) bool {
-	t := reflect.TypeOf(driver)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.PkgPath() {
+	switch packageOf(driver) {
 	case "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v4/stdlib", "github.com/jackc/pgx/v5/stdlib":
 		return true
 	}
 	return false
+}
+
+// isQuiet reports whether a driver is known not to ping an idle connection that leaves
+// the pool.
+func isQuiet(driver any) bool {
+	switch packageOf(driver) {
+	case "github.com/go-sql-driver/mysql", "github.com/lib/pq":
+		return true
+	}
+	return false
+}
+
+// packageOf returns the path of the package of a driver, or "".
+func packageOf(driver any) string {
+	t := reflect.TypeOf(driver)
+	if t == nil {
+		return ""
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath()
 }

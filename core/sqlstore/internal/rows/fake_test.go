@@ -32,6 +32,14 @@ type fake struct {
 	sent    []string
 	closed  int // connections that were closed
 	ping    func() error
+	dial    func(ctx context.Context) error
+	dials   int // calls of dial
+	opened  int // connections that were opened
+	// stale returns the error of an old connection when it leaves the pool. Connections
+	// are old if they were opened before dial was set.
+	stale func(ctx context.Context) error
+	// lost makes each statement on an old connection fail, before it is sent.
+	lost bool
 }
 
 // newFake returns a Place of PostgreSQL's dialect with these answers.
@@ -56,30 +64,63 @@ func (f *fake) answer(text string) (answer, error) {
 	return a, a.err
 }
 
-func (f *fake) Connect(context.Context) (driver.Conn, error) {
+func (f *fake) Connect(ctx context.Context) (driver.Conn, error) {
+	if f.dial != nil {
+		f.mu.Lock()
+		f.dials++
+		f.mu.Unlock()
+		if err := f.dial(ctx); err != nil {
+			return nil, err
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if errors.Is(f.answers[0].err, errDial) {
 		return nil, errDial
 	}
-	return connection{f}, nil
+	f.opened++
+	return connection{f, f.dial == nil}, nil
 }
 
 func (f *fake) Driver() driver.Driver { return f }
 
-func (f *fake) Open(string) (driver.Conn, error) { return connection{f}, nil }
+func (f *fake) Open(string) (driver.Conn, error) { return connection{f, true}, nil }
 
-type connection struct{ *fake }
+type connection struct {
+	*fake
+	old bool
+}
 
 func (c connection) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
 
-// Ping implements driver.Pinger. It ignores the context.
-func (c connection) Ping(context.Context) error {
+// Ping implements driver.Pinger. Unless stale is set, it ignores the context.
+func (c connection) Ping(ctx context.Context) error {
 	if c.ping == nil {
-		return nil
+		return c.aged(ctx)
 	}
 	return c.ping()
 }
+
+// ResetSession implements driver.SessionResetter.
+func (c connection) ResetSession(ctx context.Context) error {
+	if c.lost {
+		return nil
+	}
+	return c.aged(ctx)
+}
+
+// aged returns the error of an old connection.
+func (c connection) aged(ctx context.Context) error {
+	switch {
+	case c.old && c.stale != nil:
+		return c.stale(ctx)
+	case c.isLost():
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+func (c connection) isLost() bool { return c.old && c.lost }
 
 func (c connection) Begin() (driver.Tx, error) { return nil, errors.ErrUnsupported }
 
@@ -91,11 +132,17 @@ func (c connection) Close() error {
 }
 
 func (c connection) ExecContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Result, error) {
+	if c.isLost() {
+		return nil, driver.ErrBadConn
+	}
 	a, err := c.answer(text)
 	return driver.RowsAffected(a.rows), err
 }
 
 func (c connection) QueryContext(_ context.Context, text string, _ []driver.NamedValue) (driver.Rows, error) {
+	if c.isLost() {
+		return nil, driver.ErrBadConn
+	}
 	a, err := c.answer(text)
 	return &result{a, len(a.tuple)}, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/casstore"
+	"github.com/lockkit/lockkit/core/internal/calls"
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
 	"github.com/lockkit/lockkit/core/store"
@@ -23,6 +24,8 @@ const (
 	connectTimeout = 1500 * time.Millisecond
 	// silenceLimit limits how long an idle connection may take to answer a ping.
 	silenceLimit = connectTimeout / 3
+	// takeTime is enough for taking all idle connections from the pool.
+	takeTime = silenceLimit / 10
 	// silenceMin is the minimum wait for an answer after which a connection counts as
 	// silent. A statement may wait for a locked row for a second.
 	silenceMin = 1200 * time.Millisecond
@@ -39,13 +42,16 @@ type Place struct {
 	looks atomic.Bool // each statement checks whether a transaction is open
 	kept  atomic.Bool // the database is known not to be in memory
 
-	silent   atomic.Bool // a connection did not answer, so the next call pings the idle ones
-	renewing sync.Mutex  // held while the idle connections are pinged
+	quiet bool // the driver does not ping an idle connection that leaves the pool
+
+	silent  atomic.Bool // a connection did not answer, so the next call pings the idle ones
+	mu      sync.Mutex
+	renewed chan struct{} // closed when the idle connections were pinged; nil: no ping is in progress
 }
 
 // New returns a Place in db.
 func New(db *sql.DB, d dialect.Dialect) *Place {
-	p := &Place{DB: db}
+	p := &Place{DB: db, quiet: db != nil && isQuiet(db.Driver())}
 	p.Place.DB, p.Place.Dialect, p.Place.Together = p, d, maxTogether
 	return p
 }
@@ -164,6 +170,9 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 		case err == nil:
 			return nil
 		case bad && try < maxConnections:
+			if try == maxConnections-1 {
+				p.silent.Store(true) // the last try needs a pool without broken connections
+			}
 		case sent:
 			return errors.New("the connection broke, perhaps behind the statement: " + err.Error())
 		case begun && !bad:
@@ -179,7 +188,10 @@ func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 // server takes no locks.
 func (p *Place) try(ctx context.Context, work func(c *sql.Conn) error) (begun bool, err error) {
 	if p.silent.Load() {
-		p.renew()
+		select {
+		case <-p.renew():
+		case <-ctx.Done():
+		}
 	}
 	c, err := p.connect(ctx)
 	if err != nil {
@@ -210,21 +222,34 @@ func (p *Place) abandon() {
 	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
 }
 
-// renew closes the idle connections of the pool that do not answer a ping. A load
-// balancer or a firewall may have forgotten them. Without renew each of them would make
-// a call fail. Calls that begin meanwhile wait.
-func (p *Place) renew() {
-	p.renewing.Lock()
-	defer p.renewing.Unlock()
-	if !p.silent.Load() {
-		return
+// renew closes the idle connections of the pool that do not answer a ping, and then the
+// returned channel. A load balancer or a firewall may have forgotten these connections.
+// Without renew each of them would make a call fail.
+func (p *Place) renew() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.renewed != nil {
+		return p.renewed
 	}
-	p.eachIdle(func(ctx context.Context, c *sql.Conn) {
-		if c.PingContext(ctx) != nil {
-			shut(c)
-		}
-	})
-	p.silent.Store(false)
+	renewed := make(chan struct{})
+	if !p.silent.Load() {
+		close(renewed)
+		return renewed
+	}
+	p.renewed = renewed
+	go func() {
+		defer close(renewed)
+		p.eachIdle(func(ctx context.Context, c *sql.Conn) {
+			if c.PingContext(ctx) != nil {
+				shut(c)
+			}
+		})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.silent.Store(false)
+		p.renewed = nil
+	}()
+	return renewed
 }
 
 // eachIdle runs do on all idle connections of the pool at once, and waits for at most
@@ -292,20 +317,20 @@ func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) err
 }
 
 // connect takes a connection from the pool. A driver may ping an idle connection first,
-// without a time limit. If the ping is not answered, connect takes another connection.
+// without a time limit. So after silenceLimit connect also asks the pool for another
+// connection, and uses the one that arrives first. The first one may just as well be a
+// slow dial, so it continues. A caller that began again would lose the time of the dial,
+// and after a restart no call would get a connection.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
-	if p.DB.Stats().Idle > 0 {
-		pinging, cancel := context.WithTimeout(ctx, silenceLimit)
-		defer cancel()
-		if c, err := p.DB.Conn(pinging); err == nil || pinging.Err() == nil || ctx.Err() != nil {
-			return c, err
-		}
-		p.silent.Store(true)
-		p.renew()
+	var c *sql.Conn
+	var err error
+	if p.quiet || p.DB.Stats().Idle == 0 {
+		c, err = p.DB.Conn(ctx)
+	} else {
+		c, err = calls.Either(ctx, silenceLimit, p.DB.Conn, p.another, putBack)
 	}
-	c, err := p.DB.Conn(ctx)
 	if err == nil || context.Cause(ctx) != errNoConnection {
 		return c, err
 	}
@@ -313,6 +338,26 @@ func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 		return nil, fmt.Errorf("all %d connections of the pool are in use: give the locks a *sql.DB of their own", s.MaxOpenConnections)
 	}
 	return nil, fmt.Errorf("%w: %w", errNoConnection, err)
+}
+
+// another takes a connection from the pool, without waiting for the ping of a silent one:
+// while all idle connections get a ping, the pool dials. In a full pool another first
+// calls stop, because the ping of a silent connection would leave no room. If the caller
+// leaves, the dial continues, and the next call finds the connection in the pool.
+func (p *Place) another(ctx context.Context, stop func()) (*sql.Conn, error) {
+	p.silent.Store(true)
+	select {
+	case <-p.renew():
+	case <-time.After(takeTime):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s := p.DB.Stats(); s.MaxOpenConnections > 0 && s.OpenConnections >= s.MaxOpenConnections {
+		stop()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout-silenceLimit)
+	defer cancel()
+	return p.DB.Conn(ctx)
 }
 
 var errNoConnection = fmt.Errorf("no connection within %v", connectTimeout)
