@@ -7,10 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Extend implements store.Store. It extends all claims of one server in one round trip,
-// or in two if the server does not know the script. It calls the servers in parallel, so
-// that a hung server does not delay the results of the others. When ctx is done, Extend
-// returns the results that have arrived.
+// Extend implements store.Store. It extends all claims of one server in one round trip.
+// It calls the servers in parallel, so that a hung server does not delay the results of
+// the others. When ctx is done, Extend returns the results that have arrived.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))

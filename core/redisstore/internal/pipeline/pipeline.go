@@ -151,27 +151,30 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 }
 
 // doGroup sends calls of one script together to the last known server of their keys. If
-// the server does not know the script, doGroup sends the refused calls together again, the
-// first one with the text. It sends other calls that have to be repeated a few at a
-// time, each to the server of its key.
+// the server does not know the script, doGroup sends the first call again with the
+// text, and then the others together. It sends other calls that have to be repeated a
+// few at a time, each to the server of its key.
 func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
 	results := to.doAll(ctx, calls)
 	var unknown []int
-	var again []*Call
 	for i, r := range results {
-		switch {
-		case !replied(r.Err, "NOSCRIPT"):
-			continue
-		case again == nil:
-			again = append(again, calls[i].withText())
-		default:
-			again = append(again, calls[i].again())
+		if replied(r.Err, "NOSCRIPT") {
+			unknown = append(unknown, i)
 		}
-		unknown = append(unknown, i)
 	}
-	if again != nil {
+	if len(unknown) > 0 {
+		first := unknown[0]
+		got, err := p.Do(ctx, calls[first].withText())
+		results[first] = Result{got.Reply, err}
+	}
+	if len(unknown) > 1 {
+		others := unknown[1:]
+		again := make([]*Call, len(others))
+		for n, i := range others {
+			again[n] = calls[i].again()
+		}
 		for n, r := range to.doAll(ctx, again) {
-			results[unknown[n]] = r
+			results[others[n]] = r
 		}
 	}
 	var all sync.WaitGroup
