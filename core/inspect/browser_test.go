@@ -25,8 +25,8 @@ import (
 // screens is the environment variable with the directory for the screenshots.
 const screens = "LOCKKIT_SCREENSHOTS"
 
-// site is the page in a real browser. The browser does not trust the site's host name.
-// As for every host without HTTPS, it therefore sends no Sec-Fetch-Site.
+// site is the page in a real browser. Its host name is not localhost, and it has no
+// HTTPS. To such a site, a browser sends no Sec-Fetch-Site.
 type site struct {
 	*testserver.Browser
 	t   *testing.T
@@ -49,7 +49,8 @@ func openSite(t *testing.T, b *testserver.Browser, page http.Handler) *site {
 	return s
 }
 
-// calm checks the conditions that apply to every page, and takes a screenshot.
+// calm checks the conditions that apply to every page, and takes a screenshot with this
+// name.
 func (s *site) calm(name string) {
 	s.t.Helper()
 	if said := s.Complaints(); len(said) > 0 {

@@ -101,3 +101,6 @@ func (caller) IsMissing(err error) bool {
 	var reply *pgconn.PgError
 	return errors.As(err, &reply) && (reply.Code == "42P01" || reply.Code == "3F000")
 }
+
+// IsDenied implements table.Tx.
+func (caller) IsDenied(err error) bool { return hasCode(err, codeRights) && !ofRows(err) }

@@ -171,6 +171,18 @@ func TestRights(t *testing.T) {
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT, UPDATE ON lockkit.seen") || strings.Contains(err.Error(), "Check says") {
 		t.Errorf("check token: got %v, want the GRANT", err)
 	}
+	begun, last := run(t, s)
+	for _, c := range []struct{ right, want string }{
+		{"SELECT ON lockkit.locks", "GRANT SELECT ON lockkit.version and GRANT SELECT, UPDATE ON lockkit.locks"},
+		{"SELECT, UPDATE ON lockkit.locks", ""},
+	} {
+		url, _ = user("SELECT ON lockkit.version", c.right)
+		err = pgx.BeginFunc(t.Context(), testclient.Postgres(t, url), func(tx pgx.Tx) error { return pgstore.In(tx).SaveRun(t.Context(), s, last) })
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) || c.want == "" && err != nil {
+			t.Errorf("commit: got %v, want an error with %q", err, c.want)
+		}
+		answered(t, s, begun, c.want == "")
+	}
 	url, _ = user("SELECT, INSERT, UPDATE ON lockkit.seen")
 	err = pgx.BeginFunc(t.Context(), testclient.Postgres(t, url), func(tx pgx.Tx) error {
 		return errors.Join(pgstore.CheckToken(t.Context(), tx, "a", 1), pgstore.CheckToken(t.Context(), tx, "a", 2))

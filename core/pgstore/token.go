@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockkit/lockkit/core/internal/brief"
+	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/store"
 )
 
@@ -58,8 +59,7 @@ func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) e
 	tag, err := tx.Exec(ctx, note, pgx.QueryExecModeExec, resource, int64(token))
 	if hasCode(err, codeRights) && !ofRows(err) {
 		// Check does not test these rights, because another user may call CheckToken.
-		err = fmt.Errorf("%w: the user lacks a right, it needs GRANT USAGE ON SCHEMA lockkit and "+
-			"GRANT SELECT, INSERT, UPDATE ON lockkit.seen: %w", store.ErrUnavailable, brief.Error(err))
+		err = fmt.Errorf("%w: the user lacks a right, it needs %s: %w", store.ErrUnavailable, dialect.PostgreSQL{}.TokenRights(), brief.Error(err))
 		return wrap("check token", err)
 	}
 	if err != nil {

@@ -56,6 +56,10 @@
 // of this time. If idle connections are silent, or the pool is full and its driver pings
 // idle connections, as pgx does, a new connection may take 0.9 seconds.
 //
+// A lease of many keys releases them side by side. They share the connections of a pool
+// that has a limit. In a pool without one, at most 32 releases are in flight at once, and
+// the others wait. db.SetMaxOpenConns sets another number.
+//
 // A load balancer can forget an idle connection in silence. A call on it fails after two
 // seconds, with an unknown outcome. Then all idle connections get a ping, and those
 // without an answer are closed. So of sequential calls only one fails, and not one for
@@ -63,6 +67,20 @@
 // time limit. With pgx usually none fails, because pgx pings a connection that was idle
 // for a second. To lose no call, set db.SetConnMaxIdleTime below the idle timeout of the
 // load balancer. A Store changes no setting of the pool.
+//
+// # Behind a pooler
+//
+// A pooler in transaction mode, such as pgbouncer, may assign another session of the
+// server to each call. There the DSN of pgx needs a mode in which pgx prepares no
+// statements, exec or simple_protocol:
+//
+//	postgres://app@pooler/shop?default_query_exec_mode=exec
+//
+// Everything works then. The pool of the caller's transactions needs the setting too.
+// Without it pgx prepares statements in one session and can find them missing in the
+// next one. Such a call changes nothing, fails with store.ErrUnavailable and names the
+// setting. Whether a call fails depends on the pooler's choice, so Check can succeed
+// without the setting.
 //
 // # After a failover
 //
@@ -89,5 +107,8 @@
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
 // must let the Store's user see all rows. Otherwise the errors of Check and of each call
 // name that security. The user of a transaction with once.Commit needs SELECT on the
-// version table, and SELECT and UPDATE on the table of the locks.
+// version table, and SELECT and UPDATE on the table of the locks. The user of a
+// transaction with CheckToken needs SELECT, INSERT and UPDATE on the table whose name
+// ends in seen. Check does not test the rights of these users: the errors of Commit and
+// CheckToken name the GRANT.
 package sqlstore

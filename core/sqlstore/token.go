@@ -13,7 +13,7 @@ import (
 )
 
 // Querier sends statements in a transaction of the caller. It is a *sql.Tx, a wrapper of
-// one, or a *sql.Conn with an open transaction.
+// one, or a *sql.Conn with an open transaction. In has the details for gorm.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -28,9 +28,11 @@ type Querier interface {
 // open, it fails with store.ErrInvalid: after a deadlock, MariaDB and MySQL roll the
 // transaction back by themselves, and then commit each later statement. CheckToken also
 // fails with store.ErrInvalid for a token of 0, which no fenced lease has, for an
-// invalid resource, and if autocommit is off. Any other error is the database's. After
-// such an error, and after an error of a later statement, roll the transaction back: its
-// later statements would not be fenced. You may repeat the transaction.
+// invalid resource, and if autocommit is off. If the user of the transaction lacks a
+// right, or if the tables are missing, CheckToken fails with store.ErrUnavailable and
+// names the GRANT or Migrate. Any other error is the database's. After such an error, and
+// after an error of a later statement, roll the transaction back: its later statements
+// would not be fenced. You may repeat the transaction.
 func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, token uint64) error {
 	const op = "sqlstore: check token"
 	switch _, db := q.(*sql.DB); {
@@ -44,15 +46,11 @@ func (s *Store) CheckToken(ctx context.Context, q Querier, resource string, toke
 	if err := rows.InTransaction(ctx, q, s.place.Dialect); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	note, seen := s.place.Dialect.Note(resource, token), s.place.Dialect.Seen(resource)
-	if _, err := q.ExecContext(ctx, note.Text, note.Args...); err != nil {
+	highest, err := s.place.Note(ctx, q, resource, token)
+	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	var highest int64
-	if err := q.QueryRowContext(ctx, seen.Text, seen.Args...).Scan(&highest); err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	if uint64(highest) != token {
+	if highest != token {
 		return fmt.Errorf("%s: a newer one was seen: %w", op, store.ErrLost)
 	}
 	return nil

@@ -20,13 +20,13 @@ import (
 // if the browser cannot carry them out. They must be called from one goroutine at a time.
 type Browser struct {
 	*Process        // chromedriver
-	Addr     string // of chromedriver
+	Addr     string // host:port of chromedriver
 
 	session string // the path of the session
 }
 
-// RequireBrowser skips or fails the test like RequireRedis, for Chromium and
-// chromedriver.
+// RequireBrowser skips or fails the test like RequireRedis, for chromedriver, and for
+// Chromium or Google Chrome.
 func RequireBrowser(t testing.TB) {
 	t.Helper()
 	const hint = "Chromium is not installed (apt-get install chromium chromium-driver)"
@@ -40,9 +40,9 @@ func RequireBrowser(t testing.TB) {
 // installed.
 func chromium() string { return cmp.Or(program("chromium"), program("google-chrome")) }
 
-// StartBrowser starts a browser with args in addition to the arguments of the kit, for
-// example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser skips the test
-// like StartRedis.
+// StartBrowser starts a browser. args are added to the arguments that StartBrowser sets,
+// for example "--host-resolver-rules=MAP locks.test 127.0.0.1". StartBrowser skips the
+// test like StartRedis.
 func StartBrowser(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	RequireBrowser(t)
@@ -121,8 +121,8 @@ func (b *Browser) Type(selector, text string) {
 	b.must("POST", "/element/"+b.find(selector)+"/value", map[string]string{"text": text}, nil)
 }
 
-// Run runs JavaScript in the page and returns the result. The page's content policy does
-// not apply to script.
+// Run runs JavaScript in the page and returns the result. The page's
+// Content-Security-Policy does not apply to script.
 func (b *Browser) Run(script string) (value any) {
 	b.t.Helper()
 	b.must("POST", "/execute/sync", map[string]any{"script": script, "args": []any{}}, &value)
@@ -138,7 +138,7 @@ func (b *Browser) Screen(width, height int, phone, dark bool) {
 	b.devtools("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
 }
 
-// Screenshot returns a picture of the page, as PNG.
+// Screenshot returns a picture of the visible part of the page, as PNG.
 func (b *Browser) Screenshot() []byte {
 	b.t.Helper()
 	var text string
@@ -151,7 +151,7 @@ func (b *Browser) Screenshot() []byte {
 }
 
 // Complaints returns the messages in the browser's console since the last call, such as
-// errors of the page and violations of its policy.
+// errors of the page and violations of its Content-Security-Policy.
 func (b *Browser) Complaints() (all []string) {
 	b.t.Helper()
 	var lines []struct{ Level, Message string }
@@ -170,7 +170,7 @@ func (b *Browser) find(selector string) (id string) {
 	b.t.Helper()
 	var found map[string]string
 	b.must("POST", "/element", finding(selector), &found)
-	for _, id = range found { // the map's only key is a constant of WebDriver
+	for _, id = range found { // the map has one entry, whose key is the same for all elements
 	}
 	return id
 }

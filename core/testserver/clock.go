@@ -29,11 +29,10 @@ type Clock struct {
 
 // NewClock returns a clock that begins at the real time and runs at rate times the normal
 // speed. NewClock needs Linux, and a C compiler to build the library that changes the
-// servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in the
-// environment it fails the test instead.
+// servers' time. Without them it skips the test. With LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment it fails the test instead.
 func NewClock(t testing.TB, rate float64) *Clock {
 	t.Helper()
-	RequireRedis(t)
 	file, env := preload(t, tempDir(t), "TESTSERVER_CLOCK", "a server's clock cannot be set", clockLibrary)
 	c := &Clock{t: t, file: file, env: env}
 	c.since, c.rate = time.Now(), rate
@@ -43,7 +42,7 @@ func NewClock(t testing.TB, rate float64) *Clock {
 	return c
 }
 
-// set writes v at the offset at of the file that clock.c reads.
+// set writes v to the file that clock.c reads, at the offset at.
 func (c *Clock) set(at int64, v uint64) {
 	c.t.Helper()
 	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, v), at); err != nil {
@@ -98,9 +97,10 @@ func (c *Clock) StartCluster(replicas bool, args ...string) *Cluster {
 	return startCluster(c.t, c.env, replicas, args...)
 }
 
-// Step sets the clock forward, or back if d is negative, in one step. It waits until the
-// servers of StartRedis that answer follow the new time, for at most Settled per server.
-// The wait is necessary because Valkey 9.1 reads its clock only once per millisecond.
+// Step sets the clock forward, or back if d is negative, in one step. Then it waits, for
+// at most Settled per server, until each server of Clock.StartRedis follows the new
+// time. It does not wait for a server that does not answer. The wait is necessary
+// because Valkey 9.1 reads its clock only once per millisecond.
 func (c *Clock) Step(d time.Duration) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -118,8 +118,8 @@ func (c *Clock) Step(d time.Duration) {
 	}
 }
 
-// offBy returns the time by which a server is behind this clock. The server's time is in
-// whole seconds.
+// offBy returns the time by which a server is behind this clock. The result can be a
+// second too large, because the server's time is in whole seconds.
 func (c *Clock) offBy(s *Redis) (time.Duration, error) {
 	v, err := askRedis(s.Addr, 500*time.Millisecond, "TIME")
 	if err != nil {

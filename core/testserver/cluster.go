@@ -13,8 +13,8 @@ import (
 // node dead. On a busy machine a living node can be silent for a second or two.
 const ClusterNodeTimeout = 4 * time.Second
 
-// NoFailover contains arguments for a cluster without failovers: its replicas never
-// promote themselves.
+// NoFailover contains arguments for a cluster whose replicas never promote themselves.
+// Failover and Takeover still promote a replica.
 var NoFailover = []string{"--cluster-replica-no-failover", "yes"}
 
 // Settled limits the time until the nodes of a cluster, or sentinels, agree.
@@ -24,17 +24,17 @@ const Settled = 60 * time.Second
 const slots = 16384
 
 // Cluster is a cluster of three masters that share the slots, and optionally one replica
-// of each master. Its methods fail the test if the cluster does not carry them out
-// within a minute.
+// of each master. Its methods fail the test if the cluster does not carry them out. Each
+// of their waits lasts for at most Settled.
 type Cluster struct {
 	Nodes []*Redis // the first three start as masters; node i+3 replicates node i
 
 	t testing.TB
 }
 
-// StartCluster starts a cluster, and waits until all nodes agree on it. Each node has
-// args in addition to the arguments of the kit. StartCluster skips the test like
-// StartRedis.
+// StartCluster starts a cluster, and waits until all nodes agree on it. args are added
+// to the arguments that StartCluster sets for each node. StartCluster skips the test
+// like StartRedis.
 func StartCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	return startCluster(t, nil, replicas, args...)
@@ -53,7 +53,7 @@ func startCluster(t testing.TB, env []string, replicas bool, args ...string) *Cl
 	for range n {
 		c.Nodes = append(c.Nodes, startRedis(t, &Redis{env: env, args: append([]string{"--cluster-enabled", "yes",
 			"--cluster-node-timeout", strconv.FormatInt(ClusterNodeTimeout.Milliseconds(), 10),
-			// A replica may be promoted, however long it has received nothing.
+			// A replica may be promoted, however long ago it last heard from its master.
 			"--cluster-replica-validity-factor", "0"}, args...)}))
 	}
 	for i, s := range c.Nodes {
@@ -205,7 +205,7 @@ func (c *Cluster) Replica(master *Redis) *Redis {
 }
 
 // Failover promotes replica without losing a write. The old master stops accepting
-// writes, and hands over when the replica has received them all. Both servers must be
+// writes, and hands over when the replica has received all writes. Both servers must be
 // running.
 func (c *Cluster) Failover(replica *Redis) {
 	c.t.Helper()

@@ -10,7 +10,7 @@ import (
 type clusterNode struct {
 	id     string
 	flags  map[string]bool
-	master string // its ID; "-" for a master
+	master string // the ID of the node's master; "-" for a master
 	epoch  int
 	slots  []string // "7" or "7-9"
 }
@@ -23,7 +23,7 @@ func parseNode(line string) clusterNode {
 	}
 	n.epoch, _ = strconv.Atoi(f[6])
 	for _, r := range f[8:] {
-		if r[0] != '[' { // otherwise a slot that is migrating
+		if r[0] != '[' { // an entry in brackets is a slot in migration
 			n.slots = append(n.slots, r)
 		}
 	}
@@ -61,8 +61,8 @@ func nodeID(s *Redis) string {
 	return s.Do("CLUSTER", "MYID").(string)
 }
 
-// Slot returns the cluster slot of key. If key has a part in braces, only that part
-// determines the slot.
+// Slot returns the cluster slot of key. If the first braces in key are not empty, only
+// the part between them determines the slot.
 func Slot(key string) int {
 	if _, tail, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(tail, "}"); ok && tag != "" {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Ensemble is three ZooKeeper servers that form one replicated store. It stops with the
-// test.
+// Ensemble consists of three ZooKeeper servers that form one replicated store. It stops
+// with the test.
 type Ensemble struct {
 	Servers []*ZooKeeper
 
@@ -19,8 +19,8 @@ type Ensemble struct {
 }
 
 // StartEnsemble starts three servers and returns when all of them serve. It skips the
-// test like StartZooKeeper. Sessions last at least 2 ticks; tick 0 stands for
-// ZooKeeperTick.
+// test like StartZooKeeper. tick is the tick of the servers, and 0 stands for
+// ZooKeeperTick. Sessions last at least 2 ticks.
 func StartEnsemble(t testing.TB, tick time.Duration) *Ensemble {
 	t.Helper()
 	RequireZooKeeper(t)

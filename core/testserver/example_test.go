@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// The reply to a request is lost. The lock is held, and its caller must find that out.
+// The reply to an acquire is lost. The store holds the lock, so the Locker must ask
+// again.
 func Example() {
 	_ = func(t *testing.T) { // a test
 		server := testserver.StartRedis(t)

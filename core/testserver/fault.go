@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// patience limits the waits of a fault and its test.
+// patience limits the wait for a fault, and the time of a test's SQL statement.
 const patience = 20 * time.Second
 
 // Action is the treatment of a request by the proxy. Actions can be compared.
@@ -40,7 +40,7 @@ func (k kind) String() string {
 	}[k]
 }
 
-// The actions. As in a network, a lost request takes its connection with it: later
+// The actions. As in a network, a lost request or reply breaks its connection: later
 // messages on the connection are lost too.
 var (
 	Pass          = Action{}                    // no effect

@@ -17,7 +17,7 @@ func TestHTTPProxy(t *testing.T) {
 	t.Parallel()
 	const size = 64 << 10
 	// stage returns a proxy, the number of requests that the server behind it has
-	// handled, and a client of the proxy.
+	// handled, and a function that sends a POST through the proxy.
 	stage := func(t *testing.T) (*testserver.Proxy, *atomic.Int64, func(path, body string) (string, error)) {
 		t.Parallel()
 		var runs atomic.Int64
@@ -41,7 +41,7 @@ func TestHTTPProxy(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		client := http.Client{Transport: transport, Timeout: time.Minute}
 		return p, &runs, func(path, body string) (string, error) {
-			resp, err := client.Post("http://"+p.Addr+path, "text/plain", struct{ io.Reader }{strings.NewReader(body)}) // chunked, and not sent again
+			resp, err := client.Post("http://"+p.Addr+path, "text/plain", struct{ io.Reader }{strings.NewReader(body)}) // of unknown length: sent in chunks, and only once
 			if err != nil {
 				return "", err
 			}
@@ -89,7 +89,7 @@ func TestHTTPProxy(t *testing.T) {
 		})
 	}
 
-	// The server handles the request twice, and the client has one reply.
+	// The server handles the request twice, and the client receives one reply.
 	t.Run("doubled request", func(t *testing.T) {
 		p, runs, post := stage(t)
 		f := p.Inject(testserver.Match{Command: "post"}, testserver.DoubleRequest)

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// maxHTTPMessage is the maximum length of a message that the proxy holds, in bytes.
+// maxHTTPMessage is the maximum length of a body, or of one chunk of a chunked body, in
+// bytes.
 const maxHTTPMessage = 1 << 28
 
 // httpWire splits HTTP/1.1 into messages. Replies arrive in the order of the requests.

@@ -34,15 +34,16 @@ func (t Toll) Add(other Toll) Toll {
 	return Toll{t.Delayed + other.Delayed, t.Lost + other.Lost, t.Dropped + other.Dropped}
 }
 
-// TCP sends a lost message on a short connection again after firstResend, the minimum of
-// Linux. The time doubles with each loss.
+// A lost message is sent again after firstResend, the minimum of TCP on Linux. The time
+// doubles with each loss. A message is lost at most maxLosses times.
 const (
 	firstResend = 200 * time.Millisecond
 	maxLosses   = 3
 )
 
-// draw returns the delay of a message, or drop if the message's connection is closed. It
-// adds the effects to toll. chance returns random numbers from 0 to 1.
+// draw returns the delay of a message, or reports with drop that the message's
+// connection is closed. It adds the effects to toll. chance returns random numbers from
+// 0 to 1.
 func (i Impairment) draw(toll *Toll, chance func() float64) (lag time.Duration, drop bool) {
 	if i.Drop > 0 && chance() < i.Drop {
 		toll.Dropped++

@@ -43,7 +43,7 @@ func TestImpairment_Draw(t *testing.T) {
 	}
 }
 
-// echoes starts a server that sends back each line.
+// echoes starts a server that sends back all that it receives, and returns its address.
 func echoes(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +102,7 @@ func TestProxy_Impair(t *testing.T) {
 			t.Errorf("afterwards: got %v and %+v, want no more delays", err, p.Toll())
 		}
 	})
-	// If the messages waited for each other, twenty of them would take 20 s.
+	// If the messages waited for each other, twenty of them would take more than 10 s.
 	t.Run("messages side by side", func(t *testing.T) {
 		t.Parallel()
 		p := testserver.NewProxy(t, echoes(t))

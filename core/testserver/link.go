@@ -60,7 +60,7 @@ func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.replies)
 	l.requests()
-	// The server must still read late requests, which a plain close could prevent.
+	// The server must still be able to read the last requests. Close could discard them.
 	_ = server.(*net.TCPConn).CloseWrite()
 	wg.Wait()
 }
@@ -69,8 +69,9 @@ func (l *link) run() {
 // messages stay in the sender's buffers.
 const maxInFlight = 256
 
-// arrivals reads the messages of one direction as they arrive, so that delayed messages
-// do not wait for each other. The channel is closed after the last message.
+// arrivals returns a channel with the messages of one direction. It reads them as they
+// arrive, so that delayed messages do not wait for each other. The channel is closed
+// after the last message.
 func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)) <-chan message {
 	c := make(chan message, maxInFlight)
 	l.proxy.wg.Go(func() {
@@ -94,8 +95,8 @@ func (l *link) arrivals(conn net.Conn, read func(*bufio.Reader) (message, error)
 	return c
 }
 
-// dial connects to the server. It returns nil if the server does not listen within
-// p.dials, or if the link ended.
+// dial connects to the server. It returns nil if the server does not listen within the
+// proxy's dials, or if the link ended.
 func (l *link) dial() net.Conn {
 	l.proxy.mu.Lock()
 	target := l.proxy.target

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// MariaDB is a MariaDB server for one test, or a MySQL server if ServersDir has one. It
-// listens on a free port of 127.0.0.1, and the user root needs no password. It stops
-// with the test. Its methods fail the test if the server does not carry them out, and
-// are safe for concurrent use.
+// MariaDB is a MariaDB server for one test, or a MySQL server if the directory of
+// ServersDir has one. It listens on a free port of 127.0.0.1, and the user root needs no
+// password. It stops with the test. Its methods fail the test if the server does not
+// carry them out, and are safe for concurrent use.
 type MariaDB struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -22,10 +22,10 @@ type MariaDB struct {
 
 	t        testing.TB // the test of this database
 	database string
-	env      []string // the process's variables, in addition to the test's
+	env      []string // environment variables of the process, in addition to the test's
 }
 
-// mariaData is the data of a new MariaDB server.
+// mariaData is the data of a new MariaDB or MySQL server.
 var mariaData = template{as: asSelf, initialize: func(dir string) error {
 	if mysqld := fromServersDir("mysqld"); mysqld != "" {
 		return initMySQL(mysqld, dir)
@@ -57,7 +57,8 @@ func IsMySQL() bool { return fromServersDir("mysqld") != "" }
 // asSelf makes a command run as the test's own user.
 func asSelf(*exec.Cmd) error { return nil }
 
-// rootArgs returns the arguments with which MariaDB agrees to run as root.
+// rootArgs returns the arguments with which MariaDB agrees to run as root, or none if
+// the test does not run as root.
 func rootArgs() []string {
 	if os.Getuid() != 0 {
 		return nil
@@ -88,7 +89,7 @@ func startMariaDB(t testing.TB, env, settings []string) *MariaDB {
 		name, group, logSize = "mysqld", "[mysqld]", "innodb_redo_log_capacity = 16M\nmysqlx = 0\nsecure_file_priv = NULL"
 	}
 	s.Process = newProcess(t, name, s.Dir)
-	// A server of another process may have the same port.
+	// Another server may answer on this port, so the data directories are compared.
 	s.ready = func(int) bool {
 		dir, err := askMySQL(s.Addr, s.database, 2*time.Second, "SELECT @@datadir")
 		return err == nil && len(dir) == 1 && dir[0] == data+"/"

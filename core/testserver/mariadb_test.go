@@ -136,8 +136,8 @@ func TestMySQLProxy(t *testing.T) {
 	})
 }
 
-// TestMySQLProxyEnds checks that a proxy stops while its line is stalled or a statement
-// is held, as after a test that failed midway. Otherwise such a test could not report its
+// TestMySQLProxyEnds checks that a proxy stops with its test, even during a partition or
+// while a statement is held. Otherwise a test that failed midway could not report its
 // failure.
 func TestMySQLProxyEnds(t *testing.T) {
 	t.Parallel()

@@ -70,8 +70,8 @@ func (s *Redis) KeysIn(slot int) int {
 	return int(n)
 }
 
-// Disown makes the two nodes of an empty slot disagree: its master names the node to as
-// the slot's owner, while to still names that master. repair makes to own the slot, which
+// Disown makes two nodes disagree about an empty slot. The slot's master names the node
+// to as the owner, while to still names the master. repair makes to name itself, which
 // ends the disagreement.
 func (c *Cluster) Disown(slot int, to *Redis) (repair func()) {
 	c.t.Helper()

@@ -89,8 +89,8 @@ func (w *mysqlWire) reply(r *bufio.Reader) (message, error) {
 	return m, err
 }
 
-// prepared reads the packets after the first one of the reply to a prepare, which are
-// the statement's parameters and columns.
+// prepared reads the rest of the reply to a prepare, after the first packet. The rest
+// describes the statement's parameters and columns.
 func (w *mysqlWire) prepared(m *message, r *bufio.Reader) error {
 	body := m.raw[4:]
 	if body[0] != 0 || len(body) < 9 {
@@ -213,8 +213,8 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// sizedNumber reads a number that begins with its own size. It returns the number and the
-// rest of b.
+// sizedNumber reads a length-encoded integer of MySQL's protocol. It returns the number
+// and the rest of b.
 func sizedNumber(b []byte) (uint64, []byte) {
 	if len(b) == 0 {
 		return 0, nil
@@ -263,9 +263,9 @@ func askMySQL(addr, database string, limit time.Duration, sql string) ([]string,
 		}
 		switch raw[4] {
 		case 0:
-			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // else the server logs an error
+			defer func() { _ = writePacket(conn, 0, []byte{comQuit}) }() // otherwise the server logs an error
 			return mysqlQuery(conn, r, sql)
-		case 0xfe: // another method to prove that the password is empty
+		case 0xfe: // the server switches to another authentication method; the password is empty
 			if err := writePacket(conn, raw[3]+1, nil); err != nil {
 				return nil, err
 			}
@@ -320,7 +320,7 @@ func writePacket(w io.Writer, number byte, body []byte) error {
 }
 
 // mysqlError returns the number and the text of an error packet. Between them, the packet
-// has a mark with five letters.
+// can have a '#' and the five letters of the SQL state.
 func mysqlError(body []byte) string {
 	if len(body) < 9 || body[0] != 0xff {
 		return fmt.Sprintf("an unknown reply %q", body)

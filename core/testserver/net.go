@@ -13,9 +13,9 @@ import (
 )
 
 // Net is a network of hosts on this machine. Each host can be cut off. The test itself
-// reaches all of them. The network is removed with the test, even if the test's process
-// is killed: a namespace exists as long as a process in it, and so do the namespace's
-// links.
+// reaches all of them. The network is removed at the end of the test, even if the test's
+// process is killed: a namespace and its links exist only as long as a process in the
+// namespace.
 type Net struct {
 	t      testing.TB
 	hub    *Host
@@ -33,8 +33,9 @@ type Host struct {
 	link   string // the hub's end of the link
 }
 
-// NewNet returns a network without hosts. It skips the test if namespaces cannot be
-// created. With LOCKKIT_REQUIRE_SERVERS=1 in the environment it fails the test instead.
+// NewNet returns a network without hosts. It skips the test if Redis, ip or nsenter is
+// not installed, or if namespaces cannot be created. With LOCKKIT_REQUIRE_SERVERS=1 in
+// the environment it fails the test instead.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	RequireRedis(t)
@@ -55,7 +56,8 @@ func NewNet(t testing.TB) *Net {
 	}
 }
 
-// build creates the hub, a bridge that is linked to the test's own namespace.
+// build creates the hub, a host with a bridge that is linked to the test's own
+// namespace.
 func (n *Net) build() error {
 	// The addresses belong to the range for tests of network devices. Another program
 	// may have taken them.
@@ -122,8 +124,8 @@ func (n *Net) Host() *Host {
 	return h
 }
 
-// addr returns the address of a server on the host. The server's port is not used on any
-// other host, because the tests distinguish servers by their ports.
+// addr returns the address of a server on the host. It adds the host's number to port,
+// because the tests distinguish servers by their ports.
 func (h *Host) addr(port int) string {
 	return net.JoinHostPort(h.IP, strconv.Itoa(port+h.number))
 }

@@ -10,16 +10,18 @@ import (
 	"time"
 )
 
-// Pgbouncer is a pgbouncer. By default, pgbouncer can assign a server connection to
-// another client after each transaction. The process stops with the test.
+// Pgbouncer is a pgbouncer process. Its default here is pool_mode = transaction: after
+// each transaction, another client may get the server connection. The process stops with
+// the test.
 type Pgbouncer struct {
 	*Process
 	Addr string // host:port, the same after a Restart
 }
 
-// StartPgbouncer starts a pgbouncer for server, with the database name postgres, and
-// returns when it has connected. Settings have the form of pgbouncer's configuration:
-// "pool_mode = session". StartPgbouncer skips the test like StartPostgres.
+// StartPgbouncer starts a pgbouncer for the database of server. Clients use the database
+// name postgres. StartPgbouncer returns when it has connected through the pgbouncer.
+// Settings have the form of pgbouncer's configuration: "pool_mode = session".
+// StartPgbouncer skips the test like StartPostgres.
 func StartPgbouncer(t testing.TB, server *Postgres, settings ...string) *Pgbouncer {
 	t.Helper()
 	RequirePgbouncer(t)

@@ -13,8 +13,8 @@ import (
 
 // Postgres is a PostgreSQL server for one test. It listens on a free port of 127.0.0.1,
 // and the user postgres needs no password. It stops with the test. Its methods fail the
-// test if the server does not carry them out, and are safe for concurrent use. They
-// apply to all processes of the server.
+// test if the server does not carry them out, and are safe for concurrent use. Pause,
+// Resume and Kill apply to all processes of the server.
 type Postgres struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -26,7 +26,7 @@ type Postgres struct {
 
 // StartPostgres starts a server with the given settings, in the form of postgresql.conf:
 // "max_connections = 20". Commits do not wait for the disk, so a crash of the machine
-// would lose them. StartPostgres returns when the server answers. If PostgreSQL is not
+// could lose them. StartPostgres returns when the server answers. If PostgreSQL is not
 // installed, StartPostgres skips the test, or fails it with LOCKKIT_REQUIRE_SERVERS=1 in
 // the environment.
 func StartPostgres(t testing.TB, settings ...string) *Postgres {
@@ -45,7 +45,7 @@ func startPostgres(t testing.TB, env, settings []string) *Postgres {
 	data := filepath.Join(s.Dir, "data")
 	s.Process = newProcess(t, "postgres", s.Dir)
 	s.tree = true
-	// A server of another process may have the same port.
+	// Another server may answer on this port, so the data directories are compared.
 	s.ready = func(int) bool {
 		dir, err := askPostgres(s.Addr, s.database, 2*time.Second, "SHOW data_directory")
 		return err == nil && len(dir) == 1 && dir[0] == data
@@ -71,8 +71,8 @@ func startPostgres(t testing.TB, env, settings []string) *Postgres {
 }
 
 // NewDatabase creates a database for one test on a server that several tests share. It
-// returns a Postgres for the same server, whose URL, Exec and StartPgbouncer use the new
-// database. Settings apply to the sessions of the database: "TimeZone = 'UTC'". The
+// returns a Postgres for the same server. Its URL and Exec, and StartPgbouncer, use the
+// new database. Settings apply to the sessions of the database: "TimeZone = 'UTC'". The
 // database lasts as long as the server.
 func (s *Postgres) NewDatabase(t testing.TB, settings ...string) *Postgres {
 	t.Helper()

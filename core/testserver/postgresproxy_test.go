@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPostgresProxyEnds checks that a proxy stops while its line is stalled or a
-// statement is held, as after a test that failed midway. Otherwise such a test could not
-// report its failure.
+// TestPostgresProxyEnds checks that a proxy stops with its test, even during a partition
+// or while a statement is held. Otherwise a test that failed midway could not report its
+// failure.
 func TestPostgresProxyEnds(t *testing.T) {
 	server := testserver.StartPostgres(t)
 	for name, trouble := range map[string]func(t *testing.T, p *testserver.Proxy, send func()){

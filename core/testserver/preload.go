@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// preload writes a library into dir and creates the file that controls it. A program
-// loads the library, and finds the file, by the variables in env. The function library
-// returns the compiled library. If this machine cannot compile it, the test is skipped
-// with a message that begins with what, the effect that is missing.
+// preload writes the library that the function library compiles into dir, and creates
+// the file that controls the library. A program that is started with the variables in
+// env loads the library and finds the file. If this machine cannot compile the library,
+// preload calls Missing. The message begins with what, which names the missing effect.
 func preload(t testing.TB, dir, name, what string, library func() ([]byte, error)) (control *os.File, env []string) {
 	t.Helper()
 	text, err := library()

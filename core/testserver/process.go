@@ -19,8 +19,8 @@ const startLimit = 2 * time.Minute
 
 // Process is a process that a test started. It is killed at the end of the test. On
 // Linux it is also killed if the test's process is killed. If the test failed, its log
-// has the end of the process's output. Its methods fail the test if they have no effect
-// on the process, and are safe for concurrent use.
+// has the end of the process's output. Its methods fail the test if they cannot be
+// carried out, and are safe for concurrent use.
 type Process struct {
 	t       testing.TB
 	name    string
@@ -30,10 +30,10 @@ type Process struct {
 	tree    bool               // signals are sent to its children too
 
 	mu     sync.Mutex
-	cmd    *exec.Cmd // nil while the process is not running
+	cmd    *exec.Cmd // nil before the start and after Kill
 	ended  chan struct{}
 	paused bool
-	guard  *guard // set while a paused tree is guarded
+	guard  *guard // nil unless a tree is paused
 }
 
 // StartProcess starts cmd, which must not be started yet, and returns at once. If cmd
@@ -185,9 +185,9 @@ func (p *Process) mustRun() {
 	}
 }
 
-// Pause stops the process (SIGSTOP). If the system reports the state of processes, Pause
-// returns when the process has stopped. The process's connections stay open and the
-// kernel accepts new ones, but nothing is answered until Resume.
+// Pause stops the process (SIGSTOP). On systems with /proc, Pause returns when the
+// process has stopped. The process's connections stay open and the kernel accepts new
+// ones, but nothing is answered until Resume.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -234,10 +234,11 @@ func (p *Process) signal(pid int, sig syscall.Signal) {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		p.t.Fatalf("testserver: %s: %v", p.name, err)
 	}
-	// On systems without this file, the state of the process is unknown.
+	// The loop waits until the process has stopped. Systems without /proc do not report
+	// that.
 	for deadline := time.Now().Add(10 * time.Second); sig == sigStop && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, state, _ := strings.Cut(string(text), ") "); err != nil || strings.HasPrefix(state, "T") {
+		if err != nil || strings.HasPrefix(afterName(text), " T") {
 			return
 		}
 	}

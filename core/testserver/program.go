@@ -57,8 +57,8 @@ func RequireSpin(t testing.TB) {
 	require(t, "Spin is not installed (apt-get install spin gcc libc6-dev, or brew install spin)", "spin", "gcc")
 }
 
-// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB or a MySQL in
-// ServersDir.
+// RequireMariaDB skips or fails the test like RequireRedis, for MariaDB, or for a MySQL
+// in the directory of ServersDir.
 func RequireMariaDB(t testing.TB) {
 	t.Helper()
 	if fromServersDir("mysqld") != "" {
@@ -115,8 +115,9 @@ func fromServersDir(name string) string {
 	return path
 }
 
-// program returns the path of a program, or "". Debian installs PostgreSQL's programs in
-// a separate directory for each version; program returns the newest version.
+// program returns the path of a program, or "". It searches the directory of ServersDir,
+// PATH, Debian's directories for the versions of PostgreSQL, newest version first, and
+// /usr/sbin.
 func program(name string) string {
 	if path := fromServersDir(name); path != "" {
 		return path

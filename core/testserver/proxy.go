@@ -16,7 +16,7 @@ type Proxy struct {
 	Addr string // host:port for clients
 
 	wire   func() wire   // called for each connection
-	dials  time.Duration // the time for which it retries a server that does not listen
+	dials  time.Duration // the time for which the proxy retries a server that does not listen
 	listen net.Listener
 	wg     sync.WaitGroup
 	quit   chan struct{}
@@ -39,7 +39,7 @@ type Proxy struct {
 
 // NewProxy returns a proxy for the server at addr. It works with any protocol, and
 // passes bytes on as they arrive. It does not recognize requests: faults of single
-// requests never fire, and nothing is counted.
+// requests never fire, and Requests stays empty.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return bytesWire{} })
@@ -77,8 +77,8 @@ func NewHTTPProxy(t testing.TB, addr string) *Proxy {
 }
 
 // NewMySQLProxy returns a proxy for the MariaDB or MySQL server at addr. It counts text
-// statements as "query", and prepared statements as "prepare" and "execute". Connections
-// must be neither encrypted nor compressed.
+// statements as "query", prepared statements as "prepare" and "execute", and pings as
+// "ping". Connections must be neither encrypted nor compressed.
 func NewMySQLProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
 	return newProxy(t, addr, 0, func() wire { return new(mysqlWire) })
@@ -226,17 +226,17 @@ func (p *Proxy) passage() (open <-chan struct{}, delay time.Duration) {
 	return p.open, p.delay
 }
 
-// Delay makes each message arrive later by d, in both directions. Later messages wait
-// for it. 0 ends the delay.
+// Delay makes each message arrive later by d, in both directions. Later messages also
+// wait for the delayed message. 0 ends the delay.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Impair sets the impairment of messages and connections from now on. If Delay is set
-// too, the longer of the two delays applies to a message. The zero Impairment ends the
-// impairment.
+// Impair sets the impairment of messages and connections from now on. If Proxy.Delay is
+// set too, the longer of the two delays applies to a message. The zero Impairment ends
+// the impairment.
 func (p *Proxy) Impair(i Impairment) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,7 +346,7 @@ func (p *Proxy) Forget() {
 	p.seen, p.bytes, p.events = nil, 0, 0
 }
 
-// Links returns the number of connections.
+// Links returns the number of open connections.
 func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Redis is a redis-server for one test, on a free port of 127.0.0.1. It stops with the
-// test. Its methods fail the test if the server does not carry them out, and are safe
-// for concurrent use.
+// Redis is a redis-server for one test, on a free port of 127.0.0.1 or on a host of a
+// Net. It stops with the test. Its methods fail the test if the server does not carry
+// them out, and are safe for concurrent use.
 type Redis struct {
 	*Process
 	Addr string // host:port, the same after a Restart
@@ -59,9 +59,9 @@ func startRedis(t testing.TB, s *Redis) *Redis {
 	return s
 }
 
-// answers reports whether this server serves. A server of another process may have the
-// same port. Before the server has loaded its data, it answers INFO, but hardly any
-// other command. An error reply is an answer too.
+// answers reports whether the server with this process ID serves. Another server may
+// answer on the same port. While a server loads its data, it answers INFO, but hardly
+// any other command. An error reply to INFO counts as an answer.
 func (s *Redis) answers(pid int) bool {
 	info, err := askRedis(s.Addr, time.Second, "INFO")
 	if errors.As(err, new(redisError)) {
@@ -146,7 +146,8 @@ func awaitLink(t testing.TB, replica *Redis) {
 	})
 }
 
-// offset returns the server's position in the replication stream, or -1.
+// offset returns a position in the replication stream, from a field of the server's
+// INFO, or -1.
 func (s *Redis) offset(field string) int {
 	n, err := strconv.Atoi(s.Field("replication", field))
 	if err != nil {

@@ -41,8 +41,8 @@ func TestRedis(t *testing.T) {
 			t.Errorf("got %v, want a refused connection", err)
 		}
 	})
-	// A server with a file has its data after a restart. A server that is restarted
-	// empty has none.
+	// A server with an append-only file has its data after Restart, and none after
+	// RestartEmpty.
 	t.Run("restarted", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")

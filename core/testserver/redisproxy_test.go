@@ -116,7 +116,7 @@ func TestRedisProxy(t *testing.T) {
 			t.Errorf("the server has %q", v)
 		}
 	})
-	// The server executes the command.
+	// The server executes a command whose reply is lost.
 	t.Run("lost reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr"}, testserver.DropReply)
@@ -129,7 +129,8 @@ func TestRedisProxy(t *testing.T) {
 		}
 		becomes(t, "dropreply", "2")
 	})
-	// The request arrives when it is delivered, even if the client has gone.
+	// The request reaches the server after Deliver, even if the client has closed the
+	// connection.
 	t.Run("held request", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set", Arg: "late"}, testserver.HoldRequest)
@@ -146,7 +147,7 @@ func TestRedisProxy(t *testing.T) {
 		f.Deliver()
 		becomes(t, "heldrequest", "late")
 	})
-	// The reply arrives when it is delivered.
+	// The reply reaches the client after Deliver.
 	t.Run("held reply", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "incr"}, testserver.HoldReply)
@@ -207,7 +208,8 @@ func TestRedisProxy(t *testing.T) {
 			}
 		}
 	})
-	// The reply replaces the server's reply, in the order of the commands.
+	// The third command gets the injected error as its reply. The other commands get the
+	// server's replies.
 	t.Run("error reply", func(t *testing.T) {
 		p, c := through(t)
 		p.Inject(testserver.Match{Command: "incr", Skip: 2}, testserver.ErrorReply("OOM no"))
@@ -262,7 +264,7 @@ func TestRedisProxy(t *testing.T) {
 		}
 		p.Delay(0)
 	})
-	// Messages on these connections are lost, and new connections work.
+	// Messages on severed connections are lost, and new connections work.
 	t.Run("severed connections", func(t *testing.T) {
 		p, c := through(t)
 		f := p.Inject(testserver.Match{Command: "set"}, testserver.HoldRequest)

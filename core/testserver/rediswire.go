@@ -39,8 +39,8 @@ func (w *redisWire) reply(r *bufio.Reader) (message, error) {
 }
 
 // scriptName returns the name of the script of package redisstore that a command calls,
-// or "". The name is the first word of the first argument after the key. A SET NX counts
-// as the acquire of a plain key.
+// or "". The name is the first word of the first argument after the keys. A SET NX
+// counts as the acquire of a plain key.
 func scriptName(words []string) string {
 	name := lower(words)
 	if len(words) == 6 && name == "set" && words[3] == "nx" {
@@ -132,7 +132,7 @@ func (f *respValue) text(r *bufio.Reader, kind byte, n int) (any, error) {
 	return text, nil
 }
 
-// list reads n values, or pairs.
+// list reads n values, or n pairs of a map.
 func (f *respValue) list(r *bufio.Reader, kind byte, n, depth int) (any, error) {
 	if kind == '%' || kind == '|' {
 		n *= 2
@@ -165,8 +165,8 @@ type redisError string
 
 func (e redisError) Error() string { return string(e) }
 
-// askRedis sends one command on a new connection and returns the reply, which may be an
-// error.
+// askRedis sends one command on a new connection and returns the reply. It returns an
+// error reply as a redisError.
 func askRedis(addr string, limit time.Duration, args ...any) (any, error) {
 	conn, err := net.DialTimeout("tcp", addr, limit)
 	if err != nil {

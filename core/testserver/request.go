@@ -8,22 +8,24 @@ import (
 // Request is one request that a client sent through a proxy.
 type Request struct {
 	// Name is the name of the request. For Redis it is the command in lower case, for
-	// ZooKeeper "create" or "getData", for PostgreSQL "query" or "sync", for MySQL
-	// "query", "prepare", "execute" or "ping", and for HTTP the method.
+	// ZooKeeper the operation, such as "create" or "getData", for PostgreSQL "query" or
+	// "sync", for MySQL "query", "prepare", "execute" or "ping", and for HTTP the
+	// method.
 	Name string
 	// Args are the words of the request. For Redis they are all words of the command.
 	// For a query they are the statement, for a prepare "prepare" and the statement. For
 	// HTTP they are the method and the target.
 	Args []string
 
-	Script string   // Redis: "acquire", "extend" or "release" if it calls a script of package redisstore
+	Script string   // Redis: "acquire", "extend" or "release" for a command of package redisstore
 	Path   string   // ZooKeeper: the node, of a "multi" the first one; HTTP: the URL's path
 	Inner  []string // ZooKeeper: the names of the operations in a "multi"
 
 	Link int // the number of its connection, from 1
 }
 
-// Creates reports whether a request to ZooKeeper creates a node, alone or in a "multi".
+// Creates reports whether a request to ZooKeeper is a "create", alone or in a "multi". A
+// "createContainer" does not count.
 func (r Request) Creates() bool { return r.Name == "create" || slices.Contains(r.Inner, "create") }
 
 // lower returns the first of the words, in lower case.
@@ -38,7 +40,7 @@ func lower(words []string) string {
 type Match struct {
 	Command string             // the request's Name, in any case
 	Script  string             // the request's Script
-	Arg     string             // a part of one of Args; the name of a Redis command does not count
+	Arg     string             // a part of one of Args; the first of Args counts only for a "query"
 	If      func(Request) bool // a further condition
 	Skip    int                // the number of selected requests that pass first
 	Times   int                // the number of requests that the fault hits; 0 means 1, -1 all

@@ -16,11 +16,13 @@ import (
 // SentinelName is the name that the sentinels use for the master.
 const SentinelName = "locks"
 
-// SentinelDownAfter is the time after which a sentinel considers a silent server dead.
+// SentinelDownAfter is the default time after which a sentinel considers a silent server
+// dead.
 const SentinelDownAfter = 2 * time.Second
 
 // Sentinel is a master, two replicas and three sentinels. Its methods fail the test if
-// the servers do not carry them out within a minute. The sentinels cannot be restarted.
+// the servers do not carry them out. Each of their waits lasts for at most Settled. The
+// sentinels cannot be restarted.
 type Sentinel struct {
 	Nodes     []*Redis // the first is the initial master
 	Sentinels []*Redis
@@ -29,8 +31,8 @@ type Sentinel struct {
 }
 
 // StartSentinel starts the servers and the sentinels, and waits until they know each
-// other. The servers have args in addition to the arguments of the kit. StartSentinel
-// skips the test like StartRedis.
+// other. args are added to the arguments that StartSentinel sets for each server.
+// StartSentinel skips the test like StartRedis.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	RequireRedis(t)
@@ -104,7 +106,7 @@ func (s *Sentinel) AwaitOK() {
 	})
 }
 
-// watched returns the state of the master at a sentinel.
+// watched returns a sentinel's view of the master, by field name.
 func (s *Redis) watched() map[string]string {
 	s.t.Helper()
 	fields := make(map[string]string)
@@ -182,7 +184,7 @@ func (s *Sentinel) DownAfter(d time.Duration) {
 
 // Failover makes the sentinels promote a replica (SENTINEL FAILOVER), and returns the
 // new master. The old master accepts writes until the sentinels demote it, some seconds
-// after they announced the new one. Those writes are lost.
+// after they announced the new one. Writes that it accepts after the promotion are lost.
 func (s *Sentinel) Failover() *Redis {
 	s.t.Helper()
 	old := s.Master()

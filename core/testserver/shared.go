@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Shared is a server that all tests of a package share. These tests use their own names
-// on it, and disturb it only through proxies. The server runs while at least one test
-// uses it. The zero value is not usable: create a Shared with NewShared, in a variable
-// of the package.
+// Shared is a server that all tests of a package share. Each test must use different
+// names on the server, and disturb it only through a proxy. The server runs while at
+// least one test uses it. The zero value is not usable: create a Shared with NewShared,
+// in a variable of the package.
 type Shared[S any] struct {
 	start func(testing.TB) S
 
@@ -19,8 +19,8 @@ type Shared[S any] struct {
 }
 
 // NewShared returns a Shared. When the first test calls Get, the function start starts
-// the server. The server stops, and the Cleanup functions of start run, when the last
-// test has finished.
+// the server. When the last test that uses the server has finished, the server stops and
+// the Cleanup functions of start run. A later Get starts another server.
 func NewShared[S any](start func(testing.TB) S) *Shared[S] { return &Shared[S]{start: start} }
 
 // Get returns the server, and starts it if no other test uses it.
@@ -51,9 +51,9 @@ func (s *Shared[S]) Get(t testing.TB) S {
 	return s.server
 }
 
-// keeper is the testing.TB of a server that several tests share. It runs the cleanups
-// when the last test has finished. A finished test must not be used any more, so keeper
-// uses the test that is finishing.
+// keeper is the testing.TB of a server that several tests share. Shared runs its
+// cleanups when the last test has finished. A finished test must not be used any more,
+// so keeper uses the test that is finishing.
 type keeper struct {
 	testing.TB // the test that started the server
 	mu         sync.Mutex

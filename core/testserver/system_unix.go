@@ -17,7 +17,7 @@ const (
 	sigCont = syscall.SIGCONT
 )
 
-// send sends s to a process that this one did not start.
+// send sends s to a process that the test's process need not have started itself.
 func send(pid int, s syscall.Signal) error { return syscall.Kill(pid, s) }
 
 // ownGroup makes the process of cmd lead a process group.
@@ -43,7 +43,7 @@ func asPostgres(cmd *exec.Cmd) error {
 	return nil
 }
 
-// give makes the user of asPostgres the owner of a directory.
+// give makes the user of asPostgres the owner of a directory, if the test runs as root.
 func give(dir string) error {
 	cmd := exec.Command("true")
 	if err := asPostgres(cmd); err != nil || os.Getuid() != 0 {

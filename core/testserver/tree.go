@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -19,9 +20,7 @@ func family(first int) []int {
 		if err != nil {
 			continue
 		}
-		// "pid (name) state parent …", and the name may contain anything.
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
+		fields := strings.Fields(afterName(text))
 		pid, errPid := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if len(fields) > 1 && errPid == nil && fields[1] == fmt.Sprint(first) {
 			all = append(all, pid)
@@ -59,4 +58,10 @@ func (g *guard) end() {
 	_ = g.cmd.Process.Kill()
 	_ = g.cmd.Wait()
 	_ = g.in.Close()
+}
+
+// afterName returns the rest of a line of /proc/PID/stat, which has the form
+// "pid (name) state parent …". The name can contain spaces and parentheses.
+func afterName(stat []byte) string {
+	return string(stat[bytes.LastIndexByte(stat, ')')+1:])
 }

@@ -25,7 +25,7 @@ type message struct {
 	// Only replies have these fields.
 	answers bool // the message is part of the answer to a request
 	last    bool // the message ends that answer
-	event   bool // the message answers no request
+	event   bool // the message is a notification, which answers no request
 }
 
 // bytesWire passes on the bytes of any protocol, without recognizing requests.

@@ -22,8 +22,8 @@ const (
 // names.
 const zooKeeperClassPath = "zookeeper.classpath"
 
-// ZooKeeperTick is the tick of ZooKeeper's servers. Sessions last at least 2 ticks and
-// at most 400.
+// ZooKeeperTick is the default tick of ZooKeeper's servers. Sessions last at least 2
+// ticks, and at most 400 times ZooKeeperTick.
 const ZooKeeperTick = 200 * time.Millisecond
 
 // ContainerCheck is the interval at which ZooKeeper's servers remove empty containers.
@@ -58,7 +58,7 @@ func newZooKeeper(t testing.TB, tick time.Duration) *ZooKeeper {
 	dir := tempDir(t)
 	s := &ZooKeeper{Process: newProcess(t, "zookeeper", dir), Dir: dir, tick: tick}
 	s.command = s.java
-	// A server of another process may have the same port.
+	// Another server may answer on this port, so the path of the data is compared.
 	s.ready = func(int) bool { return s.Mode() != "" && strings.Contains(s.Ask("conf"), s.Dir) }
 	return s
 }
@@ -86,7 +86,7 @@ syncLimit=25
 	}
 	cmd := exec.Command("java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
-		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that elects alone soon asks only once a minute
+		"-Dzookeeper.fastleader.maxNotificationInterval=1000", // otherwise a server that waits alone for an election soon asks only once a minute
 		fmt.Sprintf("-Dznode.container.checkIntervalMs=%d", ContainerCheck.Milliseconds()),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", file)

@@ -72,14 +72,14 @@ func TestZooKeeper(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A killed server does not listen. After a restart it has its confirmed writes at
-	// the same address.
+	// A killed server does not listen. After a restart it listens at the same address,
+	// and has its confirmed writes.
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		s := testserver.StartZooKeeper(t)
 		// The client connects through a proxy, which is down until the server serves. A
-		// server of version 3.8 can lose a connection that is made earlier without
-		// answering, and the client then waits for minutes.
+		// server of version 3.8 can accept an earlier connection and never answer on it.
+		// The client would then wait for minutes.
 		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
 		conn := testclient.ZooKeeper(t, session, proxy.Addr)
 		create(t, conn, "/kept")
@@ -110,7 +110,7 @@ func TestZooKeeper(t *testing.T) {
 		watcher := testclient.ZooKeeper(t, session, s.Addr)
 		proxy := testserver.NewZooKeeperProxy(t, s.Addr)
 		conn := testclient.ZooKeeper(t, testserver.ZooKeeperTick, proxy.Addr)
-		eventually(t, "there is a node of a session that lives", func() bool { // it may have expired
+		eventually(t, "there is a node of a session that lives", func() bool { // the session can have expired
 			_, err := conn.Create("/short", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 			return err == nil
 		})

@@ -26,7 +26,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		t.Helper()
 		eventually(t, "the client is back", func() bool { return conn.State() == zk.StateHasSession })
 	}
-	// once applies a fault to one request of a kind.
+	// once applies a fault to the first request with the name op.
 	once := func(p *testserver.Proxy, op string, fault testserver.Action) {
 		done := false
 		p.OnRequest(func(r testserver.Request) testserver.Action {
@@ -38,7 +38,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		})
 	}
 
-	// A request is counted by operation and path.
+	// The proxy records the operation and the path of each request.
 	t.Run("everything passes", func(t *testing.T) {
 		p, conn := through(t)
 		p.Forget()
@@ -52,8 +52,8 @@ func TestZooKeeperProxy(t *testing.T) {
 		if !exists(t, conn, "/pass") {
 			t.Error("got no node")
 		}
-		// This multi has one operation of each kind, the first with two access rights,
-		// the last with data.
+		// This multi has one operation of each kind. The first has data and two access
+		// rights, the last has nil data.
 		_, err := conn.Multi(
 			&zk.CreateRequest{Path: "/pass/a", Data: []byte("a"), Acl: append(everybody, zk.DigestACL(zk.PermRead, "u", "p")...), Flags: zk.FlagEphemeral},
 			&zk.CheckVersionRequest{Path: "/pass/a", Version: -1},
@@ -162,7 +162,7 @@ func TestZooKeeperProxy(t *testing.T) {
 		}
 		p.Heal()
 	})
-	// The client returns to its session.
+	// The client returns to its session after the connection was closed.
 	t.Run("client that was cut off", func(t *testing.T) {
 		p, conn := through(t)
 		id := conn.SessionID()
@@ -184,8 +184,8 @@ func TestZooKeeperProxy(t *testing.T) {
 	})
 }
 
-// TestZooKeeperProxyEnds checks that a proxy stops during a partition, as after a test
-// that failed midway. Otherwise such a test could not report its failure.
+// TestZooKeeperProxyEnds checks that a proxy stops with its test, even during a
+// partition. Otherwise a test that failed midway could not report its failure.
 func TestZooKeeperProxyEnds(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

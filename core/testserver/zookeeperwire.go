@@ -57,7 +57,7 @@ func operation(op int32) string {
 	return fmt.Sprint("operation ", op)
 }
 
-// parseZooKeeper reads a request, without its length.
+// parseZooKeeper parses the request b, which lacks its length.
 func parseZooKeeper(b []byte) Request {
 	op := int32(binary.BigEndian.Uint32(b[4:]))
 	r := Request{Name: operation(op)}
@@ -104,7 +104,7 @@ func parseZooKeeper(b []byte) Request {
 	return r
 }
 
-// sizedText reads a string, or bytes, and returns the rest.
+// sizedText reads a string, or bytes, and returns it and the rest of b.
 func sizedText(b []byte) (string, []byte) {
 	if len(b) < 4 {
 		return "", nil

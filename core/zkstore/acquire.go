@@ -17,9 +17,9 @@ var errAgain = errors.New("the queue changes faster than it can be read")
 // attempts limits how often an operation reads a queue that changes.
 const attempts = 20
 
-// Acquire tries once to admit c. For a free key it sends one request, which creates the
-// claim's node. The response shows whether the key's node had no other child at that
-// moment.
+// Acquire tries once to admit c. For a free key whose node exists, it sends one request,
+// which creates the claim's node. The response shows whether the key's node had no other
+// child at that moment.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := usable("acquire", c); err != nil {
 		return store.Grant{}, err
@@ -103,11 +103,12 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 	return g, nil
 }
 
-// token returns the first token of the grant of a node, or 0 if its tokens would not be
-// below 2^53. The upper half of a zxid counts the elections of a leader, and the lower
-// half the transactions since the last election. So the 32768th election is the first
-// without tokens. Both halves are needed: consecutive transactions may each create a
-// node of one key, and the lower half starts again with each election.
+// token returns the first token of a node's grant, or 0 if not all tokens of the grant
+// are below 2^53. plus is the addition to the key's tokens. The upper half of a zxid
+// counts the elections of a leader, and the lower half the transactions since the last
+// election. So the 32768th election is the first without tokens. Both halves are needed:
+// consecutive transactions may each create a node of one key, and the lower half starts
+// again with each election.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -175,7 +176,7 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life returns the time for which a claim's node stays.
+// life returns the lifetime of a claim's new node. Sending the claim again renews it.
 func life(c store.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, store.WaiterLife)
@@ -185,7 +186,7 @@ func life(c store.Claim) time.Duration {
 
 // create creates n in one transaction, after the requests in first. The transaction
 // ends with a write to the key's node, whose response contains the number of children
-// and the time of n's creation.
+// and the zxid of the transaction.
 func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold, zk.Stat, error) {
 	dir := s.dir(c.Key)
 	ops := append(first,
@@ -241,7 +242,7 @@ func (s *Store) list(ctx context.Context, dir string) (line, error) {
 }
 
 // ask reads the queue and checks whether the claim of an existing node is admitted. If
-// the claim is admitted, it returns nil.
+// the claim is admitted, ask returns nil.
 func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	o.proved = time.Time{}
 	proof := s.sess.confirmed(h.session)
@@ -285,9 +286,10 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	// the leader, but not behind the last write that it confirmed to us before. Since
 	// that write the node can have been deleted for two reasons only. One is the end of
 	// the session, which is impossible if the write was a short time ago. The other is
-	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
-	// for its TTL, counted from that write. If the claim leaves room for others, it
-	// writes to its node, which notifies the waiters behind it.
+	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid for
+	// its TTL, counted from that write. A claim that is lighter than All leaves room for
+	// others. For such a claim, ask writes to the claim's node, which notifies the
+	// waiters behind it.
 	switch {
 	case o.made:
 	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// aside is the first letter of names below the root that are not keys.
+// aside is the first character of the names below the root that are not keys.
 const aside = "."
 
 // cardDir returns the node above the cards.
@@ -67,7 +67,7 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	switch {
 	case err == nil && stat.EphemeralOwner == id:
 		version = stat.Version
-	case err == nil: // otherwise the node would end with another session
+	case err == nil: // the node would end with another session
 		_, _, _, err = s.sess.write(ctx, &zk.DeleteRequest{Path: path, Version: stat.Version}, create)
 	case errors.Is(err, zk.ErrNoNode):
 		if _, _, _, err = s.sess.write(ctx, create); errors.Is(err, zk.ErrNoNode) {
@@ -82,7 +82,8 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	case err != nil:
 		return err
 	}
-	// The session would keep the node, so this Store deletes it.
+	// The session would keep the node alive, so this Store deletes it after ttl, unless
+	// it was written again.
 	time.AfterFunc(ttl, func() {
 		s.background(func() {
 			_, _, _ = s.sess.do(s.ctx, func() error { return s.conn.Delete(path, version) })
@@ -92,8 +93,8 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 }
 
 // Cards implements store.Cards. It reads the names of all cards, and then each card, 16
-// at a time. It needs the right READ. Only with the rights of Look does it leave out
-// expired cards at once.
+// at a time. It needs the right READ. Without the rights CREATE and DELETE it can also
+// return expired cards that were not deleted yet.
 func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	const op = "cards"
 	cards, err := inspect(ctx, s, op, func(*stage) ([]store.Card, error) {

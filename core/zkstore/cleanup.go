@@ -8,9 +8,9 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// remove deletes a node in the background. It retries until the node is gone, the
-// server refuses the deletion (zk.ErrNoAuth), the client's session is no longer the
-// node's, or the Store is closed. Session 0 is for nodes without a session.
+// remove deletes a node in the background. It retries until the node is gone, the server
+// refuses the deletion (zk.ErrNoAuth), the client has another session than the node, or
+// the Store is closed. Session 0 stands for a node without a session.
 func (s *Store) remove(path string, session int64) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -31,10 +31,10 @@ func (s *Store) remove(path string, session int64) {
 	})
 }
 
-// sweep removes the node that an attempt may have created, and retries until the
-// removal is certain. It finds the node by its nonce, which only that node has. The
-// client's protected creation of such nodes is not enough: it reads once, from a server
-// that may not have seen the node yet.
+// sweep removes the node that an attempt may have created, and retries until the removal
+// is certain. It finds the node by its nonce, which only that node has.
+// CreateProtectedEphemeralSequential of the client library is not enough: after a lost
+// reply it looks for the node once, on a server that may not have seen the node yet.
 func (s *Store) sweep(dir, nonce string) {
 	s.background(func() {
 		for pause := 10 * time.Millisecond; s.ctx.Err() == nil; pause = min(2*pause, time.Second) {
@@ -53,8 +53,9 @@ func (s *Store) sweep(dir, nonce string) {
 
 func (s *Store) swept(dir, nonce string) bool {
 	// The connection on which the attempt was sent is closed. The leader now refuses
-	// requests that arrive on it, because the session has moved. But this server may
-	// not have seen earlier requests yet, so it first catches up with the leader.
+	// requests that arrive on it, because the session has moved. But the client's
+	// present server may not have seen earlier requests yet. Sync makes it catch up with
+	// the leader.
 	if _, err := s.conn.Sync(dir); err != nil {
 		return errors.Is(err, zk.ErrNoNode)
 	}
@@ -93,7 +94,8 @@ func (s *Store) ensure(ctx context.Context, dir string) error {
 				_, err := s.conn.Create(s.root[:i], nil, zk.FlagPersistent, s.acl)
 				return err
 			})
-			// Without the right to create in a parent, the node may still exist.
+			// A client that may not create this node gets ErrNoAuth even if the node
+			// exists.
 			if err != nil && !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoAuth) {
 				return err
 			}

@@ -17,29 +17,30 @@
 // # Nodes
 //
 // A key is a container node below the root, "/lk1/order:42" for the key "order:42". The
-// servers remove a key's node some time after its last child was deleted. A claim is an
-// ephemeral sequential child of the key's node:
+// servers remove a key's node some time after its last child was deleted. A claim is a
+// child of the key's node. The children are:
 //
 //	h.…  a claim, at its place in the queue
 //	r.…  a further hold of an owner, at the place of the owner's first hold
 //	p.…  a copy of a hold, for another session that extends the hold too
-//	k.…  a hold that stays for a while after a release with KeepFor; this one is not
-//	     ephemeral
+//	k.…  the weight that stays taken after a release with KeepFor, or after a revoke
 //	t.…  the tombstone of a lease that was released before its acquire arrived
-//	m.…  an addition to the key's tokens, because a claim required a higher one
+//	m.…  an addition to the key's tokens, because a claim required a higher token
 //
-// A child's name contains the weight, the limit, and digests of owner and lease. So one
-// listing of the children decides who holds. The name also shows the process
-// (store.ProcessOf) to operators. The first claims in the queue hold the key, as far as
-// their limits admit them. A waiter watches the one node that keeps it out. If only
-// several holders together keep out the first waiter, it watches each of them.
+// All of them are ephemeral, except k.… and m.…. A claim's name contains the weight, the
+// limit, and digests of owner and lease. So one listing of the children decides who
+// holds. The name also shows the process (store.ProcessOf) to operators. The first
+// claims in the queue hold the key, as far as their limits admit them. A waiter watches
+// the nearest claim ahead that alone leaves no room for it, or else the waiter just
+// ahead. If only several holders together keep out the first waiter, it watches each of
+// them.
 //
 // The first token of a grant is 64 times the zxid of the transaction that created its
-// node. The 63 tokens after it belong to the same grant. The upper half of a zxid
-// counts the elections of a leader, so tokens are below 2^53 for the first 32,767
-// elections, or fewer if m.… adds to the tokens. After them exclusive claims get no
-// token, and claims that require one, such as Fenced, are refused with
-// store.ErrUnsupported. An ensemble that elects a leader every day reaches that limit
+// node, plus the addition of m.…. The 63 tokens after it belong to the same grant. The
+// upper half of a zxid counts the elections of a leader, so tokens are below 2^53 for
+// the first 32,767 elections, or fewer if m.… adds to the tokens. After that, exclusive
+// claims get no token, and claims that require one, such as Fenced, are refused with
+// store.ErrUnsupported. An ensemble that elects a leader every day reaches this limit
 // after ninety years.
 //
 // Every claim has a place in the queue, whether it is fair or not. So no claim
@@ -50,14 +51,15 @@
 // The servers delete the nodes of a session with the session, and a key's node when it
 // is empty. By default ZooKeeper does not expire other nodes, so these stay:
 //
-//   - m.…, one node for each key, for good. The key's node stays with it. Without the
-//     m.… node the next token would be lower than the last. Only Claim.MinToken creates
-//     it. Fenced accepts any token, so it does not create one. A redlock.Store
-//     WithFencing that has this store among its nodes requires a higher token with most
-//     grants, and so leaves a node for each key. If the application always locks new
-//     keys, delete the nodes of old keys once nothing compares their tokens.
-//   - k.…, if the process that released exited before the kept time had passed. The
-//     next claim that finds the node in its way deletes it.
+//   - m.…, one node for each key of which a claim required a higher token, for good.
+//     The key's node stays with it. Without the m.… node the next token would be lower
+//     than the last. Only Claim.MinToken creates an m.… node. Fenced accepts any token,
+//     so it creates none. A redlock.Store WithFencing that has this store among its
+//     nodes requires a higher token with most grants, and so leaves an m.… node for
+//     each key. If the application always locks new keys, delete the nodes of old keys
+//     once nothing compares their tokens.
+//   - k.…, if the process that released or revoked the hold exited before the kept time
+//     had passed. The next claim that finds the node in its way deletes it.
 //   - A key's node whose creator died before it created its claim, until the key is
 //     next used. The servers remove only nodes that have had a child.
 //
@@ -68,29 +70,30 @@
 // the session expires. So the key of a crashed holder is free only after the session's
 // time-out, however short the TTL.
 //
-// A lease is trusted for at most half of the session's time-out after the last
-// confirmed write, and the Locker extends it three times in that period. Only writes
-// extend the trust, because a majority confirms them. Reads prove nothing: a server
-// that was cut off from the others still answers them. A lease with core.NoRenew is not
-// extended, so it expires after half of the time-out even if its TTL is longer. The
-// clocks of the servers do not matter, except for KeepFor, whose time is counted by the
-// leader's clock.
+// A lease is trusted for at most half of the session's time-out after the start of the
+// last confirmed write. The Locker extends the lease three times in that period. Only
+// writes extend the trust, because a majority confirms them. Reads prove nothing: a
+// server that was cut off from the others still answers them. A lease with core.NoRenew
+// is not extended, so it expires after half of the time-out even if its TTL is longer.
+// The clocks of the servers do not matter, with one exception: the leader's clock counts
+// the time for which KeepFor or a revoke keeps a key taken.
 //
 // The time-out is the one that the servers grant. By default it is between 2 and 20 of
 // their ticks. All servers should have the same limits; see WithSessionTimeout.
 //
 // # While the servers are down
 //
-// After two seconds in which the client had no session, or the servers answered
-// nothing, acquires fail within 50 ms with store.ErrUnavailable. One acquire at a time
-// may instead wait for up to 180 ms. Extend and Release are always tried.
+// After two seconds in which the client had no session, or the servers answered nothing,
+// an acquire waits for the servers for at most 100 ms. Then it fails with
+// store.ErrUnavailable. Extend and Release are always tried.
 //
 // The client's next connection ends this state. After the client has tried all servers,
 // it pauses for a second. So the first acquire is granted within about a second of the
-// servers' return. If the servers were silent, it is granted when the client has
-// abandoned its old connection, which takes up to two thirds of the session's time-out.
-// The client logs the cause of a failed connection ("connection refused") to its own
-// logger only. The errors of this store say that the client is not connected.
+// servers' return. If the servers were silent, the first acquire is granted when the
+// client has abandoned its old connection, which takes up to two thirds of the session's
+// time-out. The client logs the cause of a failed connection ("connection refused") to
+// its own logger only. The errors of this store only say that the client is not
+// connected.
 //
 // Load balancers and firewalls can forget an idle connection. The client's pings
 // prevent this if an idle connection is remembered for at least a third of the

@@ -17,9 +17,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLeaderDies kills the leader of three servers while some processes pass a key
-// among themselves and others hold keys. Each hold lasts, or its holder learns of the
-// loss. No two processes hold the key at once, and tokens grow.
+// TestLeaderDies kills the leader of three servers while four Stores, which stand for
+// processes, take turns at one key and hold six other keys. Each hold lasts, or its
+// holder learns of the loss. No two Stores hold the first key at once, and its tokens
+// grow.
 func TestLeaderDies(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()
@@ -115,8 +116,8 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// TestMajorityIsGone stops two of three servers. The third cannot grant, no process may
-// rely on its responses, and holders learn of the loss in time.
+// TestMajorityIsGone pauses two of three servers. The third server cannot grant, and its
+// answers to reads prove nothing. So the holder learns of the loss in time.
 func TestMajorityIsGone(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// These names give tests access to node names, the queue and the tokens.
+// These names give tests access to node names and tokens.
 var (
 	Escape = escape
 	Token  = token
@@ -26,9 +26,8 @@ func CardOf(text []byte, since time.Duration) (store.Card, bool) {
 	return parseCard("AAAAAAAA", text, since)
 }
 
-// Replies returns all error codes of the table, including those for which the client
-// has a variable. For each code it returns whether nothing was changed, and the advice
-// for the user.
+// Replies returns the error codes for which the client has no variable. For each code it
+// returns whether nothing was changed, and the advice for the user.
 func Replies() map[int32]struct {
 	Refused bool
 	Advice  string

@@ -12,15 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// batch is the maximum number of holds in one request. 256 holds are well below the
-// megabyte that servers accept.
+// batch is the maximum number of holds in one request. A request with 256 holds is much
+// smaller than a megabyte, which servers accept by default.
 const batch = 256
 
 // Extend makes each claim last for its TTL from now. It writes to the nodes of up to 256
 // holds in one request. The leader's confirmation proves that the nodes exist and the
 // session is alive. If one of the nodes is missing or was changed by others, each of
-// these holds is extended by separate requests. A hold of which other sessions may have
-// nodes is extended in the same way.
+// these holds is extended by separate requests. So is a hold that this Store does not
+// know, or of which other sessions may have nodes.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	sent := time.Now()
 	answers := make([]store.Extension, len(claims))

@@ -20,9 +20,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLostReplies makes the server create the node and loses the reply. A claim that is
-// sent again has only the place of that node. Nothing is left of a claim that is not
-// sent again. hazard 56
+// TestLostReplies loses the replies to the creation of a claim's node. A claim that is
+// sent again ends up with one node. Nothing is left of a claim that is released or
+// abandoned. hazard 56
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	n := tally.Trials(100)
@@ -105,8 +105,9 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestBrokenConnections breaks connections at any request while several processes pass
-// a key among themselves. No two hold the key at once, and in the end no node is left.
+// TestBrokenConnections breaks connections at random requests while four Stores, which
+// stand for processes, take turns at a key. No two hold the key at once, and in the end
+// no node is left.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -157,7 +158,7 @@ func TestBrokenConnections(t *testing.T) {
 				grants.Add(1)
 				time.Sleep(2 * time.Millisecond)
 				inside.Add(-1)
-				_ = lease.Release(context.Background()) // lost replies are cleaned up later
+				_ = lease.Release(context.Background()) // a release without a reply is completed in the background
 			}
 		})
 	}

@@ -14,9 +14,10 @@ import (
 
 // TestCutOffFollower cuts a follower off from the leader right after the follower has
 // confirmed a grant. The follower still answers its clients. The time for which its
-// clients trust the grant ends before another holder is admitted. That has to be true
-// wherever the grant falls in the leader's ticks and between two pings of the client.
-// Ticks are long, because the follower reports to the leader every half tick. hazard 55
+// clients trust the grant ends before another holder is admitted. This must be true at
+// every phase of the leader's ticks and of the clients' pings, so the test varies both.
+// The follower reports its clients to the leader every half tick, so long ticks are the
+// hard case. hazard 55
 func TestCutOffFollower(t *testing.T) {
 	tally.ProofOnly(t)
 	t.Parallel()

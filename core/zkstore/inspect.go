@@ -28,12 +28,12 @@ const (
 // Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
 // a time. Before these reads, it sends a write that leaves nothing. The write returns
 // the servers' time and brings the client's server up to date with everything done
-// before. Without the right to CREATE and DELETE below the root, ages are unknown.
+// before. Without the rights CREATE and DELETE on the root, ages are unknown.
 //
-// Left of a hold follows from the time that its holder has written. For a holder that
-// waited and has not extended since, Left may be the whole TTL, an upper bound. The
-// session of a process that died can keep its holds for longer; Left is 0 then. Left of
-// waiters is unknown.
+// Left of a hold follows from the lifetime that its holder has written to its node. For
+// a holder that waited and has not extended since, Left may be the whole TTL, an upper
+// bound. The session of a process that died can keep its holds for longer; Left is 0
+// then. Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -48,9 +48,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, readable("look", err)
 }
 
-// List implements store.Inspector, in the order of the keys' nodes. The first page
-// reads the names of all keys in one request. Later pages reuse these names for a
-// minute. For each key of a page, List does the same as Look.
+// List implements store.Inspector, in the order of the names of the keys' nodes. The
+// first page reads the names of all keys in one request. Later pages reuse these names
+// for a minute. List reads each key of a page as Look does.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	if err := inspection.CheckPage("zkstore: list", most); err != nil {
 		return nil, "", err
@@ -84,12 +84,12 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 }
 
 // Revoke implements store.Inspector. In one transaction it deletes the nodes of a hold
-// and creates a node of the same weight. The transaction fails if the holder has
-// written in the meantime. The leader's clock counts the remaining time, as with
-// KeepFor.
+// and, if keep is positive, creates a node that keeps the hold's weight taken. If the
+// holder has written in the meantime, the transaction fails, and Revoke tries again. The
+// leader's clock counts the remaining time, as with KeepFor.
 //
-// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
-// ACL of the hold's node, so that it has the same readers. If the servers show digests
+// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the ACL
+// of the hold's node, so that the same clients can read it. If the servers show digests
 // to administrators only, Revoke also needs the right ADMIN, or the same WithACL as the
 // holder's.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
@@ -243,6 +243,8 @@ func (m moment) since(written int64) time.Duration {
 
 // moment reads the servers' time from a node that it creates and deletes in one
 // transaction. From then on the client's server knows everything that was done before.
+// Without the rights for these changes, moment sends a sync instead, and the time is
+// unknown.
 func (s *Store) moment(ctx context.Context) (moment, error) {
 	path := s.root + "/" + aside + "now." + newNonce()
 	answers, _, _, err := s.sess.write(ctx,
@@ -459,8 +461,8 @@ func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	return children, nil
 }
 
-// inspect runs f like detached, but fails at once while the servers are known to be
-// down.
+// inspect runs f like detached. While the servers are known to be down, it fails and
+// does not run f.
 func inspect[R any](ctx context.Context, s *Store, op string, f func(a *stage) (R, error)) (r R, err error) {
 	if err := s.sess.gate.Enter(ctx); err != nil {
 		return r, unsent(op, err)

@@ -9,7 +9,8 @@ import (
 )
 
 // join creates a node at the place of m, if m still exists at that moment. In the same
-// transaction it deletes own, the claim's own node further back in the queue.
+// transaction it deletes own, the claim's own node further back in the queue, unless own
+// is nil.
 //
 // If m is of another lease, the owner of m already holds and now gets a further hold.
 // If m is of the same lease, another session keeps that lease, and from now on our
@@ -58,7 +59,7 @@ func (s *Store) join(o *operation, c store.Claim, m node, zxid int64, own *hold)
 		ops = append(ops, &zk.DeleteRequest{Path: own.path, Version: -1})
 	}
 	if own != nil {
-		s.forget(own) // the transaction may delete it without an answer
+		s.forget(own) // the transaction may delete it even if the reply is lost
 	}
 	h, stat, err := s.create(o, c, n, ops)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// line is the queue of a key, as the names of the children of its node.
+// line is the queue of a key, read from the names of the children of the key's node.
 type line struct {
 	nodes   []node          // sorted by place
 	tombs   map[string]bool // the leases with a tombstone, by digest
@@ -69,8 +69,8 @@ func (l line) waiting() int {
 	return len(l.nodes) - sort.Search(len(l.nodes), func(i int) bool { return !l.admits(l.nodes[i]) })
 }
 
-// weigh returns the sum of the weights, counting each lease once: a lease has a node
-// for each session that keeps it.
+// weigh returns the sum of the weights. It counts each lease once, because a lease has a
+// node for each session that keeps it. It counts every kept node.
 func weigh(nodes []node) int64 {
 	var sum int64
 	seen := make(map[string]bool)
@@ -131,9 +131,9 @@ func (l line) decide(n node) bool {
 
 // early reports whether node n may have been admitted before later ones were created.
 //
-// A later further hold, or a kept one, shows that its owner held at that place before,
-// with at least the same weight, because weights do not grow. So it counts even if it
-// was created later and the first hold is gone.
+// A further hold or a kept node that was created after n shows that its owner held
+// before at that place. The owner held at least the same weight, because weights do not
+// grow. So the node's weight counts, even if the first hold is gone.
 func (l line) early(n node) bool {
 	some := line{held: make(map[string]bool)}
 	later := make(map[int32]node) // the heaviest later node, by place
@@ -207,8 +207,8 @@ func (l line) of(lease string) []node {
 // watched returns the nodes for which n waits. It also reports whether n has to watch
 // their data, whose change shows that a waiter was admitted.
 //
-// While a single node ahead leaves no room for n, n waits only for the end of that
-// node. For a writer that is the node just ahead. For readers it is the writer ahead,
+// If single nodes ahead leave no room for n, n waits only for the end of the nearest of
+// them. For a writer that is the node just ahead. For readers it is the writer ahead,
 // whose end admits them all. Otherwise n waits for the waiter just ahead to be admitted
 // or to leave. The first waiter waits for any of the holders.
 func (l line) watched(n node) (nodes []node, data bool) {

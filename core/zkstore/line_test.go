@@ -107,8 +107,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzNotes checks that an operator's view reads data that other programs may have
-// written.
+// FuzzNotes checks that an operator's view can read any data, because other programs may
+// have written it.
 func FuzzNotes(f *testing.F) {
 	f.Add([]byte("30000"), int64(0))
 	f.Add([]byte("10000 w30000"), int64(5000))
@@ -146,8 +146,9 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// TestLineOfTwoLimits checks claims of two limits in one queue. A deploy that changes
-// the number of permits causes such queues for a while.
+// TestLineOfTwoLimits checks that claims of two limits in one queue are admitted, and
+// that the decision does not take exponential time. A deploy that changes the number of
+// permits causes such queues for a while.
 func TestLineOfTwoLimits(t *testing.T) {
 	t.Parallel()
 	var nodes []string
@@ -168,8 +169,8 @@ func TestLineOfTwoLimits(t *testing.T) {
 	}
 }
 
-// TestNamesBeyondMeasure checks that no malformed name admits two claims. A client with
-// the right to write here can lock everything, but it must not do that by mistake.
+// TestNamesBeyondMeasure checks that names with impossible weights or limits are
+// ignored. Such a weight in a sum could admit two claims, or lock the key by mistake.
 func TestNamesBeyondMeasure(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

@@ -22,7 +22,7 @@ type modelled struct {
 	held          bool // it was held at some time
 }
 
-// TestLineModel adds and deletes nodes in any order. A node that was held stays held
+// TestLineModel adds and deletes nodes in random order. A node that was held stays held
 // until it is deleted, however the queue changes, and nothing is admitted beyond its
 // limit.
 func TestLineModel(t *testing.T) {
@@ -74,7 +74,7 @@ func TestLineModel(t *testing.T) {
 				}
 				ids++
 				add('h', modelled{owner: "o" + strconv.Itoa(ids), lease: "l" + strconv.Itoa(ids), weight: weight, limit: limit})
-			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold; never permits
+			case what < 6 && m.held && !m.kept && len(limits) == 1 && m.limit == store.All: // a further hold; the model has none for permits
 				n := *m
 				n.lease, n.held, n.weight = "l"+strconv.Itoa(ids), false, []int64{1, m.weight}[random.IntN(2)]
 				r := add('r', n)

@@ -30,8 +30,8 @@ func TestLocker(t *testing.T) {
 		var order []int
 		var wg sync.WaitGroup
 		for i := range n {
-			// Each waiter has its own Locker, because one process has only one place in
-			// the queue.
+			// Each waiter has its own Locker, because the callers of one Locker share a
+			// place in the queue.
 			l := lockerOn(t, newStore(t, []string{server}))
 			wg.Go(func() {
 				lease, err := l.Acquire(context.Background(), "order", core.Fair(), core.Wait(patience))
@@ -141,7 +141,8 @@ func TestLocker(t *testing.T) {
 		}
 		release(t, next)
 	})
-	// KeepFor keeps the key taken for a while, even if the process has exited.
+	// KeepFor keeps the key taken for a while, even if the Locker, the Store and the
+	// connection are closed.
 	t.Run("KeepFor after a release", func(t *testing.T) {
 		t.Parallel()
 		const keep = 3 * time.Second

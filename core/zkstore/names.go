@@ -15,12 +15,12 @@ import (
 )
 
 // The kinds of children of a key's node. A child's name begins with its kind, so that
-// one listing of the names is enough.
+// one listing of the names is enough to decide who holds.
 const (
 	plain     = 'h' // a claim in the queue: held if those ahead leave room
 	reentry   = 'r' // a further hold of an owner, at the place of the first hold
 	copied    = 'p' // another session's node for the same lease, at the place of that lease
-	kept      = 'k' // a released hold that stays for a while
+	kept      = 'k' // the weight of a released or revoked hold, which stays taken for a while
 	tomb      = 't' // a lease that was released before its acquire arrived
 	surcharge = 'm' // an addition to the tokens of the key
 )
@@ -31,10 +31,10 @@ type node struct {
 	kind          byte
 	weight, limit int64
 	owner, lease  string // digests, because an owner is a secret, see core.Lease.Owner
-	nonce         string // of the creating attempt; a Locker's nonce begins with the process
+	nonce         string // of the creating attempt; begins with the process of a Locker's claim
 	seq           int32  // assigned by the server, grows with every child of the key
 	base          int32  // the place that the node shares; not for plain nodes
-	zxid          int64  // the creation of the node whose place this node shares
+	zxid          int64  // the zxid that created the node whose place this node shares
 }
 
 // pos returns the place in the queue.
@@ -45,16 +45,18 @@ func (n node) pos() int32 {
 	return n.base
 }
 
-// before compares sequence numbers, which can wrap around at the server.
+// before reports whether the server assigned a before b. Sequence numbers can wrap
+// around.
 func before(a, b int32) bool { return a-b < 0 }
 
-// digest returns a name of an owner or a lease that does not reveal it.
+// digest returns a name for s, an owner or a lease, that does not reveal s.
 func digest(kind, s string) string {
 	sum := sha256.Sum256([]byte(kind + "\x00" + s))
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// leaseDigest returns the digest of a lease, which begins with its store.HoldID.
+// leaseDigest returns the digest of a lease. The first 8 of its 16 bytes are the
+// store.HoldID of the lease.
 func leaseDigest(lease string) string { return digest("hold", lease) }
 
 // holdID returns the store.HoldID of the lease with this digest, or "" if lease is not
@@ -72,8 +74,8 @@ const nonceLetters = 12
 
 func newNonce() string { return rand.Text()[:nonceLetters] }
 
-// nonceOf returns a new nonce for an attempt to acquire a lease. It begins with the
-// process, which operators see. Only the rest of the lease's ID is a secret.
+// nonceOf returns a new nonce for an attempt to acquire a lease. The nonce begins with
+// the process, which operators see. Only the rest of the lease's ID is a secret.
 func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
 // process returns the process with which the nonce of n begins, see nonceOf.

@@ -10,7 +10,7 @@ import (
 
 // note is the data of a claim's node, with times that count from the write. The queue
 // does not depend on it. "30000" is a claim that did not wait, "10000 w30000" a claim
-// that waits, and "30000 a1200" a hold that was extended. All figures are milliseconds.
+// that waits, and "30000 a1200" a hold that was extended. All numbers are milliseconds.
 type note struct {
 	life  time.Duration // the time for which the node stays if it is not written again
 	waits bool
@@ -82,7 +82,8 @@ func noteOf(c store.Claim) note {
 	return note{life: life(c), waits: c.Wait, ttl: c.TTL}
 }
 
-// note returns the note for the node of h. The caller holds the mutex.
+// note returns the note for a write that extends h to ttl from now. The caller holds the
+// mutex.
 func (h *hold) note(ttl time.Duration) note {
 	n := note{life: max(ttl, time.Until(h.until)), held: true}
 	if h.admitted {

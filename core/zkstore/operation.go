@@ -57,8 +57,8 @@ const (
 	left // the caller has left
 )
 
-// begin announces that a request will be sent. It returns false if the caller has left.
-// Then nothing may be sent.
+// begin announces that a request will be sent. If the caller has left, begin returns
+// false, and nothing may be sent.
 func (a *stage) begin() bool { return a.of.CompareAndSwap(waiting, atWork) }
 
 // over records that the request has changed nothing.

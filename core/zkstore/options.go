@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	defaultRoot = "/lk1" // 1 is the format
+	defaultRoot = "/lk1" // 1 is the version of the stored format
 	maxRoot     = 256    // bytes
 )
 

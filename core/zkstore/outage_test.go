@@ -17,7 +17,8 @@ func knownDown(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Contains(err.Error(), "known to be down")
 }
 
-// TestOutage checks the store's behavior in outages, hazard 23.
+// TestOutage checks that acquires fail fast while the servers are down, and work again
+// soon after their return (hazard 23).
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -65,7 +66,7 @@ func TestOutage(t *testing.T) {
 			if n := len(proxy.Requests()); n > syncs || syncs > 1+int(took/time.Second) {
 				t.Errorf("%v was sent for them", proxy.Requests())
 			}
-			// Extend and Release are sent even in an outage.
+			// Extend and Release are tried even in an outage.
 			if err := briefly(func(ctx context.Context) error { return s.Extend(ctx, []store.Claim{held})[0].Err }); err == nil || knownDown(err) {
 				t.Errorf("extend: got %v", err)
 			}

@@ -113,8 +113,9 @@ func (s *Store) releaseAny(o *operation, c store.Claim) error {
 	return nil
 }
 
-// leave deletes a hold, and creates the node that keeps the key taken for a while. That
-// node belongs to no session, because the end of our session must not free the key.
+// leave deletes a hold by the requests in first, and creates the node that keeps the key
+// taken for a while. That node belongs to no session, because the end of our session
+// must not free the key.
 func (s *Store) leave(o *operation, c store.Claim, n node, zxid int64, first ...any) error {
 	dir := s.dir(c.Key)
 	k := keptNode(n, zxid)
@@ -144,7 +145,7 @@ func (s *Store) tombstone(h *hold) any {
 	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
 }
 
-// plant creates a tombstone, unless it already exists.
+// plant creates a tombstone, unless it already exists, and refuses the lease.
 func (s *Store) plant(o *operation, c store.Claim, dir, lease string) error {
 	for {
 		_, _, err := s.sess.do(o.ctx, func() error {

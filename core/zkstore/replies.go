@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// reply is the meaning of an error of a request. The zero value is for unknown errors:
+// reply is the meaning of a request's error. The zero value is for unknown errors. Then
 // the outcome is unknown, and possibly no server has answered. The client manages the
 // connection: it replaces a connection that is closed or silent, and begins a new
 // session when the servers have expired the old one.

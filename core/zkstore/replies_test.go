@@ -49,7 +49,8 @@ func (c refusing) Close() error {
 	return c.Conn.Close()
 }
 
-// refuse returns a client whose server refuses the next multi request with code.
+// refuse returns a client whose server refuses the next multi request with code, unless
+// code is 0.
 func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{server}, session, zk.WithLogInfo(false), zk.WithLogger(silent{}),
@@ -60,7 +61,7 @@ func refuse(t testing.TB, server string, code *atomic.Int32) *zk.Conn {
 			}
 			out, in := io.Pipe()
 			go func() {
-				for { // whole replies, so that none is cut in two
+				for { // whole replies, so that an injected reply does not cut one in two
 					size := make([]byte, 4)
 					if _, err := io.ReadFull(raw, size); err != nil {
 						_ = in.CloseWithError(err)

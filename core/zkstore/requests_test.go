@@ -105,7 +105,8 @@ func TestRequests(t *testing.T) {
 		}
 		sameOps(t, "ours", proxy.Requests(), "multi")
 	})
-	// A lock that goroutines pass on costs two requests, the library's own five.
+	// If goroutines wait for the same key, a cycle costs about two requests at most, and
+	// about five with the library's own lock.
 	t.Run("passed on among goroutines", func(t *testing.T) {
 		const workers, rounds = 8, 5
 		each := func(lock func() error, unlock func() error) {
@@ -149,14 +150,15 @@ func TestRequests(t *testing.T) {
 			t.Errorf("the library's own lock took %d requests, ours %d", theirs, ours)
 		}
 	})
-	// A lock between processes costs six requests, one more than the library's own.
+	// After a wait for another process, a cycle costs six requests, one more than with
+	// the library's own lock.
 	t.Run("passed on between processes", func(t *testing.T) {
 		other := testserver.NewZooKeeperProxy(t, server)
 		second, theirConn := storeOn(t, session, []string{other.Addr})
 		holder, w := exclusive("passed"), waiting("passed")
 		grant(t, s, holder)
-		// This follows a Locker, which sends the claim, opens a watch, and sends the
-		// claim again.
+		// A Locker makes the same calls: it sends the claim, opens a watch, and sends
+		// the claim again.
 		busy(t, second, w)
 		woken, err := second.Watch(t.Context(), w)
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/zkstore"
 )
 
-// patience limits how long a test waits for an event that should come at once.
+// patience limits the wait for an event that should come at once.
 const patience = time.Minute
 
 // storeOn returns a Store on a connection whose sessions have the given time-out.
@@ -129,7 +129,7 @@ func children(t testing.TB, conn *zk.Conn, key string) []string {
 	return names
 }
 
-// places returns the names of the nodes of holders and waiters.
+// places returns the names of the children of a key's node, except tombstones.
 func places(t testing.TB, conn *zk.Conn, key string) []string {
 	t.Helper()
 	return slices.DeleteFunc(children(t, conn, key), func(name string) bool { return strings.HasPrefix(name, "t.") })

@@ -14,13 +14,13 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// session is the state of the client's session, to which all nodes of this Store
-// belong.
+// session is the state of the client's session, to which all ephemeral nodes of this
+// Store belong.
 //
 // The client creates a new session when the servers have expired the old one, and does
-// not report that to the user of the connection. So every request reads the session's
-// ID before and after. If the ID is the same, the request was served in that session,
-// because IDs are not reused.
+// not report that to the Store. So every request reads the session's ID before and
+// after. If the ID is the same, the request was served in that session, because IDs are
+// not reused.
 //
 // The leader decides whether a session is alive, from the requests that servers report.
 // Every half tick, the client's server reports to the leader the sessions from which it
@@ -44,7 +44,7 @@ type session struct {
 	mu      sync.Mutex
 	id      int64
 	from    time.Time     // the start of the last confirmed write
-	timeout time.Duration // the negotiated time-out
+	timeout time.Duration // 0 until the first confirmed write, see confirm
 	// server is the servers' clock in milliseconds, and serverAt the time of its
 	// reading.
 	server   int64
@@ -66,9 +66,9 @@ func (s *session) confirm(id int64, from time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timeout == 0 {
-		// The field is read once, right after an answer of the session. The client sets
-		// the field without a lock whenever it connects, and always requests its first
-		// value.
+		// The field is read once, right after an answer of the session, because the
+		// client sets it without a lock whenever it connects. When the client connects
+		// again, it requests the value that was granted before.
 		s.timeout = s.option
 		if knowsTimeout() {
 			ms := reflect.ValueOf(s.conn).Elem().FieldByName(field).Int()

@@ -33,9 +33,9 @@ func expire(t testing.TB, proxy *testserver.Proxy, conn *zk.Conn) {
 	})
 }
 
-// inTime waits for the loss of a lease of a short session in which nothing was
-// confirmed after the given moment. It fails the test unless the lease is trusted for
-// at most half of the session's time-out, and is lost by then.
+// inTime waits for the loss of a lease of a short session in which nothing was confirmed
+// after the given moment. It fails the test if the lease is trusted for more than half
+// of the session's time-out, or if the loss is noticed late.
 func inTime(t testing.TB, l *core.Lease, since time.Time) {
 	t.Helper()
 	at := lostBy(t, l)
@@ -53,8 +53,8 @@ func TestSession(t *testing.T) {
 	server := testserver.SharedZooKeeper(t)
 	admin := testclient.ZooKeeper(t, session, server)
 
-	// A grant is valid for half of the session that the server grants, not of the
-	// session that the client requested.
+	// A grant is valid for half of the time-out that the server grants, not of the
+	// time-out that the client requests.
 	t.Run("half of the granted session", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestSession(t *testing.T) {
 			opts             []zkstore.Option
 		}{
 			{short, short * 4 / 10, short / 2, nil},
-			{time.Millisecond, 0, 2 * testserver.ZooKeeperTick / 2, nil}, // two ticks are the minimum
+			{time.Millisecond, 0, 2 * testserver.ZooKeeperTick / 2, nil}, // two ticks are the minimum time-out
 			{time.Hour, 35 * time.Second, 400 * testserver.ZooKeeperTick / 2, nil},
 			{session, 4 * time.Second, 9 * time.Second / 2, []zkstore.Option{zkstore.WithSessionTimeout(9 * time.Second)}},
 			{short, short * 4 / 10, short / 2, []zkstore.Option{zkstore.WithSessionTimeout(time.Hour)}},
@@ -123,7 +123,7 @@ func TestSession(t *testing.T) {
 			t.Errorf("there are %d nodes, want ours and the other reader's", n)
 		}
 	})
-	// A waiter whose session expires waits on in the new session.
+	// A waiter whose session expires continues to wait in the new session.
 	t.Run("waiter whose session expires", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewZooKeeperProxy(t, server)
@@ -192,8 +192,8 @@ func TestSession(t *testing.T) {
 		if x := s.Extend(t.Context(), []store.Claim{claim}); !errors.Is(x[0].Err, store.ErrLost) {
 			t.Errorf("the extension got %v, want %v", x[0].Err, store.ErrLost)
 		}
-		// Another client acquires, and the store must not act on it in the lost
-		// session's name.
+		// Another client acquires the key. A claim that joins the lost hold must be
+		// refused as busy.
 		next := exclusive("held2")
 		if n := grant(t, outside, next); n.Token <= g.Token {
 			t.Errorf("got token %d after %d", n.Token, g.Token)
@@ -283,8 +283,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestFrozenServer stops the server itself for longer than the session. All leases are
-// lost in the meantime. hazard 55
+// TestFrozenServer pauses the server until a lease is lost. After the server's return
+// the key is granted again, with a higher token. hazard 55
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)

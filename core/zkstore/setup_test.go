@@ -103,7 +103,7 @@ func TestRootAndRights(t *testing.T) {
 			t.Errorf("got %v, want %v because of the rights", err, store.ErrUnavailable)
 		}
 	})
-	// The store creates all nodes below the root, with the configured rights.
+	// The store creates the root and all nodes below it, with the configured rights.
 	t.Run("below the root", func(t *testing.T) {
 		if err := conn.AddAuth("digest", []byte("ours:secret")); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestRootAndRights(t *testing.T) {
 			}
 		}
 	})
-	// Other users cannot acquire, release or read.
+	// Other users can neither acquire nor release.
 	t.Run("strangers", func(t *testing.T) {
 		stranger, _ := storeOn(t, session, []string{server.Addr}, zkstore.WithRoot("/tenants/a/locks"))
 		if _, err := stranger.Acquire(t.Context(), exclusive("key")); !errors.Is(err, store.ErrUnavailable) {
@@ -202,8 +202,8 @@ func TestRootAndRights(t *testing.T) {
 	})
 }
 
-// TestEmptyNodesGo acquires locks while servers remove empty nodes. No acquire is
-// refused or granted twice.
+// TestEmptyNodesGo acquires and releases a lock while the server removes the key's empty
+// node. Every acquire is granted.
 func TestEmptyNodesGo(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -227,8 +227,9 @@ func TestEmptyNodesGo(t *testing.T) {
 	t.Logf("removed %d times meanwhile", gone)
 }
 
-// TestOwnersStaySecret lists a key's children, as other clients may. The names must not
-// reveal an owner, with which the clients could join a hold.
+// TestOwnersStaySecret lists a key's children, as other clients may. The names and the
+// data must reveal neither the lease nor the owner, with which the clients could join
+// the hold.
 func TestOwnersStaySecret(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

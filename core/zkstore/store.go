@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime is the maximum time that the servers have for an answer. It is longer than
-// the second for which the client pauses when it has tried all of them.
+// probeTime is the time limit of a probe. It is longer than the second for which the
+// client pauses after it has tried all servers.
 const probeTime = 2 * time.Second
 
 // Store stores locks in ZooKeeper. It implements store.Store, store.Watcher,
@@ -37,8 +37,8 @@ type Store struct {
 	listed  *[]string                      // the names of all keys, while a walk needs them
 }
 
-// New returns a Store on conn. The caller still owns conn and must close the Store
-// before it. New sends nothing, and conn need not be connected yet.
+// New returns a Store on conn. The caller still owns conn, and must close the Store
+// before conn. New sends nothing, and conn need not be connected yet.
 //
 // All holds of a Store end with the session of conn. A crashed holder keeps its key for
 // the session's time-out, as the servers grant it. A lease is trusted for at most half

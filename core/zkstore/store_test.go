@@ -50,7 +50,7 @@ func conformance(t *testing.T, connect func(t testing.TB) store.Store) {
 		New: func(t testing.TB) func() store.Store {
 			return func() store.Store { return connect(t) }
 		},
-		Unit:    400 * time.Millisecond, // each request is a write to the log of a busy program
+		Unit:    400 * time.Millisecond, // long, because the tests share one busy server
 		Without: []storetest.Feature{storetest.Records, storetest.Overtaking},
 	})
 }

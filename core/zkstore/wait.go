@@ -25,7 +25,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 	busy := &store.BusyError{Key: c.Key, RetryAfter: askAgain}
 	ahead := l.ahead(h.node)
 	if h.node.kind == reentry {
-		ahead = l.nodes // any of them may hold the room
+		ahead = l.nodes // any of them may keep the further hold out
 	}
 	for _, m := range ahead {
 		if m.kind != kept {
@@ -38,7 +38,7 @@ func (s *Store) wait(o *operation, c store.Claim, h *hold, l line) error {
 		case err != nil:
 			return err
 		case left <= 0:
-			// The process that released the hold has not deleted the node.
+			// The process that should have deleted the node has probably exited.
 			if err := s.conn.Delete(h.dir+"/"+m.name, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return err
 			}

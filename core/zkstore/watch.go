@@ -10,10 +10,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sub is the subscription of a waiter.
+// sub is the subscription of a waiter to its wake-ups.
 type sub struct{ wake chan struct{} }
 
-// spot is a watched event: the deletion of a node, or also a change of its data.
+// spot is a watched event: the deletion of a node or, if data is set, also a change of
+// its data.
 type spot struct {
 	path string
 	data bool
@@ -125,7 +126,7 @@ func (s *Store) wake(at spot, p *spy) {
 	}
 }
 
-// unwatch removes a waiter from the spies of these spots, except those for which it
+// unwatch removes a waiter from the spies of these spots, except the spots for which it
 // waits again. The caller holds the mutex.
 func (s *Store) unwatch(id string, spots []spot) {
 	for _, at := range spots {

@@ -22,6 +22,7 @@ import (
 type Order struct {
 	ID      string `gorm:"primaryKey;size:64" json:"id"`
 	Receipt string `gorm:"size:100" json:"receipt"`
+	Carrier string `gorm:"size:100" json:"carrier,omitempty"` // "" until the order is shipped
 }
 
 // Charge takes the money at the provider, and returns a receipt. For a key that the
@@ -62,15 +63,18 @@ func (s *Shop) pay(c *gin.Context) {
 	// Otherwise Idempotent sends the answer if it was committed, and 503 if not.
 }
 
-// In returns the transaction of tx for httpmw.Commit and once.Commit. With PrepareStmt
+// In returns the transaction of tx for httpmw.Commit and once.Commit.
+func In(tx *gorm.DB) sqlstore.Tx { return sqlstore.In(Querier(tx)) }
+
+// Querier returns the transaction of tx for CheckToken and sqlstore.In. With PrepareStmt
 // it returns the transaction inside gorm's wrapper. The wrapper would prepare and keep
-// each statement of Commit, and Scan would panic after a statement that cannot be
+// each statement of the kit, and Scan would panic after a statement that cannot be
 // prepared.
-func In(tx *gorm.DB) sqlstore.Tx {
+func Querier(tx *gorm.DB) sqlstore.Querier {
 	if prepared, ok := tx.Statement.ConnPool.(*gorm.PreparedStmtTX); ok {
-		return sqlstore.In(prepared.Tx)
+		return prepared.Tx
 	}
-	return sqlstore.In(tx.Statement.ConnPool)
+	return tx.Statement.ConnPool
 }
 
 // providerKey returns the idempotency key for the provider. It depends only on the

@@ -119,10 +119,12 @@ func (b *bank) charge(_ context.Context, key, order string) (string, error) {
 // site is the service on a database.
 type site struct {
 	*Shop
-	pool *failing
-	bank bank
-	runs *once.Once
-	web  *gin.Engine
+	pool  *failing
+	bank  bank
+	in    *sqlstore.Store
+	locks *core.Locker
+	runs  *once.Once
+	web   *gin.Engine
 }
 
 func newSite(t *testing.T, d database, prepare bool) *site {
@@ -141,21 +143,19 @@ func newSite(t *testing.T, d database, prepare bool) *site {
 	if err := sqlstore.Migrate(t.Context(), locks, d.dialect); err != nil {
 		t.Fatal(err)
 	}
-	in, err := sqlstore.New(locks, d.dialect)
-	if err != nil {
+	if s.in, err = sqlstore.New(locks, d.dialect); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = in.Close() })
-	locker, err := core.New(in)
-	if err != nil {
+	t.Cleanup(func() { _ = s.in.Close() })
+	if s.locks, err = core.New(s.in); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		_ = locker.Close(ctx)
+		_ = s.locks.Close(ctx)
 	})
-	if s.runs, err = once.New(locker); err != nil {
+	if s.runs, err = once.New(s.locks); err != nil {
 		t.Fatal(err)
 	}
 	s.Shop = &Shop{DB: db, Charge: s.bank.charge}

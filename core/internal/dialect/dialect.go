@@ -106,6 +106,11 @@ type Dialect interface {
 	// transactions from changing it.
 	Note(resource string, token uint64) Statement
 	Seen(resource string) Statement
+	// TokenRights names the rights of the caller's user for Note and Seen. CommitRights
+	// names those for Inside, LoadLocked and SaveLocked. They are "" if the database has
+	// no users.
+	TokenRights() string
+	CommitRights() string
 }
 
 // Probe describes a possible fault of a database.

@@ -22,3 +22,27 @@ func rightsOn(locks, version string) []Right {
 		{"DELETE FROM " + locks + " WHERE 1=0", "GRANT DELETE ON " + locks},
 	}
 }
+
+// TokenRights implements Dialect.
+func (PostgreSQL) TokenRights() string {
+	return "GRANT USAGE ON SCHEMA lockkit and GRANT SELECT, INSERT, UPDATE ON lockkit.seen"
+}
+
+// TokenRights implements Dialect.
+func (MySQL) TokenRights() string { return "GRANT SELECT, INSERT, UPDATE ON lockkit_seen" }
+
+// TokenRights implements Dialect.
+func (SQLite) TokenRights() string { return "" }
+
+// CommitRights implements Dialect.
+func (PostgreSQL) CommitRights() string {
+	return "GRANT USAGE ON SCHEMA lockkit, GRANT SELECT ON lockkit.version and GRANT SELECT, UPDATE ON lockkit.locks"
+}
+
+// CommitRights implements Dialect.
+func (MySQL) CommitRights() string {
+	return "GRANT SELECT ON lockkit_version and GRANT SELECT, UPDATE ON lockkit_locks"
+}
+
+// CommitRights implements Dialect.
+func (SQLite) CommitRights() string { return "" }

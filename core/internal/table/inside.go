@@ -20,9 +20,10 @@ type Tx interface {
 	One(ctx context.Context, st dialect.Statement, to ...any) error
 	// IsWrongState reports whether a statement failed with err because a transaction
 	// was open, or because none was open. IsMissing reports whether it failed because a
-	// table is missing.
+	// table is missing, and IsDenied whether it failed because the user lacks a right.
 	IsWrongState(err error) bool
 	IsMissing(err error) bool
+	IsDenied(err error) bool
 }
 
 // ErrNoRow is the error of One for a result without a row.
@@ -71,7 +72,7 @@ func (p *Place) Inside(ctx context.Context, tx Tx) (*Inside, error) {
 		if tx.IsMissing(err) {
 			return nil, fmt.Errorf("the tables of the locks are not in the database of the transaction: %w: %w", store.ErrUnsupported, err)
 		}
-		return nil, err
+		return nil, in.advised(err)
 	}
 	switch {
 	case version != dialect.SchemaVersion:
@@ -110,7 +111,7 @@ func (in *Inside) Load(ctx context.Context, key string, _ casstore.Want) (cassto
 	if errors.Is(err, ErrNoRow) {
 		return casstore.Entry{}, nil
 	}
-	return r.Item().Entry, err
+	return r.Item().Entry, in.advised(err)
 }
 
 // Save implements casstore.Place. It fails with store.ErrInvalid for a value that is
@@ -121,5 +122,15 @@ func (in *Inside) Save(ctx context.Context, key string, old, e casstore.Entry) (
 		return false, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	n, err := in.tx.Change(ctx, st)
-	return n == 1, err
+	return n == 1, in.advised(err)
+}
+
+// advised returns err with the rights that the user of the transaction needs, if err is
+// about a right. Check does not test these rights, because that user may be another one
+// than the user of the locks.
+func (in *Inside) advised(err error) error {
+	if err == nil || !in.tx.IsDenied(err) {
+		return err
+	}
+	return fmt.Errorf("the user of the transaction lacks a right, it needs %s: %w", in.dialect.CommitRights(), err)
 }

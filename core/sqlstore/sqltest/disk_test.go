@@ -16,20 +16,7 @@ import (
 // made, everything works again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){
-		"mariadb": func(t *testing.T) (*testserver.Disk, database) {
-			disk := testserver.NewDisk(t, "")
-			var settings []string
-			if testserver.IsMySQL() {
-				settings = append(settings, "skip_log_bin") // TestFullDisk_Log fills the log
-			}
-			return disk, database{sqlstore.MySQL, "mysql", disk.StartMariaDB(settings...).NewDatabase(t).DSN()}
-		},
-		"postgres": func(t *testing.T) (*testserver.Disk, database) {
-			disk := testserver.NewDisk(t, "/pg_wal/")
-			return disk, database{sqlstore.PostgreSQL, "pgx", disk.StartPostgres().NewDatabase(t).URL()}
-		},
-	} {
+	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){"mariadb": fullMariaDB, "postgres": fullPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			disk, d := begin(t)
@@ -116,6 +103,24 @@ func TestFullDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fullMariaDB and fullPostgres return a database on a disk that the test can fill. Its
+// log of transactions has room.
+func fullMariaDB(t *testing.T) (*testserver.Disk, database) {
+	t.Helper()
+	disk := testserver.NewDisk(t, "")
+	var settings []string
+	if testserver.IsMySQL() {
+		settings = append(settings, "skip_log_bin") // TestFullDisk_Log fills the log
+	}
+	return disk, database{sqlstore.MySQL, "mysql", disk.StartMariaDB(settings...).NewDatabase(t).DSN()}
+}
+
+func fullPostgres(t *testing.T) (*testserver.Disk, database) {
+	t.Helper()
+	disk := testserver.NewDisk(t, "/pg_wal/")
+	return disk, database{sqlstore.PostgreSQL, "pgx", disk.StartPostgres().NewDatabase(t).URL()}
 }
 
 // TestFullDisk_Log checks a server that cannot write its log of transactions. PostgreSQL

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,36 +19,17 @@ import (
 // nothing, and works again after some sessions were closed.
 func TestFullServer(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T) database{
-		"mariadb": func(t *testing.T) database {
-			return database{sqlstore.MySQL, "mysql", testserver.StartMariaDB(t, "max_connections = 12").NewDatabase(t).DSN()}
-		},
-		"postgres": func(t *testing.T) database {
-			s := testserver.StartPostgres(t, "max_connections = 12", "superuser_reserved_connections = 1")
-			return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
-		},
-	} {
+	for name, begin := range map[string]func(t *testing.T) database{"mariadb": smallMariaDB, "postgres": smallPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := begin(t)
 			db := d.open(t)
 			s := newStore(t, db, d)
-			d.place(t)
+			_, other := d.place(t)
 			held := claim("held", long)
 			acquire(t, s, held)
 			db.SetMaxIdleConns(0) // the next call opens a connection
-			idle := d.open(t)
-			var all []*sql.Conn
-			eventually(t, func() error { // the server ends sessions later than their connections
-				for range 20 {
-					c, err := idle.Conn(t.Context())
-					if err != nil {
-						return nil
-					}
-					all = append(all, c)
-				}
-				return errors.New("the server is not full")
-			})
+			free := occupy(t, d, db, other)
 			refused := func(what string, err error) {
 				t.Helper()
 				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(strings.ToLower(err.Error()), "too many") {
@@ -60,14 +42,68 @@ func TestFullServer(t *testing.T) {
 			refused("acquire, shared", err)
 			refused("extend", s.Extend(t.Context(), []store.Claim{held})[0].Err)
 			refused("release", s.Release(t.Context(), held))
-			for _, c := range all {
-				_ = c.Close()
-			}
-			_ = idle.Close()
+			free()
 			eventually(t, func() error { return s.Extend(t.Context(), []store.Claim{held})[0].Err })
 			release(t, s, held)
 			acquire(t, s, claim("key", long)) // no lease holds the key
 		})
+	}
+}
+
+// smallMariaDB and smallPostgres return a database on a server with few sessions.
+func smallMariaDB(t *testing.T) database {
+	t.Helper()
+	return database{sqlstore.MySQL, "mysql", testserver.StartMariaDB(t, "max_connections = 12").NewDatabase(t).DSN()}
+}
+
+func smallPostgres(t *testing.T) database {
+	t.Helper()
+	s := testserver.StartPostgres(t, "max_connections = 12", "superuser_reserved_connections = 1")
+	return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
+}
+
+// occupy opens sessions until the server of d refuses one. free closes them. All other
+// sessions are those of pools. So no session that still ends makes room later: a server
+// ends sessions later than their connections.
+func occupy(t *testing.T, d database, pools ...*sql.DB) (free func()) {
+	t.Helper()
+	counting := map[string]string{
+		"mysql": "SELECT COUNT(*) FROM information_schema.processlist WHERE command<>'Daemon'",
+		"pgx":   "SELECT count(*) FROM pg_stat_activity WHERE backend_type='client backend'",
+	}[d.driver]
+	idle := d.open(t)
+	var all []*sql.Conn
+	fill := func() {
+		for len(all) < 50 {
+			c, err := idle.Conn(t.Context())
+			if err != nil {
+				return
+			}
+			all = append(all, c)
+		}
+	}
+	fill()
+	eventually(t, func() error {
+		if len(all) == 0 || len(all) == 50 {
+			return fmt.Errorf("%d sessions were opened, the server is not full", len(all))
+		}
+		before, sessions, known := len(all), 0, len(all)
+		if err := all[0].QueryRowContext(t.Context(), counting).Scan(&sessions); err != nil {
+			return err
+		}
+		for _, pool := range pools {
+			known += pool.Stats().OpenConnections
+		}
+		if fill(); sessions != known || len(all) != before {
+			return fmt.Errorf("%d sessions, of which %d are known", sessions, known)
+		}
+		return nil
+	})
+	return func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+		_ = idle.Close()
 	}
 }
 

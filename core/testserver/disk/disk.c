@@ -1,7 +1,7 @@
 /* This library is preloaded into a program and makes its disk full while the first byte of
    the file that TESTSERVER_DISK names is 1. Then a write fails if it makes a regular file
-   longer, as on a full disk. A file whose path contains the text TESTSERVER_ROOMY is on
-   another disk, which is never full, and so are the program's standard streams. */
+   longer, as on a full disk. Another disk is never full. It has the program's standard
+   streams, and the files whose paths contain the value of TESTSERVER_ROOMY. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -27,8 +27,8 @@ __attribute__((constructor)) static void setup(void) {
 	full = page;
 }
 
-/* fits reports whether there is room for n bytes at the offset at, or at the present
-   offset if at is negative. */
+/* fits reports whether there is room for n bytes at the offset at. A negative at stands for
+   the offset of the next write. */
 static int fits(int fd, off_t at, size_t n) {
 	struct stat s;
 	char link[64], path[4096];

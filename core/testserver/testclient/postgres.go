@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Postgres returns a pool. edit may change the pool's configuration. The pool is closed
-// after the test.
+// Postgres returns a connection pool for url. edit may change the pool's configuration.
+// The pool is closed after the test.
 func Postgres(t testing.TB, url string, edit ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)

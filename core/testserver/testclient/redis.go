@@ -76,8 +76,9 @@ func Sentinel(t testing.TB, s *testserver.Sentinel, edit ...func(*redis.Failover
 	return c
 }
 
-// awaitDials waits until go-redis's pools have noticed that they are closed. After
-// failed dials they retry once a second, and check only then.
+// awaitDials waits until go-redis's pools have noticed that they are closed, for at most
+// two seconds. After failed dials the pools retry once a second, and notice the close
+// only then.
 func awaitDials() {
 	stacks := make([]byte, 8<<20)
 	for range 40 {

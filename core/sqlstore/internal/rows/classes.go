@@ -184,6 +184,8 @@ func advice(err error) string {
 		return "the server is read-only, perhaps a replica: send all statements to the primary: "
 	case n == 1665:
 		return dialect.BinlogAdvice + ": "
+	case state == "26000", state == "42P05":
+		return "the session has other prepared statements, as behind a pooler: set default_query_exec_mode=exec in the DSN of pgx: "
 	case n == 1064, state == "42601", state == "42703", strings.Contains(err.Error(), "syntax error"):
 		return "the dialect may be that of another database: "
 	}

@@ -93,6 +93,8 @@ func TestClasses(t *testing.T) {
 		{stated("23505"), unchanged, "unique_violation"},
 		{stated("0A000"), closed, "feature_not_supported, also a cached plan that must not change"},
 		{stated("25006"), away, "read_only_sql_transaction"},
+		{stated("26000"), unchanged, "invalid_sql_statement_name, of a prepared statement"},
+		{stated("42P05"), unchanged, "duplicate_prepared_statement"},
 		{stated("25P03"), closed, "idle_in_transaction_session_timeout"},
 		{stated("25P04"), closed, "transaction_timeout"},
 		{stated("25P02"), unchanged, "in_failed_sql_transaction"},
@@ -249,13 +251,18 @@ func TestTake_CommitFails(t *testing.T) {
 }
 
 // TestAdvice checks the advice for a missing right, also if another error wraps the
-// error.
+// error, and the advice for a session with other prepared statements.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&numbered{1044}, &numbered{1142}, &numbered{1143}, stated("42501")} {
 		said := classify(err)
 		if !strings.Contains(said.Error(), "Check names the GRANT") || !IsDenied(said) {
 			t.Errorf("got %v, want advice about a right", said)
+		}
+	}
+	for _, state := range []stated{"26000", "42P05"} {
+		if said := classify(state); !strings.Contains(said.Error(), "default_query_exec_mode=exec") || !errors.Is(said, store.ErrUnavailable) {
+			t.Errorf("got %v, want %v with advice about a pooler", said, store.ErrUnavailable)
 		}
 	}
 	for _, err := range []error{nil, &numbered{1146}, &numbered{1040}, stated("42P01"), coded(23), io.EOF} {

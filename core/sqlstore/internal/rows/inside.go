@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/dialect"
 	"github.com/lockkit/lockkit/core/internal/table"
+	"github.com/lockkit/lockkit/core/store"
 )
 
 // Inside returns the Place in the transaction that is open in q. It writes nothing. It
@@ -21,6 +22,27 @@ func (p *Place) Inside(ctx context.Context, q Querier) (*table.Inside, error) {
 	return p.Place.Inside(ctx, caller{q})
 }
 
+// Note records token as seen for resource in the transaction that is open in q, and
+// returns the highest token that was seen. If the user lacks a right, or if the tables are
+// missing, the error matches store.ErrUnavailable and names the remedy. Any other error
+// is the database's.
+func (p *Place) Note(ctx context.Context, q Querier, resource string, token uint64) (highest uint64, err error) {
+	var n int64
+	tx := caller{q}
+	if _, err = tx.Change(ctx, p.Dialect.Note(resource, token)); err == nil {
+		err = tx.One(ctx, p.Dialect.Seen(resource), &n)
+	}
+	switch {
+	case err == nil:
+		return uint64(n), nil
+	case IsDenied(err):
+		return 0, fmt.Errorf("%w: the user of the transaction lacks a right, it needs %s: %w", store.ErrUnavailable, p.Dialect.TokenRights(), err)
+	case isMissing(err):
+		return 0, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return 0, err
+}
+
 // caller implements table.Tx on q.
 type caller struct{ q Querier }
 
@@ -28,7 +50,7 @@ type caller struct{ q Querier }
 func (c caller) Change(ctx context.Context, st dialect.Statement) (int64, error) {
 	result, err := c.q.ExecContext(ctx, st.Text, st.Args...)
 	if err != nil {
-		return 0, fmt.Errorf("%s%w", advice(err), err)
+		return 0, advised(err)
 	}
 	return result.RowsAffected()
 }
@@ -40,9 +62,21 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	case errors.Is(err, sql.ErrNoRows):
 		return table.ErrNoRow
 	case err != nil:
-		return fmt.Errorf("%s%w", advice(err), err)
+		return advised(err)
 	}
 	return nil
+}
+
+// advised returns err with the remedy. Check does not test the rights of the
+// transaction's user, so the text for a missing right is that of the operation.
+func advised(err error) error {
+	switch {
+	case isSecured(err):
+		return fmt.Errorf("row-level security refuses the user of the transaction: disable it for the tables of the locks, or ALTER ROLE … BYPASSRLS: %w", err)
+	case IsDenied(err):
+		return err
+	}
+	return fmt.Errorf("%s%w", advice(err), err)
 }
 
 // IsWrongState implements table.Tx.
@@ -50,3 +84,6 @@ func (caller) IsWrongState(err error) bool { return isWrongState(err) }
 
 // IsMissing implements table.Tx.
 func (caller) IsMissing(err error) bool { return isMissing(err) }
+
+// IsDenied implements table.Tx.
+func (caller) IsDenied(err error) bool { return IsDenied(err) }
