@@ -74,8 +74,7 @@ func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	return j.db.Incr(ctx, "written:"+j.Name).Err()
 }
 
-// server returns a server that processes tasks by p and is not started yet. Several
-// tasks of the queue may have one key.
+// server returns a server with the settings of p, not started yet, and its handler.
 func (p plan) server(db *redis.Client, l *core.Locker) (*asynq.Server, asynq.Handler, error) {
 	o, err := once.New(l, once.Acquire(core.TTL(p.TTL)))
 	if err != nil {
