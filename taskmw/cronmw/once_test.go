@@ -202,7 +202,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// down is a store that is unavailable while is has the value true.
+// down is a store whose claims and extensions fail with ErrUnavailable while is.Load() is true.
 type down struct {
 	*memstore.Store
 	is atomic.Bool
