@@ -217,7 +217,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// These are responses and errors that only handlers of connect return.
+// TestHandlers checks responses and errors that handlers of grpc-go do not return.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) handler {
