@@ -214,6 +214,35 @@ func TestWait_KeptKey(t *testing.T) {
 			all.Wait()
 		})
 	}
+	// Without wake-ups a waiter enters by its first request after the kept time, within a
+	// step of its pace.
+	for step, opts := range map[time.Duration][]core.AcquireOption{
+		retry.LockWait.Max:     nil,
+		100 * time.Millisecond: {core.Retry(every100ms)},
+	} {
+		sim(t, fmt.Sprintf("polling at most every %v", step), func(t *testing.T) {
+			for held := range 50 {
+				store := newScripted(blind{memstore.New()})
+				holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1", core.KeepFor(300*time.Millisecond))
+				end := time.Now().Add(300 * time.Millisecond)
+				time.AfterFunc(time.Duration(held)*6*time.Millisecond, func() { release(t, holder) })
+				lease := acquire(t, t.Context(), newLocker(t, store), "order:1", opts...)
+				if late := time.Since(end); late < 0 || late > step {
+					t.Errorf("got the lease %v after the kept time, want at most %v", late, step)
+				}
+				after := 0
+				for _, c := range store.sent(opAcquire) {
+					if !c.at.Before(end) {
+						after++
+					}
+				}
+				if after != 1 {
+					t.Errorf("got %d requests after the kept time, want 1", after)
+				}
+				release(t, lease)
+			}
+		})
+	}
 	for _, revoked := range []bool{false, true} {
 		sim(t, fmt.Sprintf("holder does not renew, revoked %t", revoked), func(t *testing.T) {
 			store := memstore.New()

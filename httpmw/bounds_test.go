@@ -29,7 +29,7 @@ func allocated(f func()) uint64 {
 
 // TestWhatARequestCosts checks that the cost of reading a key grows at most in
 // proportion to the request.
-func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // both packages have the same sources
+func TestWhatARequestCosts(t *testing.T) { testWhatARequestCosts(t, onGin) } // stdmw takes keys from the same sources
 
 func testWhatARequestCosts(t *testing.T, mw framework) {
 	const (
@@ -50,14 +50,15 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	part := func(name, more, text string) string {
 		return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"" + more + "\r\n\r\n" + text + "\r\n"
 	}
-	// A form is parsed in memory: there is no directory for files.
+	// The directory for temporary files is missing, so each form has to be parsed in
+	// memory.
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	for _, c := range []struct {
 		name        string
 		key         httpmw.KeyFunc
 		contentType string
 		query, body string
-		want        string // the key, none if the request is refused
+		want        string // the key, or "" if the request is refused
 	}{
 		{"JSON of many fields", mw.JSON("id"), "", "", fill(`{`, `"a":1,`, `"id":1}`), "1"},
 		{"JSON of one long string", mw.JSON("id"), "", "", fill(`{"x":"`, "x", `","id":1}`), "1"},
@@ -101,7 +102,8 @@ func testWhatARequestCosts(t *testing.T, mw framework) {
 	}
 }
 
-// TestManyKeys checks that unused keys leave nothing in the process.
+// TestManyKeys checks that keys that are no longer locked take no memory and no
+// goroutines.
 func TestManyKeys(t *testing.T) { oneByOne(t, testManyKeys) }
 
 func testManyKeys(t *testing.T, mw framework) {
@@ -153,7 +155,7 @@ func testBounds(t *testing.T, mw framework) {
 				answers <- r.status
 			}()
 		}
-		for range cap(answers) - 2 { // one caller asks the store, and one is queued after it
+		for range cap(answers) - 2 { // one caller sends requests to the store, and one is queued after it
 			if status := within(t, "the others are refused", answers); status != http.StatusConflict {
 				t.Errorf("got %d", status)
 			}

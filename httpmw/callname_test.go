@@ -30,7 +30,7 @@ func testCallName(t *testing.T, mw framework) {
 		problems := make(chan httpmw.Problem, 1)
 		render := mw.Render(func(_ *gin.Context, p httpmw.Problem) { problems <- p })
 		o := s.runs(once.AtMostOnce())
-		clear(events) // once.New has checked whether the store has records
+		clear(events) // only the events of the requests below count
 		handler := func(c *gin.Context) {
 			_ = c.Error(once.ErrIndeterminate)
 			c.Status(http.StatusInternalServerError)
@@ -42,7 +42,7 @@ func testCallName(t *testing.T, mw framework) {
 			}
 			s.POST(path, mw.Idempotent(o, mw.AnyCaller(), opts...), handler)
 			s.pay(path, path, "")
-			s.pay(path, path, "") // the run is not repeated
+			s.pay(path, path, "") // refused, because the outcome of the first run is unknown
 			p := within(t, "it is refused", problems)
 			if p.Lock != name || !strings.Contains(p.Err.Error(), "once "+want+": ") {
 				t.Errorf("%s: the problem is of %q: %v", path, p.Lock, p.Err)

@@ -17,7 +17,7 @@ import (
 
 // Check reports an engine whose middlewares cannot work. Call Check when e has all its
 // routes, before e serves. It fails with core.ErrInvalid if no route of e has a path
-// parameter that a Param names, and lists all of these. It also fails if
+// parameter that a Param names. The error lists all such parameters. It also fails if
 // e.ContextWithFallback is false, which is gin's default, and the program has made a
 // Lock or an Idempotent. A *gin.Context then does not lead to the context of its
 // request. Work to which a handler passes c itself is not canceled when the lock is
@@ -32,7 +32,7 @@ import (
 //     and each middleware that it made since then, mounted or not. A program with
 //     several engines has to make the routes of one engine and check it before it makes
 //     those of the next.
-//   - Check does not know a Param that a KeyFunc makes later, while it runs.
+//   - Check does not know a Param that a KeyFunc makes while it runs.
 //
 // Another Check of the same engine considers the same names again, and new ones.
 func Check(e *gin.Engine) error {
@@ -59,8 +59,8 @@ func Check(e *gin.Engine) error {
 	return errors.Join(problems...)
 }
 
-// anyMiddleware stands for the existence of a middleware among the parameters' names,
-// which are not empty.
+// anyMiddleware is the entry in names that records that the program has made a
+// middleware. No parameter has this empty name.
 const anyMiddleware = ""
 
 // parameter returns the name of the parameter in a segment of a route's path. In gin
@@ -93,7 +93,8 @@ func (n *names) add(name string) {
 	n.fresh[name] = true
 }
 
-// of returns the fresh names, and those that were fresh at earlier checks of e.
+// of returns the names that are new since the last Check, and the names of earlier
+// checks of e.
 func (n *names) of(e *gin.Engine) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -29,7 +29,7 @@ func TestCheck(t *testing.T) {
 		return r
 	}
 	wrong := router("idd", "/orders/:id/pay")
-	for range 2 { // the same each time
+	for range 2 { // a second Check reports the same
 		err := httpmw.Check(wrong)
 		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), `"idd"`) || strings.Contains(err.Error(), `"id"`) {
 			t.Errorf("a name that no route has: got %v", err)
@@ -90,8 +90,8 @@ func TestCheck_ContextWithFallback(t *testing.T) {
 	}
 }
 
-// TestGinContextAsContext checks the case that Check reports: a handler that passes c
-// itself on.
+// TestGinContextAsContext checks handlers that pass c itself to Locker.Do, in an engine
+// with ContextWithFallback. Check reports engines without it.
 func TestGinContextAsContext(t *testing.T) {
 	t.Parallel()
 	s := onGin.newSite(t)
@@ -121,8 +121,8 @@ func TestGinContextAsContext(t *testing.T) {
 	}
 }
 
-// TestGinContextAsContext_Default checks a handler that passes c itself on to an engine
-// with gin's defaults. The inner call does not find the lease of its own request.
+// TestGinContextAsContext_Default checks a handler that passes c itself to Locker.Do,
+// in an engine with gin's defaults. Do does not find the lease of its own request.
 func TestGinContextAsContext_Default(t *testing.T) {
 	t.Parallel()
 	s := onGin.newSite(t)
@@ -190,7 +190,7 @@ func testMisused(t *testing.T, mw framework) {
 				t.Errorf("got %v, want no event", e)
 			}
 		})))
-		if mw.pkg == onGin.pkg { // in another place it would be a mistake of the program
+		if mw.pkg == onGin.pkg { // under net/http a Lock around all routes would be misuse
 			s.Use(mw.Lock(s.locker, "order", mw.Param("id")))
 		}
 		s.POST("/pay/:id", mw.Lock(s.locker, "query", mw.Query("a")), mustNotRun(t))

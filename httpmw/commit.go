@@ -22,15 +22,16 @@ import (
 //
 // From then on the database decides the response. If the transaction was committed, the
 // written response is sent. Otherwise the response is 503 with the problem
-// idempotency-uncommitted. The same applies after an error of Commit, because the
-// written response is then false. If that error matches core.ErrInvalid or
-// core.ErrUnsupported, the status is 500. After an error the handler rolls back, and
-// may repeat the transaction with another Commit.
+// idempotency-uncommitted. After an error of Commit the response is also 503, because
+// the written response does not describe the outcome. If that error matches
+// core.ErrInvalid or core.ErrUnsupported, the response is 500 with the problem
+// idempotency-failed. After an error the handler rolls back, and may repeat the
+// transaction with another Commit.
 //
 // Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, if nothing was written, if the
-// response is one that is not stored, or if an inner middleware has replaced the
-// writer.
+// sent, if there is no Idempotent around the handler, if the handler has neither set a
+// status nor written data, if the response is one that is not stored, or if an inner
+// middleware has replaced the writer.
 func Commit(c *gin.Context, tx once.Saver) error {
 	return pkg.Commit(c.Request.Context(), tx, func(rec *guard.Recorder) bool { return c.Writer == guard.Writer(rec) })
 }

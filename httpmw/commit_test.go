@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/stdmw"
 )
 
-// commit calls the Commit of the framework.
+// commit calls httpmw.Commit or stdmw.Commit, according to mw.
 func (mw framework) commit(c *gin.Context, tx once.Saver) error {
 	if mw.pkg != "stdmw" {
 		return httpmw.Commit(c, tx)
@@ -27,7 +27,8 @@ func (mw framework) commit(c *gin.Context, tx once.Saver) error {
 	return stdmw.Commit(c.Writer, c.Request, tx)
 }
 
-// replaced reports whether a handler has replaced the writer, as tests here do.
+// replaced reports whether w is a writer with which a test in this file has replaced
+// gin's.
 func replaced(w gin.ResponseWriter) bool {
 	switch w.(type) {
 	case leading, struct{ gin.ResponseWriter }:
@@ -110,12 +111,12 @@ func testCommit(t *testing.T, mw framework) {
 	}
 }
 
-// TestCommit_HeadersAlone checks that headers that are set before Commit are sent, even
-// if nothing else was written.
+// TestCommit_HeadersAlone checks that a status and headers that are set before Commit
+// are sent, even if no body was written.
 func TestCommit_HeadersAlone(t *testing.T) { onEachKey(t, testCommitHeadersAlone) }
 
 func testCommitHeadersAlone(t *testing.T, mw framework) {
-	mw.ofGin(t) // a response of net/http begins with its status
+	mw.ofGin(t) // with net/http, setting a status writes the header
 	t.Parallel()
 	s := mw.newSite(t)
 	in, o := savingRuns(t)
@@ -174,7 +175,7 @@ func testCommitRefused(t *testing.T, mw framework) {
 			})
 			got := s.pay(strings.ReplaceAll(name, " ", "-"), "/5", "{}")
 			if name == "a stream" {
-				return // was sent
+				return // a stream is sent before Commit fails
 			}
 			if p := got.problem(t, http.StatusInternalServerError); !strings.HasSuffix(p["type"].(string), "#idempotency-failed") {
 				t.Errorf("got %v", p)
@@ -195,8 +196,8 @@ func testCommitRefused(t *testing.T, mw framework) {
 	})
 }
 
-// leading is a writer like that of a compressing middleware. Unwrap returns the wrapped
-// writer.
+// leading is the writer of a middleware such as one that compresses. Its Unwrap returns
+// the wrapped writer.
 type leading struct{ gin.ResponseWriter }
 
 func (l leading) Unwrap() http.ResponseWriter { return l.ResponseWriter }

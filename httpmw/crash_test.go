@@ -24,7 +24,7 @@ import (
 )
 
 // crashEnv is the environment variable that makes this program a service that dies. Its
-// value has the Redis and the framework.
+// value has the address of Redis and the name of the framework.
 const crashEnv = "LOCKKIT_HTTPMW_CRASH"
 
 // briefly sets a short lease for a run whose process will die.
@@ -80,12 +80,14 @@ func testCrash(t *testing.T, mw framework, crashes int) {
 	}
 }
 
-// charge returns the number of charges under the request's key.
+// charge makes a charge under the request's key, and returns the number of charges so
+// far.
 func charge(c *gin.Context, db *redis.Client) int64 {
 	return db.Incr(context.WithoutCancel(c.Request.Context()), "charges:"+c.GetHeader("Idempotency-Key")).Val()
 }
 
-// dieServing runs the service that dies: it charges, and does not respond.
+// dieServing runs a service whose handler makes a charge and then kills the process,
+// without a response.
 func dieServing(what string) {
 	addr, name, _ := strings.Cut(what, " ")
 	mw := onGin
@@ -115,7 +117,7 @@ func dieServing(what string) {
 	serveForParent(r)
 }
 
-// dying is such a service in a separate process.
+// dying is the service of dieServing in a separate process.
 type dying struct {
 	url  string
 	wait func()
@@ -126,7 +128,7 @@ func newDying(t *testing.T, mw framework, redisAddr string) *dying {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), crashEnv+"="+redisAddr+" "+mw.name, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe() // the child ends at the latest when this pipe is closed
+	in, err := cmd.StdinPipe() // the child ends when this pipe is closed, at the latest
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,12 @@
 //		err := charge(ctx, c.Param("id"))
 //
 // A *gin.Context leads to the context of its request only if the engine has
-// ContextWithFallback, which is off by default. Without it, a query that is given c
-// continues after the loss of the lock. A locker.Do(c, …) for the same key waits for its
-// own lock: without core.Wait the two never return, even if the client disconnects.
-// [Check] reports such an engine before it serves. After a loss the
-// client still gets the handler's response, even a 200: check the context before you
-// commit.
+// ContextWithFallback, which is off by default. Without it, a query to which the
+// handler passes c continues after the loss of the lock. A locker.Do(c, …) for the same
+// key waits for the lock of its own request. Without core.Wait and core.MaxHold, that
+// call and the handler never return, even if the client disconnects. [Check] reports
+// such an engine before it serves. If the lock is lost, the client still gets the
+// handler's response, even a 200. So check the context before you commit.
 //
 // Code without HTTP locks the same order with core.Key:
 //
@@ -47,9 +47,10 @@
 //     It is valid for the caller that used it. It is known for 24 hours from the
 //     response, or for the time of [once.Retain]. After that the request counts as a
 //     new one.
-//   - 422 does not mean that the first request failed. If a client then sends the same
-//     work under a new key, the work may be done twice. Instead the client repeats the
-//     first request unchanged, or finds out in another way whether it was carried out.
+//   - A 422 with the type idempotency-mismatch does not mean that the first request
+//     failed. If the client sends the same work under a new key, the work may be done
+//     twice. Instead the client repeats the first request unchanged, or finds out in
+//     another way whether it was carried out.
 //   - Responses with 2xx, 3xx and most 4xx are stored, with their body and with the
 //     headers that [KeepHeaders] lists, but without cookies. A replay has the header
 //     Idempotent-Replayed: true.
@@ -59,15 +60,16 @@
 //     [once.AtMostOnce] is set.
 //   - A response that the handler has marked by [once.NotFinal] is not stored either.
 //     An example is a 200 whose body reports that the work was not done.
-//   - A 409 has one of three types. After idempotency-in-progress, and after lock-busy of a
-//     Lock, the client repeats the request; both have a Retry-After. After
-//     idempotency-indeterminate, which has none, a repetition is useless.
-//   - After a 400 or 422 that names a mistake of the client, the key is used up. If the
-//     handler has withdrawn the run, as described below, the corrected request can use
-//     the key.
+//   - Three types of problem have the status 409. After idempotency-in-progress, and
+//     after lock-busy of a Lock, the client repeats the request; both have a
+//     Retry-After. idempotency-indeterminate has no Retry-After, and a repetition is
+//     useless.
+//   - After a handler's 400 or 422 for a mistake of the client, the key is used up. If
+//     the handler has withdrawn the run, as described below, the corrected request can
+//     use the key.
 //   - If Idempotent itself refuses a request, nothing is stored. A refusal by an inner
-//     Lock is stored according to its status: a 400 for a missing key is stored. A 409
-//     for a busy lock is never stored.
+//     Lock is not stored either, whatever its status: neither a 400 for a missing key
+//     nor a 409 for a busy lock.
 //
 // Package httpretry is a transport for clients of net/http that follows these rules.
 //
@@ -79,13 +81,13 @@
 // order of JSON's fields, the blanks between them, and the time in the header of a gzip.
 // [Fingerprint] names the fields to compare instead. Decompress bodies outside Idempotent.
 //
-// If an earlier run of a request died or failed, [once.AttemptFromContext] returns the
-// number of the attempt to the handler. The handler can ask the bank before it charges,
-// or send an idempotency key to the bank.
+// [once.AttemptFromContext] returns the number of the attempt to the handler. If the
+// number is greater than 1, an earlier run of the request died or failed. The handler
+// can then ask the bank before it charges, or send an idempotency key to the bank.
 //
 // A handler may not know whether it had its effect, for example because the bank timed
-// out. Under once.AtMostOnce, it then calls c.Error with an error that matches
-// once.ErrIndeterminate. The request then does not run again, even if its response is not
+// out. Under once.AtMostOnce, such a handler calls c.Error with an error that matches
+// once.ErrIndeterminate. The request does not run again, even if its response is not
 // stored.
 //
 // A handler that refuses an invalid request before it has done anything can leave the
@@ -98,7 +100,7 @@
 // Without Withdraw such a response is stored, and another request under the key is
 // refused with 422. [KeepIf] is not a replacement: a run whose response is not stored
 // may have had an effect, so only the same request may run again. A validation that is
-// mounted outside Idempotent needs neither.
+// mounted outside Idempotent needs neither Withdraw nor KeepIf.
 //
 // Some responses depend on the errors in c.Errors or on a context:
 //
@@ -108,10 +110,10 @@
 //     stored, mount it inside Idempotent.
 //   - A handler's response of 2xx or 3xx is stored, even if c.Errors has errors. The
 //     exception is a 200 without a body, if c.Errors has the error of a context that is
-//     done. It means that the handler gave up.
-//   - If a handler returns without a body and a status because a context is done, it
-//     has not responded. This context can be that of its run, that of an inner Lock, or
-//     one that a time-out left in c.Request.
+//     done. Such a response means that the handler gave up.
+//   - A handler that returns without a body and a status has not responded if a context
+//     is done. That context can be the context of its run, the context of an inner
+//     Lock, or a context that a time-out middleware has left in c.Request.
 //
 // A middleware that responds for a panicking handler, such as gin.Recovery, belongs
 // outside Idempotent. Inside, it would turn a panic into a response of 500 like any
@@ -137,9 +139,9 @@
 // exactly as it was sent: "42" and "042" are two keys. If the handler accepts several
 // spellings of the same ID, write a [KeyFunc] that returns the same key for all of them. A
 // request is refused if its key is ambiguous, because the handler might read the other
-// value. Ambiguous are repeated parameters, headers and JSON fields, JSON fields whose names
-// differ only in case, and JSON sent under another content type. [Join] makes a key of
-// several values.
+// value. A key is ambiguous if its parameter, header or JSON field is repeated, if the
+// names of two JSON fields differ only in case, or if JSON is sent under another
+// content type. [Join] makes a key of several values.
 //
 // At start-up, [Check] reports a parameter that no route has. If Check cannot see such
 // a mistake, the first request notifies the Locker's observer of core.Misused, once for
@@ -155,7 +157,7 @@
 //	400  key-invalid       the key is missing, ambiguous or not allowed
 //	413  body-too-large    the body is longer than BodyLimit, so the key was not looked for
 //	503  lock-unavailable  the store is down (see FailOpen), the Locker closed, or an outer lock lost
-//	500  lock-failed       a KeyFunc failed, or the options do not fit together
+//	500  lock-failed       a KeyFunc failed, or the store does not support the lock
 //
 // and from Idempotent:
 //
@@ -168,7 +170,7 @@
 //	503  idempotency-timeout        the request timed out while it waited
 //	503  idempotency-unavailable    the store is unavailable, or the Locker closed
 //	503  idempotency-uncommitted    as far as is known, the response of Commit was not committed
-//	500  idempotency-failed         a KeyFunc failed, or the stored response cannot be read
+//	500  idempotency-failed         a KeyFunc failed, Commit was not allowed, or the stored response cannot be read
 //
 // Flushes are held back for at most a second. A response that is complete within this
 // second, and no longer than AnswerLimit, is stored. After that second, and for
@@ -182,8 +184,8 @@
 // request; the header Retry-After has the same time in whole seconds. No refusal
 // contains a key, an owner or a token. [Render] replaces the form of refusals.
 //
-// A store counts as unavailable after three attempts. If the store hangs, they take
-// half of the TTL, at most six seconds.
+// A store counts as unavailable after three attempts. If the store hangs, the attempts
+// take half of the TTL, at most six seconds.
 //
 // The reasons of refusals with status 500 and above are added to c.Errors. Contention
 // is never added, because it needs no alert. If a client disconnects while its request
@@ -191,10 +193,10 @@
 //
 // # Order
 //
-// Mount a lock after middlewares that may refuse the request without it: recovery,
-// logging, time-outs, authentication, rate limits. A time-out middleware whose handler
-// continues after the time-out has to be outside. Otherwise the lock is released while
-// the handler runs.
+// Mount a lock after middlewares that may refuse the request without the lock:
+// recovery, logging, time-outs, authentication, rate limits. A time-out middleware
+// whose handler continues after the time-out has to be outside Lock and Idempotent.
+// Otherwise the lock is released while the handler runs.
 //
 // A handler outside Idempotent may read the body to its end only by ShouldBindBodyWith
 // or as an urlencoded form. Otherwise Idempotent would find an empty body, and could
@@ -217,7 +219,7 @@
 // a route and on its group, the two need different scopes. In the same scope, the inner
 // one would find the request in progress.
 //
-// Mount both on routes rather than on the engine. On the engine they also see requests
-// that match no route. Such requests without a key get gin's own 404 or 405, and
-// handlers set by NoRoute or NoMethod do not run for them.
+// Mount Lock and Idempotent on routes rather than on the engine. On the engine they
+// also get requests that match no route. Such requests without a key get gin's own 404
+// or 405, and handlers set by NoRoute or NoMethod do not run for them.
 package httpmw

@@ -141,7 +141,7 @@ func ExampleAlso() {
 	// 200 locked: true and true
 }
 
-// Requests wait up to 2 seconds for their turn instead of being refused.
+// Requests wait up to 2 seconds for the lock before they are refused.
 func ExampleAcquire() {
 	locker, _ := core.New(memstore.New())
 	router := gin.New()

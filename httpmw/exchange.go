@@ -16,9 +16,9 @@ type exchange struct{ *gin.Context }
 
 var _ guard.Exchange = exchange{}
 
-// limitKey is the key under which a middleware passes its body limit to its KeyFuncs.
-// insideKey is the key of the notes for an outer Idempotent. Both are strings, because
-// gin before 1.11 has no other keys.
+// limitKey is the key in the gin context under which a middleware passes its body limit
+// to its KeyFuncs. insideKey is the key of the note for an outer Idempotent. Both are
+// strings, because gin before 1.11 has no other keys.
 const (
 	limitKey  = "github.com/lockkit/lockkit/httpmw.limit"
 	insideKey = "github.com/lockkit/lockkit/httpmw.inside"

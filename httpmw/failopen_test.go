@@ -33,7 +33,8 @@ func (o *opened) want(t *testing.T, n int32) {
 	}
 }
 
-// fill responds with the key of its lease, and with whether it runs without the lock.
+// fill responds with the key of its lease, and reports whether it runs without the
+// lock.
 func fill(c *gin.Context) {
 	key, unlocked := "no lease", core.Unlocked(c.Request.Context())
 	if lease, ok := core.LeaseFromContext(c.Request.Context()); ok {
@@ -230,7 +231,7 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			s.GET("/:id", mw.Lock(s.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			other.GET("/:id", mw.Lock(other.locker, "order", mw.Param("id"), mw.FailOpen()), fill)
 			releases := testserver.Match{Script: "release"}
-			s.send("GET", "/5", "").is(t, locked) // the server knows the scripts now, and grants each claim
+			s.send("GET", "/5", "").is(t, locked) // from now on the server knows the scripts, so an acquire is one request
 			before := proxy.Count(releases)
 			fault := proxy.Inject(testserver.Match{Script: "acquire", Times: -1}, action)
 			s.send("GET", "/5", "").is(t, unlocked)
@@ -241,7 +242,7 @@ func testFailOpenOnRedis(t *testing.T, mw framework) {
 			proxy.Remove(fault)
 			eventually(t, "another replica gets the lock", func() bool {
 				r := other.send("GET", "/5", "")
-				if r.status == http.StatusConflict { // not yet, and busy is no reason to run
+				if r.status == http.StatusConflict { // the lock is not free yet, and FailOpen does not apply to a busy lock
 					return false
 				}
 				r.is(t, locked)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// attempt returns the attempt that the handler sees.
+// attempt returns the number of the attempt in the handler's context.
 func attempt(t *testing.T, c *gin.Context) int {
 	t.Helper()
 	n, ok := once.AttemptFromContext(c.Request.Context())
@@ -79,7 +79,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 	t.Parallel()
 	quiet := gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) })
 
-	// hazard 50
+	// This case covers hazard 50.
 	t.Run("panic within a response", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newSite(t)
@@ -183,7 +183,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 				if inside <- struct{}{}; attempt(t, c) == 1 {
 					<-c.Request.Context().Done()
 					if name != "again" {
-						_ = c.Error(c.Request.Context().Err()) // no more details
+						_ = c.Error(c.Request.Context().Err())
 					}
 					return
 				}
@@ -221,7 +221,7 @@ func testBrokenRuns(t *testing.T, mw framework) {
 				}
 				s.store.extend.Store(&gone)
 				<-c.Request.Context().Done()
-				s.store.extend.Store(nil) // the successor's is extended
+				s.store.extend.Store(nil) // the lease of the next run can be extended
 				if cause := context.Cause(c.Request.Context()); !errors.Is(cause, core.ErrLost) {
 					t.Errorf("%s: the cause is %v, want ErrLost", name, cause)
 				}

@@ -21,7 +21,7 @@ func (r request) sendTo(s *site, key string) reply {
 	return s.send(r.method, r.path, r.body, "Idempotency-Key", key, "Content-Type", r.contentType)
 }
 
-// TestMismatch checks requests that differ under one key. hazard 60
+// TestMismatch checks requests that differ under one key. It covers hazard 60.
 func TestMismatch(t *testing.T) { onEachKey(t, testMismatch) }
 
 func testMismatch(t *testing.T, mw framework) {
@@ -104,7 +104,7 @@ func testMismatch(t *testing.T, mw framework) {
 		s.POST("/cached", func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, binding.JSON) }, idempotent, counted(&runs))
 		for _, path := range []string{"/form", "/scope", "/cached"} {
 			if path == "/cached" && mw.pkg != onGin.pkg {
-				continue // the handler leaves the body in gin's own context
+				continue // the outer handler stores the body in gin's context, which stdmw does not read
 			}
 			five, six := "csrf=1&amount=15", "csrf=1&amount=16"
 			contentType := "application/x-www-form-urlencoded"

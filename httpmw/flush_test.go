@@ -27,7 +27,7 @@ type wire struct {
 	sentAs http.Header // a copy of the header at the first write
 	status int
 	sent   bytes.Buffer
-	breaks any // the value of its panic
+	breaks any // if not nil, WriteHeader panics with this value
 }
 
 func (w *wire) Header() http.Header { return w.header }

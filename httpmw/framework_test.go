@@ -72,7 +72,7 @@ func oneByOne(t *testing.T, part func(t *testing.T, mw framework)) {
 	}
 }
 
-// onEachKey works like onEach, for parts with an Idempotent. Each part runs once more,
+// onEachKey works like onEach, for parts with an Idempotent. It also runs each part
 // with keys of the option Key.
 func onEachKey(t *testing.T, part func(t *testing.T, mw framework)) {
 	t.Helper()
@@ -314,7 +314,8 @@ func (w *chosen) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// end does the work of gin at the end of a request.
+// end writes a status that was set and not written, as gin does at the end of a
+// request.
 func (w *chosen) end() {
 	if w.chosen {
 		w.WriteHeaderNow()

@@ -54,7 +54,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		if r := replicas[1].pay("k", "/pay", `{"amount":5}`, "X-User", "bob"); r.body != `{"run":2}` || r.isReplay() {
 			t.Errorf("another caller got %d %q", r.status, r.body)
 		}
-		// hazard 60
+		// The next request covers hazard 60.
 		replicas[1].pay("k", "/pay", `{"amount":6}`, "X-User", "ann", "Content-Type", "application/json").problem(t, http.StatusUnprocessableEntity)
 	})
 
@@ -79,7 +79,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		}
 	})
 
-	// hazard 50
+	// This case covers hazard 50.
 	t.Run("run again after panic and 500", func(t *testing.T) {
 		t.Parallel()
 		s := mw.newReplica(t, server)
@@ -116,7 +116,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 		}
 	})
 
-	// hazard 38
+	// This case covers hazard 38.
 	t.Run("deleted key", func(t *testing.T) {
 		t.Parallel()
 		server := testserver.StartRedis(t)
@@ -139,7 +139,7 @@ func testIdempotentOnRedis(t *testing.T, mw framework) {
 	})
 }
 
-// TestIdempotentRedisDown tests an unavailable Redis. hazard 23
+// TestIdempotentRedisDown tests an unavailable Redis. It covers hazard 23.
 func TestIdempotentRedisDown(t *testing.T) { onEach(t, testIdempotentRedisDown) }
 
 func testIdempotentRedisDown(t *testing.T, mw framework) {

@@ -20,8 +20,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// TestGivenUpInside checks that a handler has not responded if it returns without a
-// response because an inner context is done, whichever middleware made that context.
+// TestGivenUpInside checks a handler that returns without a response because an inner
+// context is done. An empty 200 must not be stored for it, whichever middleware made
+// that context.
 func TestGivenUpInside(t *testing.T) { onEachKey(t, testGivenUpInside) }
 
 func testGivenUpInside(t *testing.T, mw framework) {
@@ -161,8 +162,8 @@ func testStatusAfterTheClientHasLeft(t *testing.T, mw framework) {
 	}
 }
 
-// TestKeepIsNotAskedAboutRefusals checks that KeepIf is not called for refusals of a
-// Lock, after which nothing ran.
+// TestKeepIsNotAskedAboutRefusals checks that a KeepIf that stores everything does not
+// store the refusals of an inner Lock.
 func TestKeepIsNotAskedAboutRefusals(t *testing.T) { onEachKey(t, testKeepIsNotAskedAboutRefusals) }
 
 func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
@@ -184,7 +185,7 @@ func testKeepIsNotAskedAboutRefusals(t *testing.T, mw framework) {
 	if r := s.pay("own", "/own", `{"id":"1"}`); r.status != http.StatusUnprocessableEntity {
 		t.Errorf("got %d %q", r.status, r.body)
 	}
-	s.pay("short", "/short", `{"id":"1"}`).problem(t, http.StatusServiceUnavailable) // the lock around was lost meanwhile
+	s.pay("short", "/short", `{"id":"1"}`).problem(t, http.StatusServiceUnavailable) // the outer lock (short) was lost while the request waited for the inner one
 	ctx, leave := context.WithCancel(t.Context())
 	before := s.store.attempts.Load()
 	left := make(chan error)

@@ -15,16 +15,17 @@ import (
 // the package documentation, and no handler after it runs. See FailOpen for the
 // exception.
 //
-// Inner handlers find the lease's context in c.Request. It is derived from the request's
-// own context. Outer handlers see the unchanged request. The lock is released when the
-// inner handlers have returned or panicked, before a short response is sent, so that a
-// client's next request finds the lock free. If the store is unavailable then, the
-// release can take about 3 seconds. The lock does not cover goroutines that a handler
-// has started and not awaited.
+// Inner handlers find the lease's context in c.Request. The lease's context is derived
+// from the request's own context. Outer handlers see the unchanged request. The lock is
+// released when the inner handlers have returned or panicked. A short response is still
+// in the server's buffer at that time, so the lock is usually free when the client gets
+// the response. If the store is unavailable, the release can take about 3 seconds. The
+// lock does not cover goroutines that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of
-// c.Request and the same store, re-enters. With another context it waits for its own
-// lock. c is such a context unless the engine has ContextWithFallback; see Check.
+// c.Request and the same store, re-enters. With another context, the inner acquire
+// waits for the lock of its own request. Unless the engine has ContextWithFallback, c
+// is such a context; see Check.
 //
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or not for Lock, or if an acquire option is
@@ -45,8 +46,8 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 //
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
-// result of authentication, which has to be mounted before. Your own KeyFunc can read
-// it from c. AnyCaller is for services whose callers cannot be distinguished.
+// result of authentication, which has to be mounted before Idempotent. Your own KeyFunc
+// can read it from c. AnyCaller is for services whose callers cannot be distinguished.
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
@@ -55,21 +56,24 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) gin.HandlerF
 // and the handler can read it again.
 //
 // The handler's response is held back until it is stored. If storing fails, the
-// response is sent anyway, after up to about 3 seconds. It is sent by the same calls
-// that the handler made, so an outer middleware that replaces the writer sees the same
-// calls as without Idempotent. A response that cannot be stored is sent as it is
-// written: events, a response that continues for more than a second after its first
-// flush, a response longer than AnswerLimit, and the response of gin's
-// Engine.HandleContext, which lacks the headers that were set before it.
+// response is sent anyway, after up to about 3 seconds. Idempotent then makes the calls
+// that the handler made, so an outer middleware that replaces the writer gets the same
+// calls as without Idempotent. A response that cannot be stored is sent while the
+// handler writes it: events, a response that continues for more than a second after its
+// first flush, a response longer than AnswerLimit, and the response of gin's
+// Engine.HandleContext. The last one lacks the headers that the handler set before it
+// called HandleContext.
 //
-// Inner handlers find the context of the run in c.Request. It is derived from the
-// request's own context. The run's context is canceled when the client disconnects (see
-// Detached), or when the run's lease is lost. once.AttemptFromContext reports whether
-// an earlier run was begun and ended without a response. If the handler panics, so does
-// the middleware, and nothing is stored.
+// Inner handlers find the context of the run in c.Request. The run's context is derived
+// from the request's own context. It is canceled when the client disconnects (see
+// Detached), or when the run's lease is lost. once.AttemptFromContext returns the
+// number of the attempt. A number greater than 1 means that an earlier run began and
+// stored no response. If the handler panics, so does the middleware, and nothing is
+// stored.
 //
-// The options Acquire and Also are for Lock alone. Pass once.Acquire to once.New
-// instead. With core.Wait, a request waits for the response of a request in progress.
+// The options Acquire, Also and FailOpen are for Lock alone. Pass once.Acquire to
+// once.New instead of Acquire. With core.Wait, a request waits for the response of a
+// request in progress.
 //
 // Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
 // The returned handler is safe for concurrent use.
@@ -79,8 +83,8 @@ func Idempotent(o *once.Once, scope KeyFunc, opts ...Option) gin.HandlerFunc {
 	return func(c *gin.Context) { m.Serve(exchange{c}) }
 }
 
-// withReport returns opts with one that adds the reasons of refusals with status 500
-// and above to c.Errors.
+// withReport returns opts with an option that adds the reasons of refusals with status
+// 500 and above to c.Errors.
 func withReport(opts []Option) []Option {
 	report := guard.Report(func(x guard.Exchange, err error) { _ = x.(exchange).Error(err) })
 	return append([]Option{Option(report)}, opts...)

@@ -24,7 +24,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
 			inside.enter()
 			defer inside.leave()
-			for range clicks - 1 { // works until the others have their answer
+			for range clicks - 1 { // until all other requests have their responses
 				within(t, "the others are answered", answered)
 			}
 			ok(c)
@@ -81,7 +81,7 @@ func testLockExcludes(t *testing.T, mw framework) {
 		t.Parallel()
 		s, both := mw.newSite(t), make(chan struct{})
 		s.POST("/orders/:id/pay", mw.Lock(s.locker, "order", mw.Param("id")), func(c *gin.Context) {
-			select { // a meeting needs two
+			select { // blocks until both handlers are here
 			case both <- struct{}{}:
 			case <-both:
 			case <-time.After(soon):

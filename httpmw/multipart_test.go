@@ -17,7 +17,7 @@ import (
 // field is one part of a multipart body.
 type field struct{ name, file, kind, text string }
 
-// bodyOf returns a multipart body of fields, with a random boundary.
+// bodyOf returns a request with a multipart body of fields, with this boundary.
 func bodyOf(t *testing.T, boundary string, fields ...field) request {
 	t.Helper()
 	var b bytes.Buffer

@@ -7,8 +7,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// Option is a setting of one middleware. An option with a bad value panics. A
-// middleware panics if it gets an option that is only for the other one.
+// Option is a setting of one middleware. The function that makes an option panics if
+// its value is not allowed. Lock and Idempotent panic if they get an option that is
+// only for the other one.
 type Option func(*config)
 
 // config holds the options of one middleware.
@@ -43,8 +44,9 @@ type Problem = guard.Problem
 type Kept = guard.Kept
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and the later option wins. Lock panics if a value is not allowed. If
-// the values do not fit the Locker's own defaults, requests get 500.
+// Acquires add up, and the later option wins. Lock panics if a value is not allowed, or
+// does not fit the Locker's own defaults. If the store does not support the lock and
+// reports that only for a request, requests get 500.
 //
 // With core.Wait the body is read before the wait, if it is no longer than BodyLimit. A
 // server notices that the client of an HTTP/1 request has disconnected only after the
@@ -52,18 +54,18 @@ type Kept = guard.Kept
 func Acquire(opts ...core.AcquireOption) Option { return Option(pkg.Acquire(opts)) }
 
 // Also makes Lock lock more keys under the same lease, all or nothing. For example, a
-// transfer locks both accounts. All keys are in one name space, that of the
-// middleware's name. The order of the keys does not matter, and a key may be repeated.
-// Two requests with the same keys do not deadlock. Several Alsos add up.
+// transfer locks both accounts. All keys have the middleware's name. The order of the
+// keys does not matter, and a key may be repeated. Two requests with the same keys do
+// not deadlock. Several Alsos add up.
 func Also(keys ...KeyFunc) Option {
 	return Option(guard.Also(pkg, keys, KeyFunc.inner))
 }
 
 // FailOpen lets a Lock's requests run without the lock if the store is unavailable. By
 // default they get 503. Even with FailOpen, requests are refused if the lock is busy,
-// if an outer lock was lost, or if the Locker is closed. The handler learns by
-// core.Unlocked(ctx) that it runs without the lock. Each such request notifies the
-// Locker's observer of core.RanUnlocked. If the store has granted the lock and the
+// if an outer lock was lost, or if the Locker is closed. core.Unlocked(ctx) reports to
+// the handler whether it runs without the lock. Each request without the lock notifies
+// the Locker's observer of core.RanUnlocked. If the store has granted the lock and the
 // answer was lost, the grant is released in the background.
 //
 // Use FailOpen if two requests at once only cost time: a cache fill, or a report that
@@ -89,9 +91,9 @@ func Skip(skip func(c *gin.Context) bool) Option {
 }
 
 // BodyLimit sets the maximum length of a body that is read, in bytes. The default is 1
-// MiB. A request with a longer body is refused with 413. Lock reads a body only to find
-// a key in it, and refuses no body otherwise. Idempotent reads all bodies, unless
-// Fingerprint is set. BodyLimit panics if n is not positive.
+// MiB. Idempotent responds with 413 to a longer body. Lock refuses it only if JSON or
+// Form reads the body, and so does Idempotent if Fingerprint is set. BodyLimit panics
+// if n is not positive.
 func BodyLimit(n int64) Option { return Option(pkg.BodyLimit(n)) }
 
 // ProblemBase sets the base of a problem's type, to which the names in the package
@@ -118,9 +120,9 @@ func ProblemBase(uri string) Option { return Option(pkg.ProblemBase(uri)) }
 // and with once.AtMostOnce the request does not run again. Many goroutines call keep.
 //
 // Some responses are never stored, and keep is not called for them: a response that the
-// handler has marked by once.NotFinal; a temporary refusal by an inner Lock or
-// Idempotent, such as a busy lock; and a response with status 400 or above and no body, if
-// c.Errors has an error, because an outer middleware may write the body. A request whose
+// handler has marked by once.NotFinal; a refusal by an inner Lock or Idempotent, such
+// as a busy lock; and, if c.Errors has an error, a response with status 400 or above
+// and no body, because an outer middleware may write the body. A request whose
 // connection was hijacked does not run again, and keep is not called for it either.
 // KeepIf panics if keep is nil.
 func KeepIf(keep func(k Kept) bool) Option {
@@ -140,15 +142,15 @@ func KeepHeaders(names ...string) Option { return Option(pkg.KeepHeaders(names))
 // then refused with 410: it is neither replayed nor run again. The same applies if the
 // headers to store are more than 64 KiB, or if the response with them is longer than 32
 // MiB, which is the limit of a Once. A response takes several times its length in
-// memory for a while. It also loads the store: while Redis receives it, Redis answers
-// no other call. AnswerLimit panics if n is not positive.
+// memory for a while. It also loads the store: while Redis stores the response, Redis
+// answers no other call. AnswerLimit panics if n is not positive.
 func AnswerLimit(n int64) Option { return Option(pkg.AnswerLimit(n)) }
 
 // Methods sets the methods that Idempotent covers, in upper case. The default is POST
 // and PATCH. Requests of other methods pass, with or without a key. A repeated PUT or
 // DELETE has the same effect, and GET, HEAD and OPTIONS have none. Requests of covered
-// methods need a key; see Optional. Methods panics if there are none, or if one is
-// empty, safe or in lower case.
+// methods need a key; see Optional. Methods panics if no method is named, or if one is
+// empty, safe or not in upper case.
 func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 
 // Key sets where Idempotent finds the key of a request. The default is the header
@@ -160,15 +162,15 @@ func Methods(methods ...string) Option { return Option(pkg.Methods(methods)) }
 // A key of one part is 1 to 512 bytes of UTF-8 without control characters, and is used
 // unchanged: quotes are part of it. The same text in the header Idempotency-Key is the
 // same key. A key of Join has at most 512 bytes, including 3 bytes between two parts.
-// Your own KeyFunc returns "" if there is no key. Requests in which of finds no key are
-// refused, as for scope; see Optional. If Key is given twice, the last one counts. Key
-// panics if of is nil.
+// Your own KeyFunc returns "" if there is no key. A request without a key is refused
+// with 400, like a request without a scope; see Optional. If Key is given twice, the
+// last one counts. Key panics if of is nil.
 func Key(of KeyFunc) Option { return Option(pkg.Key(of.inner())) }
 
 // Optional lets requests without a key run as they would run without Idempotent. By
 // default they are refused with 400. A key that is present and not allowed is always
 // refused: an empty header, null in a JSON field, two values. A key of Join is missing
-// if one of its parts is.
+// if one of its parts is missing.
 func Optional() Option { return Option(guard.Optional()) }
 
 // Fingerprint sets the parts of a request that have to be the same when its key is used
@@ -178,21 +180,22 @@ func Optional() Option { return Option(guard.Optional()) }
 //
 //	httpmw.Fingerprint(httpmw.Join(httpmw.JSON("order"), httpmw.JSON("amount")))
 //
-// Other fields can differ unnoticed. Requests in which of finds nothing are refused, as
-// for scope. Fingerprint panics if of is nil.
+// Other fields can differ unnoticed. If of returns "", the request is refused with 400.
+// Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option { return Option(pkg.Fingerprint(of.inner())) }
 
 // CallName names an Idempotent in events, errors and responses, so that checkout and
-// refund can be distinguished. The default is "http". The name does not change the
-// meaning of a key: a key that is used under two names is still one key, and stored
-// responses are found under a new name too. CallName panics if name is not of the form
-// [A-Za-z0-9._-]+ or has more than 64 bytes.
+// refund can be distinguished. The default is "http" in events and errors. Responses
+// have no name by default. The name does not change the meaning of a key: a key that is
+// used under two names is still one key, and stored responses are found under a new
+// name too. CallName panics if name is not of the form [A-Za-z0-9._-]+ or has more than
+// 64 bytes.
 func CallName(name string) Option { return Option(pkg.CallName(name)) }
 
 // Detached lets handlers under Idempotent continue when the client disconnects or the
 // request's deadline passes, so that the response is stored when the client repeats the
-// request. Their context is then canceled only if the run's lease is lost, or if an
-// outer lease is lost or its Locker closed while the client is still connected. So
-// mount Lock inside Idempotent. Nothing else stops a handler that hangs, so it needs
-// its own time-outs.
+// request. Their context is then canceled only if the lease of the run or an outer
+// lease is lost, or its Locker is closed. A loss of an outer lease after the client has
+// disconnected does not cancel the context, so mount Lock inside Idempotent. Nothing
+// else stops a handler that hangs, so it needs its own time-outs.
 func Detached() Option { return Option(guard.Detached()) }

@@ -14,7 +14,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// handlers respond in every way that can be stored.
+// handlers has handlers, by name, that respond in all ways whose responses can be
+// stored.
 var handlers = map[string]gin.HandlerFunc{
 	"JSON":       func(c *gin.Context) { c.JSON(http.StatusCreated, gin.H{"receipt": "r-1"}) },
 	"a string":   func(c *gin.Context) { c.String(http.StatusOK, "paid %d", 5) },
@@ -45,7 +46,7 @@ var handlers = map[string]gin.HandlerFunc{
 	"a body by fmt":            func(c *gin.Context) { fmt.Fprintf(c.Writer, "%s-%d", "r", 1) },
 	"a body of announced size": func(c *gin.Context) { c.DataFromReader(200, 3, "text/plain", strings.NewReader("abc"), nil) },
 	"a body longer than announced": func(c *gin.Context) {
-		c.Header("Connection", "close") // net/http closes it, and the client must not send the next request on it
+		c.Header("Connection", "close") // net/http closes the connection, and the client must not send the next request on it
 		c.Header("Content-Length", "3")
 		_, _ = c.Writer.WriteString("abc")
 		if n, err := c.Writer.WriteString("de"); n != 0 || !errors.Is(err, http.ErrContentLength) {

@@ -22,8 +22,8 @@ import (
 )
 
 // TestOnRedis tests services whose locks are in a redis-server. TTLs are 30 seconds
-// unless a test sets another one. So a key that is free earlier was released and has
-// not expired.
+// unless a test sets another one. If a key is free earlier, it was released and has not
+// expired.
 func TestOnRedis(t *testing.T) { onEach(t, testOnRedis) }
 
 func testOnRedis(t *testing.T, mw framework) {
@@ -54,7 +54,8 @@ func testRedisDown(t *testing.T, mw framework) {
 	} {
 		t.Run("Redis is "+name, func(t *testing.T) {
 			t.Parallel()
-			// After a restart, the server has the holds again.
+			// With an append-only file, the server has the holds again after a
+			// restart.
 			server := testserver.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			s, db, runs := mw.newReplica(t, server), testclient.Redis(t, server.Addr), atomic.Int32{}
 			inside, finish := make(chan struct{}), make(chan struct{})
@@ -123,7 +124,7 @@ func clicksAtReplicas(t *testing.T, mw framework, server *testserver.Redis) {
 	}
 	wg.Wait()
 	for id := range b.inside {
-		again := click(id) // the click for a paid order, which is not charged
+		again := click(id) // another click on the paid order, which must not be charged
 		charges, err := b.db.Get(t.Context(), fmt.Sprintf("charges:%d", id)).Int()
 		if most := b.inside[id].most.Load(); charges != 1 || err != nil || most != 1 || again.status != http.StatusOK {
 			t.Errorf("order %d: charged %d times (%v), %d inside at once, then %d; want 1, 1, 200", id, charges, err, most, again.status)
@@ -150,7 +151,7 @@ func (b *bank) pay(c *gin.Context) {
 		if b.inside[n].most.Load() > 1 {
 			b.refused[n] <- struct{}{} // the second call should have been refused, and the first call waits for it
 		} else {
-			for range 10 { // ten of the 20 clicks on the order
+			for range 10 { // until ten of the other 19 clicks on the order were refused
 				pause(c, b.refused[n])
 			}
 		}
@@ -232,7 +233,7 @@ func keyDeleted(t *testing.T, mw framework, server *testserver.Redis) {
 }
 
 func bigNumbers(t *testing.T, mw framework, server *testserver.Redis) {
-	ids := []string{"9007199254740992", "9007199254740993"} // the same as float64
+	ids := []string{"9007199254740992", "9007199254740993"} // equal as float64
 	inside, finish, replicas := make(chan struct{}, 9), make(chan struct{}), make([]*site, 2)
 	for i := range replicas {
 		s := mw.newReplica(t, server)
@@ -277,7 +278,7 @@ func (mw framework) replicaAt(t *testing.T, addr string, opts ...core.Option) *s
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := mw.newSite(t)
-	if s.locker, err = core.New(store, opts...); err != nil { // instead of the one in memory
+	if s.locker, err = core.New(store, opts...); err != nil { // replaces the locker of the store in memory
 		t.Fatal(err)
 	}
 	return s
@@ -304,8 +305,8 @@ func holds(t *testing.T, db *redis.Client, pattern string) (n int) {
 	return n
 }
 
-// pause waits until next receives or is closed, the request's context is done, or a long
-// time has passed.
+// pause waits until it receives from next, the request's context is done, or the time
+// soon has passed.
 func pause(c *gin.Context, next <-chan struct{}) {
 	select {
 	case <-next:

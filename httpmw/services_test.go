@@ -12,7 +12,7 @@ import (
 )
 
 // TestMismatch_InProgress checks another request under the key of a request in
-// progress. hazard 60
+// progress. It covers hazard 60.
 func TestMismatch_InProgress(t *testing.T) { onEachKey(t, testMismatchInProgress) }
 
 func testMismatchInProgress(t *testing.T, mw framework) {
@@ -37,7 +37,7 @@ func testMismatchInProgress(t *testing.T, mw framework) {
 	s.pay("k", "/", "6 euros").problem(t, http.StatusUnprocessableEntity)
 }
 
-// TestServicesOfOneStore tests two services with one store, of which one passes its
+// TestServicesOfOneStore tests two services with one store. One service passes its
 // client's key on to the other.
 func TestServicesOfOneStore(t *testing.T) { onEachKey(t, testServicesOfOneStore) }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// hiding is a writer of an outer middleware.
+// hiding is the writer of an outer middleware. It has no Unwrap.
 type hiding struct{ gin.ResponseWriter }
 
-// packing is a writer of a net/http middleware outside gin.
+// packing is the compressing writer of a net/http middleware outside gin.
 type packing struct {
 	http.ResponseWriter
 	zip *gzip.Writer
@@ -43,7 +43,7 @@ func testReplaysSayTheirLength(t *testing.T, mw framework) {
 			s.pay("k", "/", "")
 			said := fmt.Sprint(length)
 			if mw.pkg != onGin.pkg && length > 2048 {
-				said = "" // gin's writer is the outer writer
+				said = "" // stdmw's outer writer is gin's, for which stdmw sets no length
 			}
 			if r := s.pay("k", "/", ""); !r.isReplay() || r.body != body || r.header.Get("Content-Length") != said {
 				t.Errorf("%s, %d bytes: replayed with %d bytes and %v", name, length, len(r.body), r.header)

@@ -176,7 +176,7 @@ func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// stub is a store whose calls a test can make fail. It counts those of Acquire and
+// stub is a store whose calls a test can make fail. It counts the calls of Acquire and
 // Release.
 type stub struct {
 	*memstore.Store

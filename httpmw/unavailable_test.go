@@ -85,7 +85,7 @@ func testIdempotentWithoutStore(t *testing.T, mw framework) {
 		s, pushed := mw.newSite(t), errorsOf{}
 		o := s.runs()
 		s.POST("/:value", pushed.collect, mw.Idempotent(o, mw.AnyCaller()), mustNotRun(t))
-		// The stored response has the form of a later version.
+		// The stored values are empty, of a later version, and truncated.
 		for _, value := range []string{"", "\x02\x00\xc8\x01\x00", "\x01"} {
 			key := fmt.Sprintf("k%x", value)
 			_, err := o.Do(t.Context(), once.Call{Name: "http", Scope: "any", Key: key, Fingerprint: fingerprintOf("POST", "/x")},

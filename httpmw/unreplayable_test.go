@@ -14,7 +14,7 @@ import (
 )
 
 // gone checks that the request of key is refused once its run is complete. The client
-// of a hijacked connection can have its response earlier.
+// of a hijacked connection can get its response before the run is complete.
 func (s *site) gone(key, path string) {
 	s.t.Helper()
 	eventually(s.t, "the run is over", func() bool { return s.pay(key, path, "").status != http.StatusConflict })

@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
+// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. It covers
+// hazard 59.
 func TestRefusedInside(t *testing.T) { onEachKey(t, testRefusedInside) }
 
 func testRefusedInside(t *testing.T, mw framework) {

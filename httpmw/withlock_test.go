@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// TestLockAndIdempotent mounts both on one route, in both orders.
+// TestLockAndIdempotent mounts a Lock and an Idempotent on one route, in both orders.
 func TestLockAndIdempotent(t *testing.T) { onEachKey(t, testLockAndIdempotent) }
 
 func testLockAndIdempotent(t *testing.T, mw framework) {
@@ -81,7 +81,7 @@ func testLockAndIdempotent(t *testing.T, mw framework) {
 					t.Errorf("got %d %q", r.status, r.body)
 				}
 			}
-			// A stored response needs no lock, unless the Lock is the outer middleware.
+			// A replay needs no lock, unless the Lock is the outer middleware.
 			s.hold("order:7")
 			r := pay(s, "ann", "k")
 			if idempotentOutside && !r.isReplay() || !idempotentOutside && r.status != http.StatusConflict {

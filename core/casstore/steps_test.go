@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,4 +238,97 @@ func TestDamaged(t *testing.T) {
 			m.put("run", whole)
 		}
 	})
+}
+
+// TestTurn checks callers that wait for their turn at a key, because the calls of a
+// process for one key run one after the other. A caller that leaves meanwhile has sent
+// nothing. The wait is a part of the two seconds of a call.
+func TestTurn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		usual bool
+		call  func(ctx context.Context, s *casstore.Store, held store.Claim) error
+	}{
+		"acquire usual": {true, func(ctx context.Context, s *casstore.Store, held store.Claim) error {
+			_, err := s.Acquire(ctx, claim(held.Key))
+			return err
+		}},
+		"release usual": {true, func(ctx context.Context, s *casstore.Store, held store.Claim) error { return s.Release(ctx, held) }},
+		"acquire shared": {false, func(ctx context.Context, s *casstore.Store, held store.Claim) error {
+			c := claim(held.Key)
+			c.Weight = 1
+			_, err := s.Acquire(ctx, c)
+			return err
+		}},
+		"extend shared": {false, func(ctx context.Context, s *casstore.Store, held store.Claim) error {
+			return s.Extend(ctx, []store.Claim{held})[0].Err
+		}},
+		"release shared": {false, func(ctx context.Context, s *casstore.Store, held store.Claim) error { return s.Release(ctx, held) }},
+		"revoke": {false, func(ctx context.Context, s *casstore.Store, held store.Claim) error {
+			return s.Revoke(ctx, held.Key, store.HoldID(held.Lease), 0)
+		}},
+	} {
+		// begin returns a Store of a place that hangs, with a hold in it. hung begins a call
+		// for the key of the hold, and sent counts the calls that have reached the place.
+		begin := func(t *testing.T) (s *casstore.Store, held store.Claim, hung func(), sent *atomic.Int32) {
+			b := &bad{memory: newMemory()}
+			s, held, sent = newStore(t, b), claim("key"), new(atomic.Int32)
+			if !c.usual {
+				held.Weight = 1
+			}
+			acquire(t, s, held)
+			b.set(func(_ string, write func()) error {
+				sent.Add(1)
+				time.Sleep(10 * time.Second)
+				write()
+				return nil
+			})
+			hung = func() {
+				go func() { _ = s.Release(t.Context(), claim(held.Key)) }()
+				synctest.Wait()
+			}
+			return s, held, hung, sent
+		}
+		t.Run(name+", caller leaves", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, held, hung, sent := begin(t)
+				hung()
+				gone := errors.New("gone")
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, gone)
+				defer cancel()
+				begun := time.Now()
+				err := c.call(ctx, s, held)
+				if took := time.Since(begun); took != 500*time.Millisecond {
+					t.Errorf("got an answer after %v, want one after 500ms", took)
+				}
+				if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, gone) {
+					t.Errorf("got %v, want %v because of %v", err, store.ErrUnavailable, gone)
+				}
+				time.Sleep(time.Minute) // past the end of the hung call
+				if n := sent.Load(); n != 1 {
+					t.Errorf("got %d calls of the place, want only the hung one", n)
+				}
+			})
+		})
+		t.Run(name+", time limit", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, held, hung, sent := begin(t)
+				hung() // until 2 s
+				time.Sleep(500 * time.Millisecond)
+				hung() // until 2.5 s
+				time.Sleep(500 * time.Millisecond)
+				begun := time.Now()
+				err := c.call(t.Context(), s, held)
+				if took := time.Since(begun); err == nil || took != s.Limit() {
+					t.Errorf("got %v after %v, want an error after %v", err, took, s.Limit())
+				}
+				if n := sent.Load(); n != 3 {
+					t.Errorf("got %d calls of the place, want 3", n)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
 }

@@ -171,8 +171,8 @@ func TestOtherSitesGetNothingAsJSON(t *testing.T) {
 			}
 		}
 	}
-	// A browser first asks whether a site may send JSON or another method. It reads only
-	// what it is allowed to read.
+	// A browser first asks the server whether a foreign site may send JSON or use
+	// another method. It lets that site read only what the server's answer allows.
 	for _, a := range []answer{
 		get(h, "view=revoke&format=json", foreign, func(r *http.Request) {
 			r.Method = "OPTIONS"

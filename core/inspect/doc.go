@@ -13,6 +13,6 @@
 // which takes up to a third of its TTL, there can be two holders. During that time only
 // a resource that checks fencing tokens is safe from the old holder.
 //
-// The package uses only store.Inspector and store.Cards of the store. It is not involved
-// in acquiring a lock, and it never shows an owner, a lease or the result of a run.
+// Of a store, the package uses only store.Inspector and store.Cards. It never acquires
+// or extends a lock, and it never shows an owner, a lease or the result of a run.
 package inspect

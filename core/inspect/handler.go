@@ -22,7 +22,7 @@ type Action int
 
 // The actions.
 const (
-	View       Action = iota + 1 // see names, digests, holds and waiters
+	View       Action = iota + 1 // see names, digests, holds, waiters and processes
 	ShowKeys                     // see keys, which can be customers' data
 	RevokeHold                   // Inspector.Revoke
 	ReleaseNow                   // Inspector.ReleaseNow
@@ -69,18 +69,19 @@ func Audit(f func(ctx context.Context, e Entry) error) HandlerOption {
 	return func(h *handler) { h.audit = f }
 }
 
-// Handler returns a web page for the Inspector. The page uses no script. If the query
-// has format=json, Handler responds with the same data as JSON, with the same rights.
+// Handler returns an http.Handler that shows the data of the Inspector as a web page.
+// The page uses no script. If the query has format=json, the response has the same data
+// as JSON, with the same rights.
 //
-// It can be mounted at any path, with or without a trailing slash, under
-// http.StripPrefix, and behind a proxy that adds a prefix. The reason is that it uses
-// only the query, and its links contain only queries. Keys are never in a URL. They are
-// sent in forms, which are refused if they come from another origin
+// The http.Handler uses only the query of a request's URL, and its links contain only
+// queries. So it can be mounted at any path, with or without a trailing slash, under
+// http.StripPrefix, and behind a proxy that adds a prefix. Keys are never in a URL.
+// They are sent in forms. A form from another origin is refused
 // (http.CrossOriginProtection).
 //
 // A list walks over the store, so each Handler makes only one list at a time. A second
-// request for a list waits up to 3 seconds for the first one. After that it is refused
-// with 429.
+// request for a list waits up to 3 seconds for the first one. If the first list is not
+// complete by then, the second request is refused with 429.
 //
 // Handler panics if an option is nil.
 func Handler(in *Inspector, opts ...HandlerOption) http.Handler {
@@ -107,7 +108,7 @@ type handler struct {
 var style []byte
 
 const (
-	maxForm   = 16 << 10 // bytes; a key has 512, and a form can need three bytes for each
+	maxForm   = 16 << 10 // bytes; a key has at most 512 bytes, and a byte takes up to three bytes in a form
 	mostRows  = 100      // maximum rows of a page
 	callTime  = 15 * time.Second
 	listWait  = 3 * time.Second // time to wait for another request's list
@@ -294,7 +295,7 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 			return
 		}
 	}
-	// Closing the page does not cancel the decision.
+	// The change is not canceled when the operator closes the page.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	end, done := h.in.Revoke, "Revoked. The key stays taken for what was left of the hold, so that its holder learns of the loss first."
@@ -315,7 +316,8 @@ func (h *handler) change(ctx context.Context, r *http.Request, p *page, a Action
 	h.look(ctx, r, p, key)
 }
 
-// look shows the lock after a change. If the lock cannot be read, the page has no lock.
+// look adds the lock to the page after a change. If the lock cannot be read, the page
+// shows no lock.
 func (h *handler) look(ctx context.Context, r *http.Request, p *page, key string) {
 	if lock, err := h.in.Look(ctx, key); err == nil {
 		h.one(r, p, lock)
@@ -350,7 +352,8 @@ func (h *handler) confirm(ctx context.Context, r *http.Request, p *page, key, ho
 
 const staleForm = "This form is not of this process, or is too old. Begin again."
 
-// key returns the key of a form, which contains it as typed or as sealed by a page.
+// key returns the key of a form. The form contains the key as typed, or as sealed by an
+// earlier page.
 func (h *handler) key(r *http.Request, p *page) (key string, ok bool) {
 	sealed := r.PostForm.Get("lock")
 	if sealed == "" {

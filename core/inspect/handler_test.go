@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// everyView requests each page, with valid requests and with mistakes.
+// everyView requests each page, with valid requests and with invalid ones.
 func everyView(h http.Handler, key, hold string) map[string]answer {
 	form := url.Values{"key": {key}, "hold": {hold}}
 	return map[string]answer{
@@ -178,7 +178,7 @@ func TestChangesNeedTheRight(t *testing.T) {
 			t.Fatalf("%s: the holds are %q", name, got)
 		}
 	}
-	// The page has buttons for the allowed actions only.
+	// The page has buttons only for the allowed actions.
 	page := post(inspect.Handler(in, only(inspect.View, inspect.RevokeHold)), "view=lock", form).want(t, 200).body
 	if !strings.Contains(page, "?view=revoke") || strings.Contains(page, "?view=release") {
 		t.Errorf("the page for one who may revoke is %s", page)
@@ -342,7 +342,8 @@ func TestHostileHost(t *testing.T) {
 			}
 		}
 	}
-	// A service to which any host name may point must check the name in Allow.
+	// // If others can point a host name to the service, its Allow must check the host
+	// name.
 	careful := inspect.Handler(newInspector(t, store), inspect.Allow(func(r *http.Request, _ inspect.Action) (string, error) {
 		if r.Host != "locks.internal" {
 			return "", errors.New("not here")
@@ -440,7 +441,7 @@ func TestCardsAreTextOnThePage(t *testing.T) {
 	}
 }
 
-// fill acquires some locks, "stays:0" and so on.
+// fill acquires the given number of locks: "stays:0", "stays:1" and so on.
 func fill(t *testing.T, store core.Store, locks int) {
 	t.Helper()
 	var wg sync.WaitGroup

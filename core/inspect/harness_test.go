@@ -152,7 +152,8 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 	}
 	t.Cleanup(func() {
 		closeNow(l)
-		// What the test holds is released. The clean-up in the background can take longer.
+		// closeNow has released the test's leases. This call waits for the clean-up
+		// in the background.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
@@ -194,8 +195,8 @@ type answer struct {
 	body string
 }
 
-// get requests a page, and post sends a form from it as a browser does. edit changes the
-// request.
+// get requests a page, and post sends a form to a page as a browser does. The functions
+// edit change the request.
 func get(h http.Handler, query string, edit ...func(*http.Request)) answer {
 	return send(h, httptest.NewRequest("GET", "http://locks.internal/admin?"+query, nil), edit...)
 }

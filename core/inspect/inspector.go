@@ -20,9 +20,9 @@ import (
 )
 
 // Inspector shows the locks of a store, and removes holds. Its methods are safe for
-// concurrent use and return soon after ctx is done. They return errors that match those
-// of store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. No error contains a
-// key.
+// concurrent use and return soon after ctx is done. Their errors match those of
+// store.Inspector: ErrInvalid, ErrUnsupported or ErrUnavailable. Revoke and ReleaseNow
+// have further errors. No error contains a key.
 type Inspector struct {
 	config
 	store store.Inspector
@@ -42,11 +42,11 @@ type config struct {
 // default no observer is notified.
 func Observer(o core.Observer) Option { return func(c *config) { c.observer = o } }
 
-// Secret makes all processes with this secret use the same digests of keys, and the same
-// positions in a Handler's lists. It is for several replicas of a page behind one
-// address. By default each New creates its own secret. The secret must have at least 32
-// random bytes. Keep it confidential: with the secret, a guessed key can be checked
-// against its digest.
+// Secret makes all processes with this secret use the same digests of keys, and accept
+// each other's forms and positions in a list. It is for several replicas of a page
+// behind one address. By default each New creates its own secret. The secret must have
+// at least 32 random bytes. Keep it confidential: with the secret, a guessed key can be
+// checked against its digest.
 func Secret(secret []byte) Option {
 	return func(c *config) { c.secret = append([]byte{}, secret...) }
 }
@@ -54,10 +54,11 @@ func Secret(secret []byte) Option {
 // leastSecret is the minimum length of a secret in bytes, the size of the digest.
 const leastSecret = sha256.Size
 
-// New returns an Inspector of store. It sends no request. It returns an error matching
-// core.ErrUnsupported if store does not implement store.Inspector. A store whose options
-// prevent inspection reports that later. It returns an error matching core.ErrInvalid if
-// store or an option is nil, or if the secret is too short.
+// New returns an Inspector of the store s. It sends no request. It returns an error
+// matching core.ErrUnsupported if s does not implement store.Inspector. If the options
+// of s prevent inspection, the methods of the Inspector return that error instead. New
+// returns an error matching core.ErrInvalid if s or an option is nil, or if the secret
+// is too short.
 func New(s core.Store, opts ...Option) (*Inspector, error) {
 	if s == nil {
 		return nil, fmt.Errorf("inspect: new: the store is nil: %w", core.ErrInvalid)
@@ -95,7 +96,7 @@ type Lock struct {
 }
 
 // Hold is a hold or a waiting claim, with its process. If the store does not know the
-// age, Age is the age in the card's entry.
+// age, Age is the age in the entry of the process's card.
 type Hold struct {
 	store.Hold
 	// Card is the card of the hold's process, without entries, or nil. It is found by
@@ -106,11 +107,12 @@ type Hold struct {
 	named core.Mode // from the card's entry
 }
 
-// Mode returns the mode of the card's entry. Without a card it returns the mode that the
-// weight shows, because a store knows only the weight: core.ModeExclusive for store.All,
-// core.ModePermits for a weight between 1 and store.All, core.ModeShared for 1, and 0 if
-// the weight is unknown. A store cannot distinguish a reader from a single permit, nor a
-// run of package once from an exclusive hold.
+// Mode returns the mode in the entry of the process's card. If no card has an entry of
+// the hold, Mode derives the mode from the weight, because a store knows only the
+// weight: core.ModeExclusive for store.All, core.ModePermits for a weight greater than
+// 1 and less than store.All, core.ModeShared for 1, and 0 if the weight is unknown. A
+// store cannot distinguish a reader from a single permit, nor a run of package once
+// from an exclusive hold.
 func (h Hold) Mode() core.Mode {
 	switch {
 	case h.named != 0:
@@ -126,7 +128,7 @@ func (h Hold) Mode() core.Mode {
 }
 
 // Kind returns a description of the hold's mode: "exclusive", "shared", "3 permits".
-// Without a card, a weight of 1 is "shared or a permit".
+// If no card has an entry of the hold, a weight of 1 is "shared or a permit".
 func (h Hold) Kind() string {
 	switch {
 	case h.Weight == 1 && h.named == 0:
@@ -139,8 +141,8 @@ func (h Hold) Kind() string {
 	return h.Mode().String()
 }
 
-// entry is one hold or waiter of a card. A card lists only those that are older than
-// some seconds.
+// entry is one hold or waiter of a card. A card lists only holds and waiters that are
+// older than some seconds.
 type entry struct {
 	store.CardEntry
 	card *core.Card
@@ -163,8 +165,8 @@ func (in *Inspector) Look(ctx context.Context, key string) (Lock, error) {
 }
 
 // List returns the locks with live entries, page by page, like List of store.Inspector.
-// The pages are in no particular order; within a page the oldest hold is first. The
-// store may have to walk over all its entries.
+// The pages are in no particular order. Within a page, the lock with the oldest hold is
+// first. The store may have to walk over all its entries.
 //
 // next is the store's position, and can contain a key.
 func (in *Inspector) List(ctx context.Context, after string, most int) (page []Lock, next string, err error) {
@@ -207,9 +209,9 @@ type Long struct {
 }
 
 // Now returns the longest holds and waits of all processes that write cards
-// (store.Cards). It reads only the cards and no lock, so it is the cheap way to see all
-// stuck holds. It returns an error matching core.ErrUnsupported if the store has no
-// cards.
+// (store.Cards). It reads only the cards and no lock, so it is a cheap way to see all
+// stuck holds of these processes. It returns an error matching core.ErrUnsupported if
+// the store has no cards.
 func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 	if in.cards == nil {
 		return Overview{}, fmt.Errorf("inspect: now: the store has no cards: %w", core.ErrUnsupported)
@@ -245,16 +247,18 @@ func (in *Inspector) Now(ctx context.Context) (Overview, error) {
 // and keeps the key taken for the rest of the hold. The holder's context is canceled
 // with core.ErrLost before another process is granted the key.
 //
-// Revoke returns an error matching core.ErrLost if the hold does not exist; then nothing
-// has changed. If an error matches none of store.Inspector's errors, it is unknown
-// whether the hold was removed. Repeating the call shows that.
+// Revoke returns an error matching core.ErrLost if the hold does not exist. In that
+// case nothing has changed. After an error that matches none of store.Inspector's
+// errors, it is unknown whether the hold was removed. A second call shows whether it
+// was.
 func (in *Inspector) Revoke(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, time.Millisecond) // the store keeps the key taken for the rest of the hold
 }
 
 // ReleaseNow removes a hold like Revoke, but the key is free at once. Until the old
-// holder is notified of the loss, there can be two holders. That takes up to a third of
-// its TTL, and longer if the old holder cannot reach the store or is paused.
+// holder is notified of the loss, there can be two holders. The notification takes up
+// to a third of the old holder's TTL, and longer if that process cannot reach the store
+// or is paused.
 func (in *Inspector) ReleaseNow(ctx context.Context, key, hold string) error {
 	return in.end(ctx, key, hold, 0)
 }
@@ -297,10 +301,10 @@ func (in *Inspector) derive(purpose string) []byte {
 // maxName is the maximum length of a name, in bytes.
 const maxName = 64
 
-// Name returns the name of a lock that was acquired without core.Name, which is the part
-// of the key before the first ':'. It returns "lock" if the key has no ':', or if the
-// part is not 1 to 64 letters, digits, '.', '_' and '-', because such a part may be
-// data.
+// Name returns the name that a lock of this key has if it was acquired without
+// core.Name: the part of the key before the first ':'. It returns "lock" if the key has
+// no ':', or if the part is not 1 to 64 letters, digits, '.', '_' and '-', because such
+// a part may be data.
 func Name(key string) string {
 	name, _, ok := strings.Cut(key, ":")
 	if !ok || name == "" || len(name) > maxName {
@@ -314,7 +318,8 @@ func Name(key string) string {
 	return name
 }
 
-// known returns the contents of the cards.
+// known returns the contents of all cards. It returns none if the store has no cards,
+// or if they cannot be read.
 func (in *Inspector) known(ctx context.Context) (known cards) {
 	if in.cards == nil {
 		return known

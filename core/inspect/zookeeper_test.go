@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPageOnZooKeeper checks that the page works on ZooKeeper as on any store, although
-// ZooKeeper's nodes have only digests.
+// TestPageOnZooKeeper checks that the page works on ZooKeeper as on other stores,
+// although the names of zkstore's nodes have only digests of owners and leases.
 func TestPageOnZooKeeper(t *testing.T) {
 	t.Parallel()
 	st := newZooKeeper(t)

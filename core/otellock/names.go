@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// otherName is the label of names without their own series. Semantic conventions use it
-// for unlisted values.
+// otherName is the label of names without their own series. OpenTelemetry's semantic
+// conventions use this text for unlisted values.
 const otherName = "_OTHER"
 
 // names has the series of each name, up to a limit, and one series for all other names.
@@ -21,7 +21,7 @@ type names struct {
 	other    *series
 
 	known atomic.Pointer[map[string]*series] // the map is replaced, never changed
-	full  atomic.Bool                        // other was requested
+	full  atomic.Bool                        // of has returned other
 
 	mu sync.Mutex // serializes replacements of known
 }
@@ -37,8 +37,8 @@ func (n *names) series(label string) *series {
 	return &series{label: label, base: append(slices.Clip(n.constant), keyName.String(label))}
 }
 
-// of returns the series of the name, and reports whether this is the first request for
-// the series.
+// of returns the series of the name. isNew reports whether this call is the first one
+// that returns the series.
 func (n *names) of(name string) (s *series, isNew bool) {
 	known := *n.known.Load()
 	if s = known[name]; s != nil {
@@ -53,7 +53,7 @@ func (n *names) of(name string) (s *series, isNew bool) {
 	return s, isNew
 }
 
-// all calls f with each series, until it returns false.
+// all calls f with each series, until f returns false.
 func (n *names) all(f func(*series) bool) {
 	for _, s := range *n.known.Load() {
 		if !f(s) {

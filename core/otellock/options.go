@@ -33,8 +33,8 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
 // MaxNames limits the number of lock names with their own series. The default is 100,
-// and the minimum is 1. Locks with later names are reported together as "_OTHER". When
-// this first happens to a Telemetry, it counts a misuse of the name "_OTHER" and reports
+// and the minimum is 1. Locks with later names are reported together as "_OTHER". At
+// the first such lock, the Telemetry counts a misuse of the name "_OTHER" and reports
 // an error to otel.Handle.
 func MaxNames(n int) Option {
 	return func(c *config) {

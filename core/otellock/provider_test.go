@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/core/otellock"
 )
 
-// provider records measurements and spans, one line each. Only package sdktest, which is
-// outside of this module, uses the SDK.
+// provider records measurements and spans, one line each. It does not use the SDK. Only
+// package sdktest, which is a separate module, does.
 type provider struct {
 	noop.MeterProvider
 	mu    sync.Mutex

@@ -26,18 +26,18 @@ const (
 type outcome uint8
 
 const (
-	failed outcome = iota // of an acquire or a call
+	failed outcome = iota // the result of an acquire or of a call
 
-	acquired // of an acquire
+	acquired // acquired to canceled are results of an acquire
 	answered
 	busy
 	canceled
 
-	released // of a lease
+	released // released to lost are results of a lease
 	unconfirmed
 	lost
 
-	ran // of a call
+	ran // ran to indeterminate are results of a call
 	replayed
 	inProgress
 	mismatch
@@ -100,8 +100,8 @@ type ended struct {
 
 const modes = core.ModeRun + 1 // 0 stands for an unknown mode
 
-// series has the attribute sets of one name. Each set is created at its first use,
-// because creating a set takes longer than a measurement.
+// series has the attribute sets of one name. Each set is created at its first use, and
+// stored. Creating it each time would take longer than a measurement.
 type series struct {
 	label  string
 	base   []attribute.KeyValue // the constant attributes, and the name
@@ -113,7 +113,7 @@ type series struct {
 	counts   [failures]kept[metric.AddOption]
 }
 
-// kept stores options that are created once.
+// kept stores the options of measurements with the same attributes.
 type kept[O any] struct{ options atomic.Pointer[[]O] }
 
 func (k *kept[O]) keep(o O) []O {
@@ -167,8 +167,8 @@ func (s *series) failed(why failure) []metric.AddOption {
 	return k.keep(metric.WithAttributeSet(attribute.NewSet(s.with(why)...)))
 }
 
-// with returns the attributes of the series, those in more, and the error type unless
-// why is noError.
+// with returns the attributes of the series and the attributes in more. It adds the
+// error type, unless why is noError.
 func (s *series) with(why failure, more ...attribute.KeyValue) []attribute.KeyValue {
 	all := slices.Concat(s.base, more) // a copy, because creating a set sorts the slice
 	if why != noError {

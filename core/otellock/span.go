@@ -18,7 +18,7 @@ const spanFrom = time.Millisecond
 // acquireSpan writes the span of a completed acquire, if the acquire needs one.
 func (t *Telemetry) acquireSpan(ctx context.Context, e *core.Event, s *series, end ended) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return // creating a span that is not recorded would take longer than the rest
+		return // creating a span that is not recorded would take longer than the measurement
 	}
 	if !t.acquires && !e.Contended && end.why == noError && e.Wait <= spanFrom {
 		return

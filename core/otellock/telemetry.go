@@ -26,7 +26,8 @@ var (
 )
 
 // Telemetry is a core.Observer that writes metrics and spans. It is safe for concurrent
-// use. A measurement allocates nothing, except for the first one with its attributes.
+// use. A measurement allocates nothing, except for the first one with the same
+// attributes.
 type Telemetry struct {
 	names    *names
 	acquires bool // all acquires have spans
@@ -117,8 +118,8 @@ func (t *Telemetry) instruments() error {
 }
 
 // collectPasses reports the counter of passes. A key with many waiters is passed on
-// thousands of times per second. Counting a pass in memory takes a hundredth of the time
-// of a measurement.
+// thousands of times per second. So passes are counted in memory, which takes a
+// hundredth of the time of a measurement.
 func (t *Telemetry) collectPasses(_ context.Context, to metric.Int64Observer) error {
 	for s := range t.names.all {
 		if n := s.passes.Load(); n > 0 {
@@ -184,7 +185,7 @@ func (t *Telemetry) held(ctx context.Context, e *core.Event, o outcome) {
 }
 
 // called measures a call of package once. It also measures the call's acquire, if no
-// other event reports that.
+// other event reports the acquire.
 func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	o := failed
 	switch {
@@ -208,7 +209,8 @@ func (t *Telemetry) called(ctx context.Context, e *core.Event) {
 	t.call.Record(ctx, (e.Wait + e.Held).Seconds(), t.of(ctx, e.Name).called(o, e.Attempt > 1)...)
 }
 
-// of returns the series of a name, and initializes its counters when it is new.
+// of returns the series of a name. If the series is new, of initializes the counter of
+// losses with 0.
 func (t *Telemetry) of(ctx context.Context, name string) *series {
 	s, isNew := t.names.of(name)
 	if !isNew {
@@ -222,8 +224,8 @@ func (t *Telemetry) of(ctx context.Context, name string) *series {
 	return s
 }
 
-// endOf returns the result of an acquire under ctx that failed with err. An error of the
-// store can match context.DeadlineExceeded too, although ctx is not done.
+// endOf returns the result of an acquire under ctx that failed with err. A store's own
+// error can match context.DeadlineExceeded, although ctx is not done.
 func endOf(ctx context.Context, err error) ended {
 	end := ctx.Err()
 	gone := end != nil && errors.Is(err, end)

@@ -20,7 +20,7 @@ type gauges struct {
 	registration metric.Registration
 
 	mu      sync.Mutex
-	lockers map[*core.Locker]int // with the number of times that each is watched
+	lockers map[*core.Locker]int // the number of times that each Locker is watched
 	counts  map[counted]*core.LockCount
 	oldest  map[*series]*core.LockCount
 }
@@ -48,9 +48,9 @@ func (g *gauges) instruments(m metric.Meter) error {
 
 // Watch makes the gauges report the leases and requests of l until stop is called. The
 // values are read from l's Snapshot when metrics are collected. The values of several
-// Lockers are added up. A name that was reported once is later reported with 0 when it
-// has no leases and requests. Watch does not prevent l from being closed. A second call
-// of stop changes nothing. Watch panics if l is nil.
+// Lockers are added up. If a reported name has no more leases and requests, it is
+// reported with 0. Watch does not prevent l from being closed. A second call of stop
+// changes nothing. Watch panics if l is nil.
 func (t *Telemetry) Watch(l *core.Locker) (stop func()) {
 	if l == nil {
 		panic("otellock: locker is nil")
@@ -129,7 +129,7 @@ func (t *Telemetry) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// count adds c to the count of key of in all.
+// count adds c to the count all[of].
 func count[K comparable](all map[K]*core.LockCount, of K, c core.LockCount) {
 	sum := all[of]
 	if sum == nil {

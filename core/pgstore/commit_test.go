@@ -117,6 +117,101 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
+// TestIn_WaitsForDisk checks that the COMMIT of an answer waits for the disk, even if the
+// commits of the server or of the caller do not. The setting lasts as long as the
+// transaction.
+func TestIn_WaitsForDisk(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ server, caller, want string }{
+		"off at the server":        {"off", "", "on"},
+		"off by the caller":        {"on", "off", "on"},
+		"on":                       {"on", "", "on"},
+		"local at the server":      {"local", "", "local"},
+		"stronger than the server": {"off", "remote_apply", "remote_apply"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := testclient.Postgres(t, database(t, "synchronous_commit = "+c.server).URL("pool_max_conns=1"))
+			s := newStore(t, pool)
+			begun, last := run(t, s)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if c.caller != "" {
+				if _, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+c.caller); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := pgstore.In(tx).SaveRun(t.Context(), s, last); err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			if err := tx.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.want {
+				t.Errorf("in the transaction: got %q, %v, want %q", got, err, c.want)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := pool.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.server {
+				t.Errorf("after the transaction: got %q, %v, want %q", got, err, c.server)
+			}
+			answered(t, s, begun, true)
+		})
+	}
+}
+
+// TestIn_OtherHolds checks that an open transaction does not delay the other holds of the
+// process. It has locked the row of its run by a Commit, and then the row of a usual hold.
+// Also over a slow network the other holds are extended together.
+func TestIn_OtherHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, database(t))
+	begun, last := run(t, r.direct)
+	claims := []store.Claim{begun}
+	claims[0].Record = nil
+	for range 63 {
+		c := claimed()
+		acquire(t, r.direct, c)
+		claims = append(claims, c)
+	}
+	tx, err := testclient.Postgres(t, r.server.URL()).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	r.proxy.Impair(testserver.Impairment{Delay: 2 * time.Millisecond}) // in each direction
+	for locked, lock := range []func() error{
+		func() error { return pgstore.In(tx).SaveRun(t.Context(), r.direct, last) },
+		func() error {
+			_, err := tx.Exec(t.Context(), "SELECT FROM lockkit.locks WHERE name = $1 FOR UPDATE", []byte(claims[1].Key))
+			return err
+		},
+	} {
+		if err := lock(); err != nil {
+			t.Fatal(err)
+		}
+		r.proxy.Forget()
+		for i, x := range r.store.Extend(t.Context(), claims) {
+			if (x.Err != nil) != (i <= locked) || errors.Is(x.Err, store.ErrLost) {
+				t.Errorf("%d locked rows, hold %d: got %v, want the others extended", locked+1, i, x.Err)
+			}
+		}
+		if n := len(r.proxy.Requests()); n > 50 {
+			t.Errorf("%d locked rows: got %d requests, want 50 at most", locked+1, n)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range r.store.Extend(t.Context(), claims) {
+		if x.Err != nil {
+			t.Errorf("after a rollback, hold %d: got %v, want nil", i, x.Err)
+		}
+	}
+}
+
 // TestIn_LogicalReplica checks that Commit is refused on a logical replica. The replica
 // has the ID of its origin, but an answer that is saved in the replica does not reach
 // the origin.

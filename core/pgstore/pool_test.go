@@ -161,3 +161,59 @@ func TestLateConnection(t *testing.T) {
 		}
 	}
 }
+
+// TestLockedRows_CallersLeave counts the sessions that wait at the server for locked rows.
+// Callers that leave again and again do not increase that number, because their calls keep
+// the connections of the pool. The statements of a process that has vanished end as well.
+func TestLockedRows_CallersLeave(t *testing.T) {
+	t.Parallel()
+	const callers = 8
+	server := database(t)
+	proxy := testserver.NewPostgresProxy(t, server.Addr)
+	s := newStore(t, testclient.Postgres(t, server.URLAt(proxy.Addr, fmt.Sprint("pool_max_conns=", callers))))
+	direct := newStore(t, testclient.Postgres(t, server.URL()))
+	var claims []store.Claim
+	for i := range callers {
+		claims = append(claims, claimed())
+		acquire(t, direct, claims[i])
+		lockRow(t, server, claims[i].Key)
+	}
+	waiting := func() int {
+		return len(server.Exec("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"))
+	}
+	// begin begins a call for each row, and returns a function that waits for them.
+	begin := func(ctx context.Context) (wait func()) {
+		var all sync.WaitGroup
+		for i, c := range claims {
+			all.Go(func() {
+				var err error
+				if i%2 == 0 {
+					_, err = s.Acquire(ctx, exclusive(c.Key))
+				} else {
+					err = s.Release(ctx, c)
+				}
+				if err == nil {
+					t.Error("got no error beside a locked row")
+				}
+			})
+		}
+		return all.Wait
+	}
+
+	most := 0
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		begin(ctx)()
+		cancel()
+		most = max(most, waiting())
+	}
+	if most == 0 || most > 2*callers { // twice, because a busy server is slow to end a statement
+		t.Errorf("callers left: got %d sessions that wait at once, want 1 to %d", most, 2*callers)
+	}
+	testserver.Eventually(t, patience, "no session waits", func() bool { return waiting() == 0 })
+	wait := begin(t.Context())
+	testserver.Eventually(t, patience, "a session waits", func() bool { return waiting() > 0 })
+	proxy.Down() // also for requests to cancel a statement
+	wait()
+	testserver.Eventually(t, patience, "no session of a vanished process waits", func() bool { return waiting() == 0 })
+}

@@ -1,7 +1,9 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,4 +218,75 @@ func TestPlainKeys(t *testing.T) {
 			t.Error("the hash has changed")
 		}
 	})
+}
+
+// refusals is a Store that records when its refused requests were sent.
+type refusals struct {
+	*redisstore.Store
+	mu      sync.Mutex
+	refused []time.Time
+}
+
+func (s *refusals) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
+	sent := time.Now()
+	g, err := s.Store.Acquire(ctx, c)
+	if errors.Is(err, store.ErrBusy) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.refused = append(s.refused, sent)
+	}
+	return g, err
+}
+
+// refusedAfter returns the number of refused requests that were sent after t.
+func (s *refusals) refusedAfter(t time.Time) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sent := range s.refused {
+		if sent.After(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPlainKeys_WaiterOfKeptKey checks that a waiter of a key that stays taken after its
+// release enters by its first request after that time, and so within one polling step.
+func TestPlainKeys_WaiterOfKeptKey(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())
+	waits := &refusals{Store: newStore(t, testclient.Redis(t, server.Addr), redisstore.WithPlainKeys())}
+	l, err := core.New(waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := claimed()
+	acquire(t, s, c)
+	var entered time.Time
+	var waiter sync.WaitGroup
+	defer waiter.Wait()
+	waiter.Go(func() {
+		lease, err := l.Acquire(t.Context(), c.Key)
+		entered = time.Now()
+		if err != nil {
+			t.Errorf("waiter: got %v, want a lease", err)
+			return
+		}
+		if err := errors.Join(lease.Release(t.Context()), l.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	testserver.Eventually(t, time.Minute, "the waiter has asked", func() bool { return waits.refusedAfter(time.Time{}) > 0 })
+	c.Keep = 300 * time.Millisecond
+	earliest := time.Now().Add(c.Keep - time.Millisecond)
+	release(t, s, c)
+	latest := time.Now().Add(c.Keep + time.Millisecond)
+	waiter.Wait()
+	if entered.Before(earliest) {
+		t.Errorf("the waiter has entered %v before the end of the kept time", earliest.Sub(entered))
+	}
+	if n := waits.refusedAfter(latest); n > 0 {
+		t.Errorf("got %d refused requests after the kept time, want none", n)
+	}
 }

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 
@@ -30,6 +31,7 @@ var (
 type Store struct {
 	*casstore.Store
 	place *rows.Place
+	turns chan struct{} // a turn of each release in flight, if the pool has no limit
 }
 
 // New returns a Store in the tables that Migrate makes in the database of db. It sends
@@ -47,7 +49,32 @@ func New(db *sql.DB, d Dialect) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{s, p}, nil
+	return &Store{s, p, make(chan struct{}, maxReleases)}, nil
+}
+
+// maxReleases is the maximum number of releases in flight if the pool has no limit. A
+// lease releases all its keys at once, so without this maximum it would open a connection
+// for each key. A server accepts 100 or 151 connections by default, and with hundreds of
+// connections the writers of a SQLite file wait for each other for seconds.
+const maxReleases = 32
+
+var errNoTurn = fmt.Errorf("%d other releases are in flight: set db.SetMaxOpenConns for more at once", maxReleases)
+
+// Release implements store.Store. If the pool has no limit, 32 releases are in flight at
+// once, and others wait. A release that waits for two seconds changes nothing and fails
+// with store.ErrUnavailable.
+func (s *Store) Release(ctx context.Context, c store.Claim) error {
+	if s.place.DB.Stats().MaxOpenConnections > 0 {
+		return s.Store.Release(ctx, c)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit(), errNoTurn)
+	defer cancel()
+	select {
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+	case <-ctx.Done(): // the Release sends nothing, and its error has the cause
+	}
+	return s.Store.Release(ctx, c)
 }
 
 func placeOf(op string, db *sql.DB, d Dialect) (*rows.Place, error) {

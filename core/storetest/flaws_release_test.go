@@ -148,6 +148,21 @@ var releaseFlaws = []flaw{
 			return s.Store.Release(ctx, c)
 		}
 	}},
+	{"frees what was kept later than it says", []string{
+		"keep/poller of kept key",
+		"keep/fair poller of kept key",
+	}, func(s *tampered) {
+		const late = 50 * time.Millisecond
+		s.acquire = s.acquireBusy(func(b *store.BusyError) *store.BusyError {
+			return &store.BusyError{RetryAfter: max(time.Millisecond, b.RetryAfter-late), Waiting: b.Waiting}
+		})
+		s.release = func(ctx context.Context, c store.Claim) error {
+			if c.Keep > 0 {
+				c.Keep += late
+			}
+			return s.Store.Release(ctx, c)
+		}
+	}},
 	{"keeps what it does not hold", []string{
 		"keep/a release with Keep of what is not held takes nothing",
 		"keep/a release with Keep of a lost hold does not disturb the successor",

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/lockkit/lockkit/core/store"
@@ -91,6 +92,8 @@ var keepCases = []testCase{
 		e.release(e.store, keeping(c, e.units(10)))
 		e.retryWithin(e.busy(e.other, e.exclusive()), e.units(10))
 	}},
+	{"poller of kept key", []Feature{Keeping}, func(e *env) { e.pollKept(e.exclusive()) }},
+	{"fair poller of kept key", []Feature{Keeping, Fair}, func(e *env) { e.pollKept(e.fair()) }},
 	{"a reader's share is kept as a share", []Feature{Keeping, Shared}, func(e *env) {
 		r := e.reader()
 		e.acquire(e.store, r)
@@ -137,4 +140,37 @@ var keepCases = []testCase{
 func keeping(c store.Claim, d time.Duration) store.Claim {
 	c.Keep = d
 	return c
+}
+
+// pollKept makes w ask for a key that a release keeps, as a waiter without wake-ups does:
+// each request comes after the time that the previous answer has returned. The first
+// request after the kept time must be granted. A store that wakes its waiters may refuse
+// one such request, because it may know the clock of its server only roughly.
+func (e *env) pollKept(w store.Claim) {
+	e.Helper()
+	c, keep := e.exclusive(), e.units(10)
+	e.acquire(e.store, c)
+	e.busy(e.other, w)
+	e.release(e.store, keeping(c, keep))
+	passed, refusals := e.stopwatch(), 0
+	if e.can(Watching) {
+		refusals = 1
+	}
+	for over := false; ; {
+		_, err := e.other.Acquire(e.Context(), w)
+		var busy *store.BusyError
+		switch {
+		case err == nil:
+			return
+		case !errors.As(err, &busy):
+			e.Fatalf("acquire: got %v, want a grant at last", err)
+		case over:
+			if refusals--; refusals < 0 {
+				e.Fatalf("acquire: got %v after the kept time, want a grant", err)
+			}
+		}
+		e.retryWithin(busy, keep)
+		over = passed()+busy.RetryAfter >= keep
+		e.sleep(busy.RetryAfter + tick)
+	}
 }

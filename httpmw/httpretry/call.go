@@ -40,8 +40,8 @@ func (c *call) run() (*http.Response, error) {
 }
 
 // finish returns the last response, unless that response would hide an earlier try that may have
-// been carried out. For example, a 401 does not report on the earlier try. Callers do not take a
-// 5xx for a final result, so finish returns it.
+// been carried out. For example, a 401 does not show the outcome of the earlier try.
+// finish returns a 5xx, because callers do not treat a 5xx as a final result.
 func (c *call) finish(resp *http.Response) (*http.Response, error) {
 	settled := resp.StatusCode/100 == 2 || resp.Header.Get("Idempotent-Replayed") == "true"
 	if c.open && !settled && resp.StatusCode < http.StatusInternalServerError {
@@ -110,7 +110,8 @@ func (c *call) next(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// send makes one try. It returns the response, and whether the response asks for another try.
+// send makes one try. It returns the response, and reports whether another try has to
+// follow.
 func (c *call) send(req *http.Request) (resp *http.Response, again bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	inTime := func() bool { return true }
@@ -135,7 +136,7 @@ func (c *call) send(req *http.Request) (resp *http.Response, again bool, err err
 	return resp, again, nil
 }
 
-// statusError is the reason for another try after a response with this status.
+// statusError is the error of a try whose response had this status.
 type statusError int
 
 func (s statusError) Error() string {

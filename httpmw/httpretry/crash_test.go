@@ -71,8 +71,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// serveForParent runs the service. It serves on a free port until standard input ends, and
-// prints the address.
+// serveForParent runs the service. It serves on a free port until standard input ends,
+// and prints the port's address.
 func serveForParent(what string) {
 	fail := func(err error) {
 		if err != nil {

@@ -9,13 +9,13 @@
 // is random: all tries of one RoundTrip have the same key, and the next RoundTrip has another
 // one.
 //
-// The package needs only net/http and package retry. It works with any server that carries out
-// requests with the same key once. The server side of the kit is httpmw and stdmw; for gRPC see
-// grpcmw.UnaryClientInterceptor.
+// The package imports only the standard library and package retry. It works with any
+// server that carries out requests with the same key once. The server side of the kit
+// is httpmw and stdmw; for gRPC see grpcmw.UnaryClientInterceptor.
 //
 // # Outcomes
 //
-// A call of http.Client.Do has one of these outcomes:
+// For a covered request with a key, a call of http.Client.Do has one of these outcomes:
 //
 //	*UnknownError            the request may have been carried out: repeat it later under its Key
 //	another error            the request was not carried out; see below for http.Client.Timeout
@@ -36,9 +36,9 @@
 // The caller reads the body of a response. If the body ends early, Read returns an
 // UnknownError. The same request under the same key then gets the whole response.
 //
-// Limit a request by the deadline of its context. http.Client.Timeout works too, but its error
-// hides the UnknownError of a try that hangs. So with that time-out treat every error as
-// unknown.
+// Limit a request by the deadline of its context. http.Client.Timeout works too, but
+// its error hides the UnknownError of a try that hangs. With http.Client.Timeout, treat
+// every error as an unknown outcome.
 //
 // # What is never tried again
 //

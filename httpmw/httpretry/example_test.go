@@ -40,7 +40,7 @@ func ExampleNew() {
 	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ctx = httpretry.WithKey(ctx, "order-42") // stored with the order before
+	ctx = httpretry.WithKey(ctx, "order-42") // stored with the order before the request is sent
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/pay", strings.NewReader("5 euros"))
 	resp, err := client.Do(req)
 	var unknown *httpretry.UnknownError

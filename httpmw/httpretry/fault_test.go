@@ -149,8 +149,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestTransportRepeats checks that net/http repeats a request with an Idempotency-Key if a
-// kept-alive connection breaks. A RoundTripper under the transport does not see the repetition,
-// but the server does.
+// kept-alive connection breaks. A RoundTripper between httpretry and net/http does not
+// see the repetition, but the server does.
 func TestTransportRepeats(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, true)

@@ -16,7 +16,7 @@ type Option func(*config)
 
 // config holds the options of one transport.
 type config struct {
-	hosts   []string // in lower case, as Hosts has them
+	hosts   []string // in lower case, with a port if Hosts was given one
 	methods []string
 	policy  retry.Policy
 	timeout time.Duration // limit of one try; 0: no limit
@@ -61,8 +61,9 @@ func Methods(methods ...string) Option {
 }
 
 // Retry sets the number of tries of a request and the pauses between them. The default is 8 tries
-// within about ten seconds. A pause is never shorter than the Retry-After of the response. With
-// retry.None each request has its key and one try. Retry panics if p is not valid.
+// within about ten seconds. A pause is never shorter than the Retry-After of the
+// response. With retry.None each request has a key and one try. Retry panics if p is
+// not valid.
 func Retry(p retry.Policy) Option {
 	if err := p.Validate(); err != nil {
 		panic(fmt.Sprintf("httpretry: Retry: %v", err))
@@ -71,8 +72,10 @@ func Retry(p retry.Policy) Option {
 }
 
 // TryTimeout limits each try to d, from its start until the header of its response has
-// arrived. By default only the request's own deadline limits a try, and a hung server uses up
-// that deadline with a single try. TryTimeout panics if d is not positive.
+// arrived. If the transport reads the beginning of a body to judge the response, the
+// limit includes that reading. By default only the request's own deadline limits a try,
+// and a hung server uses up that deadline with a single try. TryTimeout panics if d is
+// not positive.
 func TryTimeout(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("httpretry: TryTimeout is %v, it must be positive", d))

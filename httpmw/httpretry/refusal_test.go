@@ -91,7 +91,8 @@ func TestRefusals(t *testing.T) {
 			if c.unnamed {
 				client.Transport = httpretry.New(s.transport, httpretry.Hosts("pay.example"))
 			}
-			// If a kept-alive connection broke, net/http itself would repeat the request.
+			// On a kept-alive connection that breaks, net/http itself would repeat
+			// the request.
 			s.transport.CloseIdleConnections()
 			got := postTo(ctx, client, s.Addr, "5", body())
 			unknown, isUnknown := got.unknown()

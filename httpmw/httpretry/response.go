@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// maxRead limits the part of a body that is read to learn its problem type, and to free the
-// connection for the next try, in bytes.
+// maxRead limits the length of the part of a body that is read, in bytes. The part
+// shows the problem type, and reading a short body to its end frees the connection for
+// the next try.
 const maxRead = 64 << 10
 
-// judge reports whether another try has to follow resp, and whether this try may have been
-// carried out nevertheless. It reads the beginning of the body if necessary.
+// judge reports whether another try has to follow resp, and whether the try of resp may
+// have been carried out although resp does not show that. It reads the beginning of the
+// body if necessary.
 func judge(resp *http.Response) (again, open bool) {
 	switch resp.StatusCode {
 	case http.StatusTooEarly, http.StatusTooManyRequests:
@@ -36,8 +38,8 @@ func judge(resp *http.Response) (again, open bool) {
 	return false, resp.StatusCode >= http.StatusInternalServerError
 }
 
-// buffer reads and returns the beginning of the body. resp.Body then begins with it again. A
-// body that was read to its end is closed.
+// buffer reads and returns the beginning of the body. The caller can read resp.Body
+// from its beginning again. A body that was read to its end is closed.
 func buffer(resp *http.Response) []byte {
 	whole := resp.Body
 	start, err := io.ReadAll(io.LimitReader(whole, maxRead))
@@ -53,9 +55,9 @@ func buffer(resp *http.Response) []byte {
 	return start
 }
 
-// retryAfter returns the pause that a response requests. It returns 0 or a negative pause if the
-// response requests none. A date in Retry-After is compared with the Date of the response, so the
-// client's clock matters only if there is no Date.
+// retryAfter returns the pause that a response requests. If the response requests no
+// pause, the result is 0 or negative. A date in Retry-After is compared with the Date
+// of the response, so the client's clock matters only if there is no Date.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	seconds, err := strconv.ParseUint(value, 10, 32)

@@ -59,7 +59,8 @@ func (b *bank) keysOf(order string) []string {
 	return b.keys[order]
 }
 
-// receipt returns the response for an order. It is longer than the response's header.
+// receipt returns the body of the response for an order. The body is longer than the
+// response's header.
 func receipt(order string) string { return "receipt " + order + strings.Repeat(".", 4000) }
 
 // shop is a service under stdmw.Idempotent, behind the fault proxy.
@@ -117,7 +118,8 @@ func newShop(t *testing.T, guarded bool, opts ...once.Option) *shop {
 	return s
 }
 
-// client returns a client that covers the shop, with short pauses and then opts.
+// client returns a client that covers the shop. It has short pauses, unless opts sets
+// others.
 func (s *shop) client(opts ...httpretry.Option) *http.Client {
 	all := append([]httpretry.Option{
 		httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: 10 * time.Millisecond, Attempts: 6}),

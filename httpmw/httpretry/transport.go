@@ -29,11 +29,12 @@ type transport struct {
 //
 // A request is tried again after an error of base, after 408, 425, 429, 502, 503 and 504,
 // and after 409 if its problem type ends in "idempotency-in-progress" or "lock-busy". It is
-// tried once if it has a body without GetBody. No pause begins that would reach the
-// deadline of the request's context. RoundTrip then returns the last response at once.
+// tried once if it has a body without GetBody. If a pause would reach the deadline of
+// the request's context, RoundTrip returns the outcome so far instead of pausing.
 //
-// The error matches *UnknownError if the request may have been carried out. Any other
-// error means that it was not. New panics without Hosts, or for a nil option.
+// For a covered request with a key, the error matches *UnknownError if the request may
+// have been carried out. Any other error means that it was not carried out. New panics
+// without Hosts, or for a nil option.
 func New(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -79,8 +80,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.run()
 }
 
-// covers reports whether the method of req is covered, and whether both its destination and the
-// host in its header are named.
+// covers reports whether the method of req is covered, and Hosts names both the
+// destination of req and the host in its header.
 func (t *transport) covers(req *http.Request) bool {
 	named := func(host string) bool {
 		host = strings.ToLower(host)
@@ -116,10 +117,11 @@ func (t *transport) keyOf(req *http.Request) (string, error) {
 // contextKey is the context key of WithKey.
 type contextKey struct{}
 
-// WithKey returns a context in which a request without an Idempotency-Key has this one.
-// Derive the key from the request's order, and store it with the order before the request is
-// sent. The request can then be repeated after a crash. A key is for one request: the server
-// refuses another request with the same context.
+// WithKey returns a context with an Idempotency-Key for a request that has no such
+// header. Derive the key from the request's order, and store it with the order before
+// the request is sent. The request can then be repeated after a crash. A key is for one
+// request, so do not use the context for another one: the server refuses another
+// request under the same key.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, contextKey{}, key)
 }

@@ -6,8 +6,8 @@ import "fmt"
 // outcome. The same request may be sent again under the same key, at any time while the server
 // stores its responses. The same order must not be sent under another key.
 //
-// Reading the body of a response also fails with an UnknownError, if the body ends early. Its
-// Status is then the status of the response.
+// Reading the body of a response also fails with an UnknownError, if the body ends
+// early. The error's Status is the status of that response.
 type UnknownError struct {
 	// Key is the Idempotency-Key of all tries. The error's text does not have it.
 	Key string

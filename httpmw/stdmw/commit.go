@@ -23,17 +23,18 @@ import (
 //
 // From then on the database decides the response. If the transaction was committed, the
 // written response is sent. Otherwise the response is 503 with the problem
-// idempotency-uncommitted. The same applies after an error of Commit, because the
-// written response is then false. If that error matches core.ErrInvalid or
-// core.ErrUnsupported, the status is 500. After an error the handler rolls back, and
-// may repeat the transaction with another Commit.
+// idempotency-uncommitted. After an error of Commit the response is also 503, because
+// the written response does not describe the outcome. If that error matches
+// core.ErrInvalid or core.ErrUnsupported, the response is 500 with the problem
+// idempotency-failed. After an error the handler rolls back, and may repeat the
+// transaction with another Commit.
 //
 // Commit fails like once.Commit. It also fails with core.ErrInvalid, before anything is
-// sent, if there is no Idempotent around the handler, if nothing was written, if the
-// response is one that is not stored, or if w is not the writer of Idempotent. So a
-// middleware that replaces the writer, for example to compress, belongs outside
-// Idempotent. Do not pass a request with the context of a once.Do inside the handler:
-// Commit would store the response of that run.
+// sent, if there is no Idempotent around the handler, if the handler has neither set a
+// status nor written data, if the response is one that is not stored, or if w is not
+// the writer of Idempotent. So a middleware that replaces the writer, for example to
+// compress, belongs outside Idempotent. Do not pass a request with the context of a
+// once.Do inside the handler: Commit would store the response of that run.
 func Commit(w http.ResponseWriter, r *http.Request, tx once.Saver) error {
 	return pkg.Commit(r.Context(), tx, func(rec *guard.Recorder) bool {
 		in, ok := w.(*inside) // another writer may still hold written data

@@ -26,7 +26,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data)
 }
 
-// onceByHand works without the middleware, and makes the same calls to the store.
+// onceByHand returns a handler that makes the same calls to the store without the
+// middleware.
 func onceByHand(o *once.Once) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)

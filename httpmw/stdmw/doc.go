@@ -14,10 +14,10 @@
 //	once := stdmw.Idempotent(runs, account)
 //	mux.Handle("POST /orders/{id}/pay", once(pay(handler)))
 //
-// The documentation of httpmw also applies to stdmw. It describes keys for the clients
-// of a service, the stored responses, the refusals, and the order of middlewares. Both
-// packages share one implementation, and each replays the responses that the other has
-// stored. This page has the differences.
+// The documentation of httpmw also applies to stdmw. It describes the rules of keys for
+// the clients of a service, the stored responses, the refusals, and the order of
+// middlewares. Both packages share one implementation, and each replays the responses
+// that the other has stored. This page describes the differences.
 //
 // A handler marks a response of 200 that reports a failure by once.NotFinal. The response
 // is sent and not stored, and the client can repeat the request:
@@ -49,8 +49,9 @@
 //	}
 //
 // echo responds to the error that a handler returns only when all middlewares have
-// returned. By then Idempotent has stored an empty 200; it notifies the Locker's
-// observer of core.Misused. Mount an inner middleware that responds to errors:
+// returned. By then Idempotent has stored an empty 200. It notifies the Locker's
+// observer of core.Misused when echo responds. Mount an inner middleware that responds
+// to errors:
 //
 //	func answered(next echo.HandlerFunc) echo.HandlerFunc {
 //		return func(c echo.Context) error {
@@ -84,22 +85,24 @@
 //
 // # Handlers and their writers
 //
-// Under a Lock the handler has the unchanged writer of the middleware. Under Idempotent
-// it has a writer that holds the response back until it is stored, with these methods:
+// Under a Lock, the handler gets the same writer as the middleware. Under Idempotent,
+// the handler gets a writer that holds the response back until it is stored. That
+// writer has these methods:
 //
-//   - Flush does nothing if the outer writer cannot flush, such as that of
+//   - Flush does nothing if the innermost writer cannot flush, such as the writer of
 //     http.TimeoutHandler. http.ResponseController then returns an error.
-//   - Hijack and Push fail with http.ErrNotSupported if the outer writer does not
+//   - Hijack and Push fail with http.ErrNotSupported if the innermost writer does not
 //     support them.
 //   - Unwrap lets http.ResponseController set deadlines.
 //
-// A response after a 1xx status is a stream, and not stored.
+// A response after a 1xx status is a stream, and is not stored.
 //
-// An http.TimeoutHandler belongs outside both middlewares. Inside, its handler
-// continues after the lock was released. Its response of 503 is not stored.
+// An http.TimeoutHandler belongs outside both middlewares. Inside, the handler
+// continues after its time-out, when the lock was released. The 503 of the
+// http.TimeoutHandler is not stored.
 //
 // net/http has no list of errors like gin's c.Errors. A handler passes errors to
 // Idempotent by [Error], and [OnError] gets the reasons of refusals with status 500 and
 // above. A handler that returns without a response has responded with 200, unless its
-// context is done.
+// context is done or it has called Error.
 package stdmw

@@ -17,8 +17,8 @@ type exchange struct {
 	next  http.Handler
 	limit int64
 	out   outside
-	w     guard.Writer // the handler's writer: out, or a guard.Recorder in front of it
-	in    inside       // wraps the Recorder for the handler
+	w     guard.Writer // the handler's writer: out, or a guard.Recorder that writes to out
+	in    inside       // adapts the guard.Recorder to net/http for the handler
 	holds bool         // w is a guard.Recorder
 	notes *notes       // the notes of an outer middleware, or &own
 	own   notes
@@ -46,7 +46,8 @@ func (x *exchange) Abort()                     {}
 func (x *exchange) Package() guard.Package     { return pkg }
 func (x *exchange) Missed() bool               { return false }
 
-// Under also adds notes for an Idempotent that will read them.
+// Under also adds notes to ctx, if the middleware is an Idempotent and no outer
+// middleware has added them.
 func (x *exchange) Under(ctx context.Context) {
 	if x.notes == nil && x.holds {
 		x.notes = &x.own
@@ -111,7 +112,7 @@ func (c carrier) Cached() []byte         { return nil }
 func (c carrier) Cache([]byte)           {}
 
 // notes has the errors of handlers and the note of an inner middleware, for outer
-// Idempotents. A nil pointer ignores them.
+// Idempotents. A nil *notes ignores both.
 type notes struct {
 	mu   sync.Mutex
 	errs []error

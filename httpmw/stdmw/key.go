@@ -9,7 +9,7 @@ import (
 
 // KeyFunc finds in a request the key to lock. After an error that matches
 // core.ErrInvalid the response is 400, because the request is wrong. After any other
-// error it is 500. The error's text is not part of the response.
+// error the response is 500. The error's text is not part of the response.
 //
 // The result is one part of the key, without control characters, or several parts with
 // U+001F between them, as Join makes them: parts "a" and "b" under the name "order"
@@ -72,8 +72,8 @@ func Header(name string) KeyFunc { return found(pkg.Header(name)) }
 func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 
 // JSON takes the key from a field of the body, a JSON object. Dots in path lead to
-// nested objects: "order.id". path cannot name fields with a dot or a bracket in their
-// name, fields named "$" or "*", and elements of arrays.
+// nested objects: "order.id". path cannot name a field with a dot or a bracket in its
+// name, a field named "$" or "*", or an element of an array.
 //
 // The field has to be a string or an integer; the integer 123 and the string "123" are
 // the same key. Integers of any size stay distinct. Integers written as 1e2 or 1.0 are
@@ -84,7 +84,7 @@ func Form(name string) KeyFunc { return found(pkg.Form(name)) }
 //
 // The whole body is read, up to the middleware's BodyLimit, and the handler can read it
 // again. JSON panics if path is not a list of names with dots between them: "$.id" and
-// "items[0].id" belong to other languages.
+// "items[0].id" belong to other path languages.
 func JSON(path string) KeyFunc { return found(pkg.JSON(path)) }
 
 // Join combines several keys into one, whose parts stay distinct: Join(Path("a"),

@@ -18,9 +18,10 @@ import (
 //
 // The handler gets the unchanged writer, and a request with the lease's context, which is
 // derived from the request's own context. The lock is released when the handler has
-// returned or panicked, before a short response is sent, so that a client's next request
-// finds the lock free. If the store is unavailable then, the release can take about 3
-// seconds. The lock does not cover goroutines that a handler has started and not awaited.
+// returned or panicked. A short response is still in the server's buffer at that time,
+// so the lock is usually free when the client gets the response. If the store is
+// unavailable, the release can take about 3 seconds. The lock does not cover goroutines
+// that a handler has started and not awaited.
 //
 // An inner middleware or handler that acquires the same key, with the context of its
 // request and the same store, re-enters.
@@ -41,8 +42,8 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 //
 // scope identifies the caller. A key is valid only within its scope, so no caller can
 // get another caller's response by guessing or repeating a key. Take the scope from the
-// result of authentication, which has to be mounted outside. AnyCaller is for services
-// whose callers cannot be distinguished.
+// result of authentication, which has to be mounted outside Idempotent. AnyCaller is
+// for services whose callers cannot be distinguished.
 //
 // By default POST and PATCH are covered, and requests of other methods pass; see
 // Methods. Two requests are the same if they have the same method, path, query, media
@@ -58,12 +59,13 @@ func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) func(http.Ha
 //
 // The handler's request has the context of the run, which is derived from the request's
 // own context. The run's context is canceled when the client disconnects (see Detached),
-// or when the run's lease is lost. once.AttemptFromContext reports whether an earlier run
-// was begun and ended without a response. If the handler panics, so does the middleware,
-// and nothing is stored.
+// or when the run's lease is lost. once.AttemptFromContext returns the number of the
+// attempt. A number greater than 1 means that an earlier run began and stored no
+// response. If the handler panics, so does the middleware, and nothing is stored.
 //
-// The options Acquire and Also are for Lock alone. Pass once.Acquire to once.New
-// instead. With core.Wait, a request waits for the response of a request in progress.
+// The options Acquire, Also and FailOpen are for Lock alone. Pass once.Acquire to
+// once.New instead of Acquire. With core.Wait, a request waits for the response of a
+// request in progress.
 //
 // Idempotent panics if o or scope is nil, or if an option is nil or not for Idempotent.
 // The handler that the middleware returns is safe for concurrent use.
@@ -84,19 +86,17 @@ func wrap(middleware func(guard.Exchange)) func(http.Handler) http.Handler {
 	}
 }
 
-// Error passes an err that the response does not contain to the Idempotents around a
+// Error passes err, which the response does not contain, to the Idempotents around a
 // handler. ctx is the context of the handler's request. Without an Idempotent, Error
 // does nothing. It is safe for concurrent use. These errors have an effect:
 //
 //   - An error that matches once.ErrIndeterminate means that the handler does not know
 //     whether it had its effect. Under once.AtMostOnce, the request then does not run again, even
 //     if its response is not stored.
-//   - An error that once.Withdraw has marked, beside a response of 400 or more, means
-//     that the handler has done nothing. The key is then free, even for another
-//     request.
-//   - Beside any error, a response of 400 or more without a body is not stored.
-//   - Beside the error of a context that is done, a response that was not written is
-//     not stored.
+//   - An error that once.Withdraw has marked means that the handler has done nothing,
+//     if the response is 400 or more. The key is then free, even for another request.
+//   - If any error was passed, a response of 400 or more without a body is not stored.
+//     Neither is the empty 200 of a handler that writes no response.
 func Error(ctx context.Context, err error) {
 	if n, ok := ctx.Value(notesKey{}).(*notes); ok && err != nil {
 		n.add(err)

@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// outside adapts the writer of a middleware to guard.Writer. It holds the status back
-// until the header is written. If no handler has chosen a status, the wrapped writer
-// chooses it.
+// outside adapts the writer that a middleware gets to guard.Writer. It holds the status
+// back until the header is written. If no handler has chosen a status, the wrapped
+// writer chooses the status.
 type outside struct {
 	http.ResponseWriter
 	status int
@@ -94,8 +94,8 @@ func (w *outside) Pusher() http.Pusher {
 	return p
 }
 
-// Late makes an outer Idempotent send the response that it holds back, as the inner one
-// does.
+// Late makes an outer Idempotent send the response that it holds back, after the inner
+// Idempotent has sent its own.
 func (w *outside) Late() {
 	for wraps := unwrapper(w); ; {
 		next := wraps.Unwrap()
@@ -111,7 +111,8 @@ func (w *outside) Late() {
 	}
 }
 
-// inside is a guard.Recorder as a writer of net/http: WriteHeader writes the header.
+// inside adapts a guard.Recorder to net/http: WriteHeader writes the header at once,
+// and does not only set the status.
 type inside struct{ rec *guard.Recorder }
 
 func (w *inside) Unwrap() http.ResponseWriter { return w.rec.Unwrap() }
@@ -165,8 +166,8 @@ func (w *inside) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// informs reports whether status is informational, so that the response's final status
-// follows later.
+// informs reports whether status is informational, which means that the response's
+// final status follows later.
 func informs(status int) bool {
 	return status < http.StatusOK && status != http.StatusSwitchingProtocols
 }

@@ -115,7 +115,7 @@ func (s *stage) wipe(t *testing.T) {
 	}
 }
 
-// metrics returns the instruments that have measured something, by name.
+// metrics returns the metrics of all instruments that have measured something, by name.
 func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -134,8 +134,9 @@ func (s *stage) metrics(t testing.TB) map[string]metricdata.Metrics {
 	return by
 }
 
-// points returns the series of all instruments with their values: "lockkit.losses
-// lockkit.name=order" → 1. The value of a histogram is the number of its measurements.
+// points returns the series of all instruments with their values, by the instrument's
+// name without "lockkit." and the values of the attributes: "losses order" → 1. The
+// value of a histogram is the number of its measurements.
 func (s *stage) points(t testing.TB) map[string]float64 {
 	t.Helper()
 	points := map[string]float64{}
@@ -167,7 +168,7 @@ func (s *stage) points(t testing.TB) map[string]float64 {
 	return points
 }
 
-// until waits until the value of series is at least least.
+// until waits until the value of the series is at least the value least.
 func (s *stage) until(t *testing.T, series string, least float64) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

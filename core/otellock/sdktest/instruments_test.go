@@ -153,8 +153,8 @@ func TestSDKMeasurementsAllocateNothing(t *testing.T) { // not parallel: counts 
 		{Kind: core.PassedOn, Name: "order"},
 		{Kind: core.Replayed, Name: "order", Mode: core.ModeRun, Attempt: 1},
 	} {
-		// Some measurements store an exemplar. This becomes rarer with more
-		// measurements.
+		// A measurement that stores an exemplar allocates memory. The more
+		// measurements were made, the fewer store one.
 		for range 1000 {
 			s.tel.Observe(context.Background(), e)
 		}

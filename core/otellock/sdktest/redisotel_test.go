@@ -19,8 +19,8 @@ import (
 )
 
 // TestRedisTraces checks that the traces of a Locker's client contain no arguments of
-// commands. Keys can be customers' data, and a reader of an owner can join the owner's
-// holds.
+// commands. Keys can be customers' data, and a process that knows an owner can join the
+// owner's holds.
 func TestRedisTraces(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -34,7 +34,7 @@ func TestRedisTraces(t *testing.T) {
 				}
 			}
 		})
-		t.Run(name+": without WithDBStatement(false)", func(t *testing.T) { // shows that the case above can fail
+		t.Run(name+": without WithDBStatement(false)", func(t *testing.T) { // shows that the case above fails without the option
 			t.Parallel()
 			secrets, text := traced(t, server, opts)
 			if !strings.Contains(text, secrets[0]) {
@@ -44,9 +44,9 @@ func TestRedisTraces(t *testing.T) {
 	}
 }
 
-// traced acquires locks that are found busy, extended, lost and released, on a client
-// with tracing. If the store supports it, traced also runs a call of package once. It
-// returns the secrets, a key first, and the text of all spans.
+// traced acquires, extends, loses and releases locks on a client with tracing, and
+// finds a key busy. If the store has records, traced also makes a call of package once.
+// It returns the secrets, a key first, and the text of all spans.
 func traced(t *testing.T, server *testserver.Redis, how []redisstore.Option, opts ...redisotel.TracingOption) (secrets []string, text string) {
 	t.Helper()
 	s := newStage(t, server)
@@ -101,7 +101,7 @@ func traced(t *testing.T, server *testserver.Redis, how []redisstore.Option, opt
 	if commands < 6 {
 		t.Errorf("there are only %d commands: %s", commands, text)
 	}
-	owner, _, _ := strings.Cut(lease.Owner(), ".") // the rest is the token
+	owner, _, _ := strings.Cut(lease.Owner(), ".") // the rest has the tokens
 	secrets = []string{key, owner, answer, gone.Owner(), lease.ID(), "s3cret"}
 	if lease.Token() != 0 {
 		secrets = append(secrets, fmt.Sprint(lease.Token()))

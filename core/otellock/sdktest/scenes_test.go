@@ -14,9 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// scenes are events of locks with all their measurements, except extensions: their
-// number depends on the duration of a scene. The attributes are in the order of their
-// names: error.type, contended, mode, name, outcome.
+// scenes are uses of locks with all their measurements. Extensions are left out,
+// because their number depends on the duration of a scene. The values of the attributes
+// are in the order of the attributes' names: error.type, contended, mode, name,
+// outcome.
 var scenes = []struct {
 	name string
 	opts []otellock.Option
@@ -206,8 +207,9 @@ var scenes = []struct {
 	},
 }
 
-// playCalls makes two calls that receive a stored result, one that finds its key taken,
-// and six that run. Of these six, two fail, and one is a second attempt.
+// playCalls makes eleven calls. Six run: two of these fail, and one is a second
+// attempt. Of the other five, one is replayed, one finds its key taken, and one each
+// gets ErrMismatch, ErrUnreplayable and ErrIndeterminate.
 func playCalls(t *testing.T, s *stage) {
 	runs, err := once.New(s.locks)
 	if err != nil {

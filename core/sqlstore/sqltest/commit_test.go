@@ -121,6 +121,53 @@ func TestCommit_PoolOfOne(t *testing.T) {
 	})
 }
 
+// TestPostgreSQL_CommitWaitsForDisk checks that the COMMIT of an answer waits for the
+// disk, even if the commits of the server or of the caller do not. The setting lasts as
+// long as the transaction.
+func TestPostgreSQL_CommitWaitsForDisk(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ server, caller, want string }{
+		"off at the server":   {"off", "", "on"},
+		"off by the caller":   {"on", "off", "on"},
+		"local at the server": {"local", "", "local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t, "synchronous_commit = "+c.server).URL()}
+			_, db := d.place(t)
+			s := newStore(t, db, d)
+			db.SetMaxOpenConns(1)
+			run := claim("key", long)
+			run.Record = &store.Record{Value: []byte("begun"), Retain: long}
+			acquire(t, s, run)
+			run.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			if c.caller != "" {
+				if _, err := tx.ExecContext(t.Context(), "SET LOCAL synchronous_commit = "+c.caller); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := sqlstore.In(tx).SaveRun(t.Context(), s, run); err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			if err := tx.QueryRowContext(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.want {
+				t.Errorf("in the transaction: got %q, %v, want %q", got, err, c.want)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.QueryRowContext(t.Context(), "SHOW synchronous_commit").Scan(&got); err != nil || got != c.server {
+				t.Errorf("after the transaction: got %q, %v, want %q", got, err, c.server)
+			}
+		})
+	}
+}
+
 // begin begins a transaction. The end of the test rolls it back if it is still open.
 func (s *shop) begin(t testing.TB, ctx context.Context) *sql.Tx {
 	t.Helper()
@@ -849,6 +896,69 @@ func TestMariaDB_TooLong(t *testing.T) {
 	acquire(t, s.in, fits)
 	fits.Record = &store.Record{Value: make([]byte, 1<<20), Attempt: 1, Done: true, Retain: long}
 	release(t, s.in, fits)
+}
+
+// TestCommit_OtherHolds checks that open transactions do not delay the other holds of the
+// process, 511 beside a Commit. One transaction has locked the row of its run by a Commit,
+// and then another one has locked the row of a usual hold. Also over a slow network the
+// other holds are extended together. One by one, they would need a round trip or two each.
+func TestCommit_OtherHolds(t *testing.T) {
+	t.Parallel()
+	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
+		p, db := direct.place(t)
+		sound := newStore(t, db, direct)
+		run := claim("run", long)
+		claims := []store.Claim{run}
+		run.Record = &store.Record{Value: []byte("begun"), Retain: long}
+		acquire(t, sound, run)
+		run.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+		for i := range 511 {
+			c := claim(fmt.Sprint("key ", i), long)
+			take(t, p, c)
+			claims = append(claims, c)
+		}
+		var open [2]*sql.Tx
+		for i := range open {
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			open[i] = tx
+		}
+		s := newStore(t, behind.open(t), behind)
+		proxy.Impair(testserver.Impairment{Delay: 2 * time.Millisecond}) // in each direction
+		for locked, lock := range []func() error{
+			func() error { return sqlstore.In(open[0]).SaveRun(t.Context(), sound, run) },
+			func() error {
+				_, err := open[1].ExecContext(t.Context(), "UPDATE "+locksTable(direct)+" SET due=due+1 WHERE name='key 0'")
+				return err
+			},
+		} {
+			if err := lock(); err != nil {
+				t.Fatal(err)
+			}
+			proxy.Forget()
+			for i, e := range s.Extend(t.Context(), claims) {
+				if (e.Err != nil) != (i <= locked) || errors.Is(e.Err, store.ErrLost) {
+					t.Errorf("%d locked rows, hold %d: got %v, want the others extended", locked+1, i, e.Err)
+				}
+			}
+			if n := len(proxy.Requests()); n > 100 {
+				t.Errorf("%d locked rows: got %d requests, want 100 at most", locked+1, n)
+			}
+		}
+		for _, tx := range open {
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, e := range s.Extend(t.Context(), claims) {
+			if e.Err != nil {
+				t.Errorf("after a rollback, hold %d: got %v, want nil", i, e.Err)
+			}
+		}
+	})
 }
 
 // TestCommit_FullPool checks that transactions may have all connections of the callers'

@@ -104,18 +104,67 @@ func TestPostgreSQL_Sessions(t *testing.T) {
 	}
 }
 
-// TestMariaDB_AutocommitOff checks that a session with autocommit off changes nothing.
+// TestMariaDB_AutocommitOff checks that a session with autocommit off changes nothing,
+// and that errors name the setting. It does not matter whether the DSN, the server or
+// init_connect sets it. A DSN with autocommit=1 overrides both of the server's settings.
 func TestMariaDB_AutocommitOff(t *testing.T) {
 	t.Parallel()
-	d := onMariaDB(t)
-	sound, _ := d.place(t)
-	d.dsn += "&autocommit=0"
-	db := d.open(t)
-	db.SetMaxOpenConns(1)
-	p := rows.New(db, d.dialect.Dialect)
-	held := claim("held", long)
-	take(t, sound, held)
-	unchanged(t, p, sound, held, "autocommit")
+	for name, begin := range map[string]func(t *testing.T) (sound, off database){
+		"dsn": func(t *testing.T) (sound, off database) {
+			s := mariaDB.Get(t).NewDatabase(t)
+			return database{sqlstore.MySQL, "mysql", s.DSN()}, database{sqlstore.MySQL, "mysql", s.DSN("autocommit=0")}
+		},
+		"server": func(t *testing.T) (sound, off database) {
+			s := testserver.StartMariaDB(t, "autocommit = 0").NewDatabase(t)
+			return database{sqlstore.MySQL, "mysql", s.DSN("autocommit=1")}, database{sqlstore.MySQL, "mysql", s.DSN()}
+		},
+		"init_connect": func(t *testing.T) (sound, off database) {
+			s := testserver.StartMariaDB(t, "init_connect = 'SET autocommit=0'").NewDatabase(t)
+			s.Exec("CREATE USER app; GRANT ALL ON " + s.Exec("SELECT DATABASE()")[0] + ".* TO app") // without SUPER
+			as := func(dsn string) database {
+				return database{sqlstore.MySQL, "mysql", strings.Replace(dsn, "root@", "app@", 1)}
+			}
+			return as(s.DSN("autocommit=1")), as(s.DSN())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			soundly, d := begin(t)
+			db := d.open(t)
+			db.SetMaxOpenConns(4)
+			if err := sqlstore.Migrate(t.Context(), db, d.dialect); err != nil {
+				t.Fatalf("migrate: got %v, want nil", err)
+			}
+			sound, committing := soundly.place(t)
+			s := newStore(t, committing, soundly)
+			if err := s.Check(t.Context()); err != nil {
+				t.Errorf("check of a session with autocommit: got %v, want nil", err)
+			}
+			unfit(t, newStore(t, db, d), "autocommit=1")
+			held := claim("held", long)
+			take(t, sound, held)
+			one := d.open(t)
+			one.SetMaxOpenConns(1)
+			unchanged(t, rows.New(one, d.dialect.Dialect), sound, held, "autocommit")
+
+			run := claim("run", long)
+			run.Record = &store.Record{Value: []byte("begun"), Retain: long}
+			acquire(t, s, run)
+			run.Record = &store.Record{Value: []byte("answer"), Attempt: 1, Done: true, Retain: long}
+			for want, db := range map[error]*sql.DB{store.ErrInvalid: db, nil: committing} {
+				tx, err := db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := sqlstore.In(tx).SaveRun(t.Context(), s, run); !errors.Is(err, want) {
+					t.Errorf("commit: got %v, want %v", err, want)
+				}
+				if err := tx.Rollback(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
 }
 
 // TestMariaDB_ReadUncommitted checks that a session that reads uncommitted rows is
@@ -261,6 +310,78 @@ func TestLockedRow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLockedRow_CallersLeave counts the sessions that wait at the server for locked rows.
+// Callers that leave again and again do not increase that number, because their calls keep
+// the connections of the pool. The statements of a process that has vanished end as well.
+func TestLockedRow_CallersLeave(t *testing.T) {
+	t.Parallel()
+	const callers = 8
+	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {
+		p, db := direct.place(t)
+		var claims []store.Claim
+		for i := range callers {
+			claims = append(claims, claim(fmt.Sprint("key ", i), long))
+			take(t, p, claims[i])
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(t.Context(), "UPDATE "+locksTable(direct)+" SET due=due+1"); err != nil {
+			t.Fatal(err)
+		}
+		count := "SELECT COUNT(*) FROM information_schema.processlist WHERE db=DATABASE() AND info LIKE '%lockkit_locks%' AND id<>CONNECTION_ID()"
+		if direct.driver == "pgx" {
+			count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
+		}
+		waiting := func() (n int) {
+			if err := db.QueryRowContext(t.Context(), count).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		pool := behind.open(t)
+		pool.SetMaxOpenConns(callers)
+		s := newStore(t, pool, behind)
+		// begin begins a call for each row, and returns a function that waits for them.
+		begin := func(ctx context.Context) (wait func()) {
+			var all sync.WaitGroup
+			for i, c := range claims {
+				all.Go(func() {
+					var err error
+					if i%2 == 0 {
+						_, err = s.Acquire(ctx, claim(c.Key, long))
+					} else {
+						err = s.Release(ctx, c)
+					}
+					if err == nil {
+						t.Error("got no error beside a locked row")
+					}
+				})
+			}
+			return all.Wait
+		}
+
+		most := 0
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			begin(ctx)()
+			cancel()
+			most = max(most, waiting())
+		}
+		if most == 0 || most > 2*callers { // twice, because a busy server is slow to end a statement
+			t.Errorf("callers left: got %d sessions that wait at once, want 1 to %d", most, 2*callers)
+		}
+		testserver.Eventually(t, long/3, "no session waits", func() bool { return waiting() == 0 })
+		wait := begin(t.Context())
+		testserver.Eventually(t, long, "a session waits", func() bool { return waiting() > 0 })
+		proxy.Down() // also for requests to cancel a statement
+		wait()
+		testserver.Eventually(t, long/3, "no session of a vanished process waits", func() bool { return waiting() == 0 })
+	})
 }
 
 // TestMariaDB_LockedRowIsNotAwaited checks that statements that have locked the row of

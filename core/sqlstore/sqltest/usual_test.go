@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/sqlstore"
 	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
 )
 
 // TestUsual checks the usual lock, which one statement takes and one releases.
@@ -54,6 +55,46 @@ func TestUsual(t *testing.T) {
 			}
 			if _, ok := take(t, p, claim("expires", long)); !ok {
 				t.Error("an expired key: got a refusal, want a grant")
+			}
+		})
+		// A Take that the network delivers again after the release takes the key without a
+		// holder, until its TTL has expired. The last holder, which expired unnoticed, has
+		// lost the key.
+		t.Run("a take is doubled", func(t *testing.T) {
+			const ttl = 2 * time.Second
+			lost, c, next := claim("doubled", 300*time.Millisecond), claim("doubled", ttl), claim("doubled", long)
+			take(t, p, lost)
+			var token uint64
+			testserver.Eventually(t, long, "an expired key is taken", func() (ok bool) {
+				token, ok = take(t, p, c)
+				return ok
+			})
+			if !give(t, p, c) {
+				t.Fatal("a release: got false, want true")
+			}
+			begun := time.Now()
+			again, ok := take(t, p, c)
+			if !ok || again < token+store.TokenStep {
+				t.Fatalf("the same claim again: got token %d after %d, granted %v", again, token, ok)
+			}
+			if done, err := p.Extend(t.Context(), []store.Claim{lost}, version()); err != nil || done[0] {
+				t.Errorf("an extension by the last holder: got %v, %v, want false", done, err)
+			}
+			if give(t, p, lost) {
+				t.Error("a release by the last holder: got true, want false")
+			}
+			testserver.Eventually(t, long/2, "the key is free after one TTL", func() bool {
+				_, ok := take(t, p, next)
+				return ok
+			})
+			if took := time.Since(begun); took < ttl {
+				t.Errorf("the key was free after %v, want at least %v", took, ttl)
+			}
+			if done, err := p.Extend(t.Context(), []store.Claim{c}, version()); err != nil || done[0] {
+				t.Errorf("an extension of the doubled take: got %v, %v, want false", done, err)
+			}
+			if !give(t, p, next) {
+				t.Error("the next holder does not hold the key")
 			}
 		})
 		t.Run("tokens grow", func(t *testing.T) {

@@ -73,7 +73,8 @@ func (s *shop) covered(base http.RoundTripper) http.RoundTripper {
 	return httpretry.New(base, httpretry.Hosts(s.Addr), httpretry.Retry(retry.Policy{Initial: time.Millisecond, Attempts: 2}))
 }
 
-// judge compares the client's result with the server's records after five lost replies.
+// judge fails the test unless the client has the receipt, and the server has received
+// this number of keys and has made one charge for each.
 func (s *shop) judge(t *testing.T, status int, body string, err error, keys int) {
 	t.Helper()
 	s.mu.Lock()
@@ -83,7 +84,8 @@ func (s *shop) judge(t *testing.T, status int, body string, err error, keys int)
 	}
 }
 
-// lostReplies exceeds the number of tries of either client.
+// lostReplies is greater than the number of tries of the transport, and less than the
+// number of tries of each other client.
 const lostReplies = 5
 
 // mounted has combinations of the transport and another client that tries again, by name.
@@ -96,7 +98,8 @@ var mounted = map[string]struct {
 	"above, key in the context": {ctx: true, keys: 1},
 	"above, key in the header":  {header: true, keys: 1},
 	"below, random key":         {below: true, keys: 1},
-	// The documentation warns of this case: each try of the upper client is a payment.
+	// The documentation warns of this case: each try of the other client is a
+	// payment.
 	"above, random keys": {keys: 3},
 }
 

@@ -31,9 +31,9 @@ type answer struct {
 	body    []byte
 }
 
-// answer returns the held response, with those of its headers that are in names. whole
-// is false if the body does not have the announced length. From now on the response
-// counts as stored.
+// answer returns the held response, with the headers in names that the handler has
+// changed. whole is false if the body does not have the announced length. From then on
+// the response counts as stored.
 func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,8 +54,8 @@ func (w *Recorder) answer(names []string) (a answer, whole bool) {
 	return a, true
 }
 
-// field is one header with all its values. It has none if the handler removed it, or
-// set it to nil.
+// field is one header with all its values. There are no values if the handler removed
+// the header, or set it to nil.
 type field struct {
 	name   string
 	values []string
@@ -70,8 +70,8 @@ const answerVersion = 1
 //	number of headers, for each: name, number of values, values
 //	body
 //
-// Numbers are uvarints. The length of a string stands before it, except for the body,
-// which is the rest.
+// Numbers are uvarints. A string is preceded by its length. The body has no length,
+// because it is the rest of the encoding.
 func (a answer) encode() []byte {
 	n := 2 + 2*binary.MaxVarintLen16 + len(a.body)
 	for _, f := range a.header {
@@ -103,7 +103,7 @@ func appendString(b []byte, s string) []byte {
 // errAnswer reports that a stored response was not written by encode.
 var errAnswer = errors.New("the stored response cannot be read")
 
-// decodeAnswer is the inverse of encode. The body stays in data.
+// decodeAnswer is the inverse of encode. The body of a is a part of data, not a copy.
 func decodeAnswer(data []byte) (a answer, err error) {
 	if len(data) < 2 || data[0] != answerVersion {
 		return a, fmt.Errorf("%w: unknown version", errAnswer)
@@ -140,7 +140,7 @@ func (a answer) replay(w Writer) {
 	h, body, sized := w.Header(), a.body, false
 	h.Set(replayedHeader, "true")
 	if !chosen && w.Status() != a.status {
-		w.WriteHeader(a.status) // the outer writer had chosen it the first time
+		w.WriteHeader(a.status) // an outer writer had chosen the first response's status
 	}
 	for _, c := range list {
 		if c.kind == callHeader {
@@ -155,7 +155,8 @@ func (a answer) replay(w Writer) {
 	}
 }
 
-// foundOut is the maximum length for which net/http sets Content-Length automatically.
+// foundOut is the maximum length of a body whose Content-Length net/http sets
+// automatically.
 const foundOut = 2048
 
 // size sets the Content-Length of the response in the header of w, if net/http does not
@@ -198,7 +199,7 @@ func (f field) set(h http.Header) {
 	case len(h[f.name]) > 0:
 		delete(h, f.name)
 	default:
-		h[f.name] = nil // net/http must not guess it either
+		h[f.name] = nil // prevents net/http from guessing the value
 	}
 }
 

@@ -11,16 +11,18 @@ import (
 // sets another one.
 const DefaultLimit = 1 << 20
 
-// body is a request's body that was read whole, and can be read once more.
+// body is a request's body that the middleware has read to its end. The handler can
+// read it again.
 type body struct {
 	io.Reader
 	io.Closer
 	data []byte
 }
 
-// readBody returns the whole body. The body can be read again, also through the
-// framework. readBody fails with a MaxBytesError, or with a keys.Error that also
-// matches the error of reading, because the client's connection broke.
+// readBody returns the whole body. The handler can read the body again, even by the
+// functions of its framework. readBody fails with a MaxBytesError if the body is longer
+// than limit. If the body cannot be read, for example because the client's connection
+// broke, the error is a keys.Error that also matches the error of the read.
 func readBody(c Carrier, limit int64) ([]byte, error) {
 	data, err := buffer(c, limit)
 	if err == nil {
@@ -29,10 +31,10 @@ func readBody(c Carrier, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// buffer reads the body and returns it. It is called even if nothing uses the body now,
-// because a server notices a disconnected client only after it has read the body. buffer
-// stores no copy in the framework, because that would hide a body with which an inner
-// handler replaces it.
+// buffer reads the body and returns it. Some callers ignore the result: a server
+// notices a disconnected client only after the body was read. buffer stores no copy in
+// the framework, because the copy would hide the body of an inner handler that replaces
+// the body.
 func buffer(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	data, err := peek(c, limit)
@@ -40,7 +42,7 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) == 0 {
-		// An outer handler may have read it, and stored it in the framework.
+		// An outer handler may have read the body, and stored it in the framework.
 		if cached := c.Cached(); cached != nil {
 			data = cached
 		}
@@ -54,8 +56,9 @@ func buffer(c Carrier, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// peek reads the body. If that fails, the body reads as if it had not been touched:
-// first the data that was already read, and then the rest or the error.
+// peek reads and returns the body. If peek fails, the handler can still read the body
+// from its beginning: first the data that peek has read, and then the rest or the
+// error.
 func peek(c Carrier, limit int64) ([]byte, error) {
 	r := c.Request()
 	if b, ok := r.Body.(*body); ok {

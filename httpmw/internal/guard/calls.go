@@ -14,9 +14,9 @@ import (
 type calls struct {
 	list    []call
 	headers []http.Header
-	seen    http.Header // at the last call; it is not changed
+	seen    http.Header // the header at the last call; nobody changes this map
 	begun   bool        // something was written
-	most    int         // the number of calls that are distinguished
+	most    int         // the maximum number of calls that are distinguished
 	short   bool        // the list lacks some flushes
 }
 
@@ -40,9 +40,10 @@ const (
 
 func (k callKind) writes() bool { return k == callWrite || k == callWriteString }
 
-// maxCalls limits the calls that are distinguished while a response is held back, and
-// maxKeptCalls those that are stored. The rest of the body is written in one call,
-// because a handler that writes single bytes must not use a lot of memory.
+// maxCalls limits the number of calls that are distinguished while a response is held
+// back, and maxKeptCalls the number of calls that are stored. The rest of the body is
+// written in one call. Otherwise a handler that writes single bytes would use a lot of
+// memory.
 const (
 	maxCalls     = 4096
 	maxKeptCalls = 64
@@ -152,7 +153,7 @@ func (a *answer) note(l *calls, after http.Header) {
 	}
 	var b []byte
 	for _, c := range kept.list {
-		b = binary.AppendUvarint(append(b, byte(c.kind)), uint64(c.n+1)) // -1 is a status too
+		b = binary.AppendUvarint(append(b, byte(c.kind)), uint64(c.n+1)) // n can be -1, for a status
 	}
 	a.header = append(a.header, field{callsField, []string{string(b)}})
 }
@@ -165,8 +166,8 @@ func agree(name string, one, other http.Header) bool {
 }
 
 // noted removes the note from the answer, and returns the calls that write the answer.
-// Without a valid note these are the usual calls. chosen reports whether one of them
-// sets the status; otherwise the outer writer chooses it.
+// Without a valid note these are the usual calls. chosen reports whether one of the
+// calls sets the status. If none does, the outer writer chooses the status.
 func (a *answer) noted() (list []call, chosen bool) {
 	at := slices.IndexFunc(a.header, func(f field) bool { return f.name == callsField })
 	if at < 0 {

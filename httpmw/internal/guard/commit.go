@@ -22,8 +22,8 @@ var (
 )
 
 // Commit stores the response written so far, in a transaction of the caller. leads
-// reports whether the handler's writer writes to the Recorder. Later writes are
-// ignored, even after an error, because the written response is then false.
+// reports whether the handler's writer writes to the Recorder. After Commit, the
+// handler's writes are ignored, even if Commit has failed.
 func (p Package) Commit(ctx context.Context, tx once.Saver, leads func(*Recorder) bool) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
@@ -62,7 +62,7 @@ func (e *execution) value() ([]byte, error) {
 	return value, nil
 }
 
-// seal makes the Recorder ignore later writes, because its response is committed.
+// seal makes the Recorder ignore later writes, because Commit has decided the response.
 func (w *Recorder) seal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

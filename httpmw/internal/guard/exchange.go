@@ -1,7 +1,7 @@
 // Package guard implements httpmw and stdmw for requests of any framework. It finds the
-// key, acquires the lock or begins the run, runs the inner handlers, stores and replays
-// the response, and refuses. A framework passes a request as an Exchange, and does all
-// other work.
+// key, acquires the lock or begins the run, runs the inner handlers, and stores,
+// replays or refuses. httpmw and stdmw implement Exchange for the requests of their
+// framework.
 package guard
 
 import (
@@ -30,8 +30,8 @@ type Exchange interface {
 	Carrier
 	SetLimit(n int64)
 
-	// Under passes to the inner handlers a copy of the request with ctx. It is called
-	// after SetWriter. SetRequest restores the request.
+	// Under passes to the inner handlers a copy of the request with ctx. If SetWriter
+	// is called, Under is called after it. SetRequest restores the request.
 	Under(ctx context.Context)
 	SetRequest(r *http.Request)
 
@@ -42,8 +42,8 @@ type Exchange interface {
 	Next()
 	Abort()
 
-	// Missed reports whether the request matches no route, so that the framework
-	// responds itself.
+	// Missed reports whether the request matches no route. The framework responds to
+	// such a request itself.
 	Missed() bool
 
 	// Errors returns the errors that handlers have reported so far.

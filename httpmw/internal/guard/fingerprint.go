@@ -16,9 +16,10 @@ import (
 )
 
 // fingerprintOf returns the fingerprint that distinguishes a duplicate from another
-// request under the same key: method and path with the result of of, or with query,
-// media type and body if of is nil. A form counts by its fields, a multipart body by
-// its parts, and any other body by its bytes.
+// request under the same key. It covers method and path, and in addition the text that
+// of returns. If of is nil, it covers query, media type and body instead of that text.
+// A form counts by its fields, a multipart body by its parts, and any other body by its
+// bytes.
 func fingerprintOf(x Exchange, of KeyFunc, limit int64) ([]byte, error) {
 	if of != nil {
 		value, err := of(x)
@@ -87,15 +88,17 @@ func partsOf(data []byte, boundary string) (parts []byte, ok bool) {
 	return nil, false
 }
 
-// maxParts limits the parts of a body that are compared. Package mime/multipart has the
-// same limit for a form. A part takes a kilobyte of memory while it is read.
+// maxParts limits the number of a body's parts that are compared. Package
+// mime/multipart has the same limit for a form. A part takes a kilobyte of memory while
+// it is read.
 const maxParts = 1000
 
-// errBodyGone reports that a request cannot be distinguished from another one.
+// errBodyGone is returned when an outer handler has read the body, so that two requests
+// could not be distinguished.
 var errBodyGone = errors.New("the body was read before Idempotent could: mount it outside of what reads it, or have that use ShouldBindBodyWith, or set Fingerprint")
 
-// formerBody returns the contents of a body that was read before: the form that was
-// parsed from it. It fails if there was a body whose contents are unknown.
+// formerBody returns the form that an outer handler has parsed from the body. It fails
+// if an outer handler has read a body from which no form is left.
 func formerBody(r *http.Request) ([]byte, error) {
 	switch {
 	case r.MultipartForm != nil:
@@ -133,7 +136,7 @@ func canonicalQuery(raw string) string {
 	}
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return "?" + raw // parsed, it would lack its malformed parts
+		return "?" + raw // after parsing, the malformed parts would be missing
 	}
 	return query.Encode()
 }

@@ -41,8 +41,8 @@ func (w *Recorder) Late() {
 	}
 }
 
-// end is called when the handler has returned or panicked. A response that is still
-// held back is sent after it was stored.
+// end stops the timer when the handler has returned or panicked. A response that is
+// still held back is sent after it was stored.
 func (w *Recorder) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/guard"
 )
 
-// FuzzAnswer checks that a stored value is refused, or decodes to a response with the
-// same encoding.
+// FuzzAnswer checks that a stored value is refused, or decodes to a response. The
+// encoding of the response is not longer than the value, and decodes to the same
+// response.
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		again, err := guard.RewriteAnswer(data)

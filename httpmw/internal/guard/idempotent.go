@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// operation is the Name of each call. It does not include method, path and CallName, so
-// a key that is used again elsewhere is noticed.
+// operation is the Name of each once.Call. It is the same for all methods, paths and
+// CallNames, so the reuse of a key on another route is noticed.
 const operation = "http"
 
 // Idempotent gives requests with the same Idempotency-Key one response.
@@ -87,7 +87,7 @@ func (m *Idempotent) Serve(x Exchange) {
 		m.refuse(x, m.callName, p)
 		return
 	default:
-		e.writer.pass() // the response is sent with any err, stored or not
+		e.writer.pass() // the response is sent even if it could not be stored
 		return
 	}
 	var kept answer
@@ -103,8 +103,8 @@ func (m *Idempotent) Serve(x Exchange) {
 	kept.replay(x.Writer())
 }
 
-// call returns the once.Call of a request. Its Key is empty if the request has no key
-// and needs none.
+// call returns the once.Call of a request. The Key of the call is empty if the request
+// has no key and needs none.
 func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 	x.SetLimit(m.limit)
 	call.Name = operation
@@ -118,7 +118,7 @@ func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 		return call, err
 	}
 	if m.fingerprint != nil {
-		_, _ = buffer(x, m.limit) // the handler gets its errors
+		_, _ = buffer(x, m.limit) // the handler gets the errors of reading
 	}
 	return call, nil
 }
@@ -126,8 +126,8 @@ func (m *Idempotent) call(x Exchange) (call once.Call, err error) {
 // maxField is the maximum length of a scope and of a key for a Once, in bytes.
 const maxField = 512
 
-// scopeOf returns the scope as one text without control characters. Different parts
-// give different texts.
+// scopeOf returns the scope of a request as one text without control characters. Scopes
+// with different parts have different texts.
 func (m *Idempotent) scopeOf(x Exchange) (string, error) {
 	value, err := m.scope(x)
 	if err != nil {
@@ -153,7 +153,8 @@ var (
 	errGaveUp     = fmt.Errorf("the handler's context is done, and it did not respond: %w", once.ErrIndeterminate)
 )
 
-// execution is a request under an Idempotent, whether its handler runs or not.
+// execution is a request that an Idempotent serves, whether the request's handler runs
+// or not.
 type execution struct {
 	*Idempotent
 	x       Exchange
@@ -216,13 +217,15 @@ func (e *execution) run(ctx context.Context) (once.Answer, error) {
 // was stored.
 const errLate = "the response was written after the handler had returned without one, and an empty 200 was stored: mount the handler of errors inside of Idempotent"
 
-// late is called when a response is written after the handler has returned without one.
+// late notifies the observer that a response is written after the handler has returned
+// without one.
 func (e *execution) late() {
 	e.misuse.notify(context.Background(), e.locker, cmp.Or(e.callName, operation), setupError(e.pkg.text(errLate)))
 }
 
-// flaw returns the reason for not storing the response, or nil. It skips the first
-// errors, as many as before, because they belong to outer handlers.
+// flaw returns the reason for not storing the response, or nil. The parameter before is
+// the number of errors that outer handlers reported first. flaw ignores them, except an
+// error that matches once.ErrIndeterminate.
 func (e *execution) flaw(ctx context.Context, before int) error {
 	w, errs, within := e.writer, e.x.Errors(), e.x.Inside()
 	failed := len(errs) > before
@@ -283,8 +286,9 @@ func statusOf(status int) int {
 	return status
 }
 
-// detach returns a context that is canceled with ctx until the handler runs. After that
-// it is canceled only when an outer lease is lost or its Locker is closed.
+// detach returns a context that is canceled with ctx until the handler runs. From then
+// on it is canceled only if the first cause of ctx is the loss of an outer lease or the
+// closing of its Locker.
 func (e *execution) detach(ctx context.Context) (context.Context, func()) {
 	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -16,8 +16,8 @@ type KeyFunc func(x Exchange) (string, error)
 // Source finds a value in a request that may be a part of a key.
 type Source func(c Carrier) (string, error)
 
-// sourceOf returns a source that a request has once. named returns one of many sources
-// of a kind.
+// sourceOf returns the source of a kind that a request has only once, such as its body.
+// named returns a source with a name, such as one of many headers.
 func (p Package) sourceOf(kind string) keys.Source {
 	return keys.Source{Adapter: string(p), Kind: kind}
 }

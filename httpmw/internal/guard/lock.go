@@ -61,7 +61,7 @@ func (m *Lock) Serve(x Exchange) {
 		return
 	}
 	if m.waits {
-		_, _ = buffer(x, m.limit) // the handler gets its errors
+		_, _ = buffer(x, m.limit) // the handler gets the errors of reading
 	}
 	ctx := x.Request().Context()
 	opts := m.acquire

@@ -14,7 +14,7 @@ type setupError string
 
 func (e setupError) Error() string { return string(e) }
 
-// misuse notifies the observer once that a middleware cannot work.
+// misuse records whether the observer was notified that a middleware cannot work.
 type misuse struct{ notified atomic.Bool }
 
 // notify notifies the observer of l once, if err is a setupError.

@@ -7,8 +7,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Option is a setting of one middleware. An option with a bad value panics. A
-// middleware panics if it gets an option that is only for the other one.
+// Option is a setting of one middleware. The function that makes an option panics if
+// its value is not allowed. Lock and Idempotent panic if they get an option that is
+// only for the other one.
 type Option func(*Config)
 
 // Config holds the options of one middleware.

@@ -12,8 +12,9 @@ import (
 // defaultAnswerLimit is the default maximum length of a stored body, in bytes.
 const defaultAnswerLimit = 256 << 10
 
-// maxKeptHeaders limits the stored headers of a response, in bytes, in addition to the
-// body. A handler can put a client's data into a Location or Link.
+// maxKeptHeaders limits the length of a response's stored headers, in bytes. The limit
+// of the body does not cover them, and a handler can put a client's data into a
+// Location or Link.
 const maxKeptHeaders = 64 << 10
 
 // policy holds the options that are only for Idempotent.
@@ -39,7 +40,8 @@ func newPolicy() policy {
 	}
 }
 
-// keeps reports whether a response of this status would be the same at a repetition.
+// keeps reports whether a response of this status is stored by default, because a
+// repetition of the request would get the same response.
 func keeps(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
@@ -65,7 +67,7 @@ type Kept struct {
 	ByDefault bool
 }
 
-// KeepIf sets which responses are stored.
+// KeepIf sets the function that decides whether a response is stored.
 func (p Package) KeepIf(keep func(Kept) bool) Option {
 	if keep == nil {
 		p.panic("KeepIf: the function is nil")
@@ -126,8 +128,8 @@ func (p Package) Methods(methods []string) Option {
 	return func(g *Config) { g.methods = methods; g.forOnce = append(g.forOnce, "Methods") }
 }
 
-// Fingerprint sets the parts of a request that have to be the same when its key is used
-// again, in addition to method and path.
+// Fingerprint sets the function that returns the parts of a request that have to be the
+// same when its key is used again, in addition to method and path.
 func (p Package) Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		p.panic("Fingerprint: the function is nil")

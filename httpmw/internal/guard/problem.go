@@ -22,8 +22,8 @@ const defaultBase = "https://github.com/lockkit/lockkit/blob/main/httpmw/PROBLEM
 // holder has died. A holder that is alive releases the lock earlier, or extends it.
 const defaultPause = time.Second
 
-// timeout and runTimeout are the types of those problems with status 500 and above that
-// report contention.
+// timeout and runTimeout are the two types of problems that report contention although
+// their status is 500 or above.
 const (
 	timeout    = "lock-timeout"
 	runTimeout = "idempotency-timeout"
@@ -96,7 +96,8 @@ func (g *Config) refuse(x Exchange, name string, p Problem) {
 	g.render(x, p)
 }
 
-// fail responds to a request that did not run because of err.
+// fail responds with p to a request that did not run. If the client has disconnected,
+// fail only sets the status for the access log.
 func (g *Config) fail(x Exchange, name string, p Problem) {
 	ctx := x.Request().Context()
 	inside(x, refused)

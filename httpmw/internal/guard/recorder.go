@@ -12,17 +12,17 @@ import (
 )
 
 // Recorder holds a response back until it is stored. A response that cannot be stored
-// is sent to the client at once, and all its later data too: a hijacked one, a stream
-// of events, one longer than most, or one that is not complete within flushHold after
-// its first flush.
+// is sent to the client at once, as is all its later data. Such a response is hijacked,
+// is a stream of events, follows a 1xx status, is longer than the limit (the field
+// most), or is not complete within flushHold after its first flush.
 //
-// A Recorder is a Writer, so it writes the status with the first byte and not before.
+// A Recorder is a Writer, so it fixes the status with the first byte and not before.
 // The outer writer gets the same calls as without the Recorder, but later.
 type Recorder struct {
 	Writer
 	execution *execution
 	most      int64
-	shows     bool        // stores the response for a KeepIf
+	shows     bool        // body is recorded for a KeepIf, even if it was sent
 	before    http.Header // before the handler ran
 	// header is the header that the handler sees and changes. The outer writer has a
 	// separate map, because the timer of a held flush can write while the handler sets
@@ -38,7 +38,8 @@ type Recorder struct {
 	size    int    // -1 before the first write, as in gin
 	body    []byte // empty if passing, unless shows is set
 	passing bool
-	// announced is the Content-Length that was sent, or -1 if there is none.
+	// announced is the Content-Length in the header at the first write, or -1 if there
+	// is none.
 	announced int64
 	outside   int // the outer writer's own status, before the handler ran
 
@@ -67,8 +68,9 @@ func (w *Recorder) Unwrap() http.ResponseWriter { return w.Writer }
 
 func (w *Recorder) Header() http.Header { return w.header }
 
-// lock locks mu, on a goroutine of the handler. It repeats a panic of the timer there,
-// so that a middleware can recover it.
+// lock locks mu, on a goroutine of the handler. If the outer writer has panicked on the
+// timer's goroutine, lock panics with the same value, so that a middleware can recover
+// the panic.
 func (w *Recorder) lock() {
 	w.mu.Lock()
 	if p := w.panicked; p != nil {
@@ -166,7 +168,7 @@ func (w *Recorder) WriteString(data string) (int, error) {
 	return len(data), nil
 }
 
-// Inform sends the header with a status below 200, which comes before the response.
+// Inform sends the header so far with an informational status, before the response.
 func (w *Recorder) Inform(status int) {
 	w.lock()
 	defer w.mu.Unlock()
@@ -193,8 +195,9 @@ func (w *Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // look records the handler's changes of the header. Until the handler has returned, look
-// is not called after the first write. The header is sent by then, and the handler may be
-// setting a trailer while another of its goroutines flushes.
+// is not called after the first write. After that write a change of the header has no
+// effect, and the handler may be setting a trailer while another of its goroutines
+// flushes.
 func (w *Recorder) look() {
 	switch {
 	case same(w.header, w.log.seen):
@@ -207,7 +210,7 @@ func (w *Recorder) look() {
 	}
 }
 
-// begin fixes status and header, as the first write does.
+// begin fixes the status and the header, as the first write of a response does.
 func (w *Recorder) begin() {
 	if w.log.begun {
 		return
@@ -272,7 +275,7 @@ func (w *Recorder) shownOf(n int) int {
 	return int(max(0, min(int64(n), w.most-int64(len(w.body)))))
 }
 
-// shown returns the response as KeepIf sees it, after the handler.
+// shown returns the response for a KeepIf, after the handler has returned.
 func (w *Recorder) shown() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,8 +319,10 @@ func (w *Recorder) yield() {
 	w.passing = true
 }
 
-// discard drops the unsent response of a handler that panicked, with its header. The
-// middleware that recovers then responds.
+// discard drops the response of a handler that panicked, with its header, if the
+// handler has written data that is not sent yet. The middleware that recovers the panic
+// responds instead. If nothing was written, or if the response is already being sent,
+// discard passes the handler's header to the outer writer.
 func (w *Recorder) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -327,8 +332,9 @@ func (w *Recorder) discard() {
 	}
 }
 
-// Missed is called before the framework's writer writes a response that the handler has
-// not written.
+// Missed notifies the observer if the framework begins a response after the handler has
+// returned and an empty response was stored. It is called before each write of a header
+// or a body.
 func (w *Recorder) Missed() {
 	w.mu.Lock()
 	late := w.kept && !w.log.begun && !w.sealed

@@ -21,7 +21,7 @@ func callProblem(err error) Problem {
 			p.Detail = sentence(own)
 		}
 	case http.StatusRequestEntityTooLarge:
-		// with the same texts
+		// the texts of keyProblem apply
 	default:
 		p.Type, p.Detail = "idempotency-failed", misconfigured("Idempotency", err)
 	}

@@ -47,7 +47,7 @@ func clicks(t *testing.T, s *site) {
 	answered := make(chan struct{}, clicks)
 	s.serve(nil, route("/orders/{id}/pay", func(w http.ResponseWriter, r *http.Request) {
 		ran.Add(1)
-		for range clicks - 1 { // works until the others have their response
+		for range clicks - 1 { // until all other requests have their responses
 			within(t, "the others are answered", answered)
 		}
 		key(w, r)
@@ -208,8 +208,9 @@ func replays(t *testing.T, s *site) {
 	}
 }
 
-// lengths mounts Idempotent on the server's own writer. net/http sets short lengths
-// automatically, and a router's writer may send another length.
+// lengths checks the Content-Length of a long replay. It mounts Idempotent around the
+// router, because a router's writer may send another length. The response is long,
+// because net/http sets short lengths automatically.
 func lengths(t *testing.T, s *site) {
 	body := strings.Repeat("receipt ", 10_000)
 	s.serve(s.once(), route("/{id}", func(w http.ResponseWriter, _ *http.Request) {
@@ -279,7 +280,7 @@ func events(t *testing.T, s *site) {
 	s.gone("/5")
 }
 
-// gone checks that the same request is refused from now on.
+// gone checks that the same request is refused with 410 when its run is complete.
 func (s *site) gone(path string) {
 	s.t.Helper()
 	s.eventually("the run is over", func() bool { return s.post(path, "").status != http.StatusConflict })
@@ -296,7 +297,7 @@ func flushes(t *testing.T, s *site) {
 		fmt.Fprint(w, runs.Add(1))
 	}, s.once()))
 	keys := 0
-	s.eventually("it is replayed", func() bool { // not where the machine stood still for a second
+	s.eventually("it is replayed", func() bool { // on a machine that stalls for a second, the response is a stream
 		keys++
 		key := fmt.Sprint(keys)
 		if r := s.post("/5", "", s.header, key); r.body != "run "+key || r.replayed() {

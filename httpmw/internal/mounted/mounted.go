@@ -70,7 +70,7 @@ func Run(t *testing.T, mount Mount) {
 }
 
 // RunServer tests a framework that has a server of its own, over HTTP/1.1. It skips the
-// cases that lacks names, for the reasons given there.
+// cases whose names are in lacks, which also has the reasons.
 func RunServer(t *testing.T, serve Serve, lacks map[string]string) {
 	t.Helper()
 	for name := range lacks {
@@ -90,15 +90,16 @@ func RunServer(t *testing.T, serve Serve, lacks map[string]string) {
 	to.run(t, lacks)
 }
 
-// target is what is tested, and how requests are sent to it.
+// target is a router or server under test, with the protocol and the header of the
+// test's requests.
 type target struct {
 	protocol string
 	header   string // of the idempotency key
-	recovers bool   // the server answers 500 where a handler panics
+	recovers bool   // the server responds with 500 if a handler panics
 	start    func(s *site, around func(http.Handler) http.Handler, routes []Route) (url string)
 }
 
-// run runs the cases, except those of lacks.
+// run runs the cases, except the cases whose names are in lacks.
 func (to target) run(t *testing.T, lacks map[string]string) {
 	t.Helper()
 	t.Parallel()
@@ -151,7 +152,7 @@ func (s *site) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// serve serves routes, inside the middleware around.
+// serve serves routes, inside the middleware around if it is not nil.
 func (s *site) serve(around func(http.Handler) http.Handler, routes ...Route) {
 	s.t.Helper()
 	s.url = s.start(s, around, routes)
@@ -243,7 +244,7 @@ func (s *site) isFree(key string) bool {
 	return false
 }
 
-// eventually polls until ok.
+// eventually polls until ok returns true. It fails the test after patience.
 func (s *site) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -253,7 +254,7 @@ func (s *site) eventually(what string, ok func() bool) {
 	}
 }
 
-// within receives from ch.
+// within receives from ch. It fails the test after patience.
 func within[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {

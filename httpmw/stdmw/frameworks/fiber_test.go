@@ -28,7 +28,7 @@ import (
 // ship returns a handler that runs under a lock.
 func ship(locks *core.Locker, shipment func(ctx context.Context, id string) error) fiber.Handler {
 	return func(c fiber.Ctx) error {
-		id := strings.Clone(c.Params("id")) // Fiber uses its bytes again for the next request
+		id := strings.Clone(c.Params("id")) // Fiber reuses the bytes of c for the next request
 		lease, err := locks.TryAcquire(c.Context(), core.Key("order", id))
 		if err != nil {
 			return refused(c, err)
@@ -65,12 +65,12 @@ func charge(runs *once.Once, account func(fiber.Ctx) string, provider func(ctx c
 func refused(c fiber.Ctx, err error) error {
 	var busy *core.BusyError
 	switch {
-	case errors.As(err, &busy): // once.ErrInProgress too
+	case errors.As(err, &busy): // includes once.ErrInProgress
 		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, int(math.Ceil(min(busy.RetryAfter, time.Second).Seconds())))))
 		return c.SendStatus(fiber.StatusConflict)
 	case errors.Is(err, once.ErrMismatch):
 		return c.SendStatus(fiber.StatusUnprocessableEntity)
-	case errors.Is(err, once.ErrIndeterminate): // without Retry-After: it is not run again
+	case errors.Is(err, once.ErrIndeterminate): // without Retry-After: the request is not run again
 		return c.SendStatus(fiber.StatusConflict)
 	case errors.Is(err, once.ErrUnreplayable):
 		return c.SendStatus(fiber.StatusGone)

@@ -54,8 +54,8 @@ func pathValues(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// TestEchoErrors checks that echo responds to a handler's error only when all middlewares
-// have returned, unless one of them responds before.
+// TestEchoErrors checks that echo responds to a handler's error only when all
+// middlewares have returned, unless an inner middleware responds before.
 func TestEchoErrors(t *testing.T) {
 	t.Parallel()
 	fails := func() error { return errors.New("closed") }
@@ -104,7 +104,7 @@ func TestEchoErrors(t *testing.T) {
 	}
 }
 
-// recovers turns a panic into an error.
+// recovers responds to a panic by echo's error handler.
 func recovers(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		defer func() {

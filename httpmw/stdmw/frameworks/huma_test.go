@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw/internal/mounted"
 )
 
-// These adapters have the two functions that wrapped calls.
+// These adapters have the two functions that the function wrapped calls.
 var (
 	_ = []func(huma.Context) (*http.Request, http.ResponseWriter){humago.Unwrap, humachi.Unwrap, humamux.Unwrap}
 	_ = []func(*huma.Operation, *http.Request, http.ResponseWriter) huma.Context{humago.NewContext, humachi.NewContext, humamux.NewContext}

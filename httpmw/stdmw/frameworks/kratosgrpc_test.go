@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// payments charges when pay returns.
+// payments is a service whose Charge counts its runs and calls pay.
 type payments struct {
 	chargepb.UnimplementedPaymentsServer
 	pay func(ctx context.Context) error

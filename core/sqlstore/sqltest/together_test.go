@@ -1,0 +1,296 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/sqlstore"
+	"github.com/lockkit/lockkit/core/store"
+	"github.com/lockkit/lockkit/core/testserver"
+)
+
+// meeting is a connector whose releases wait for each other: none is answered until size
+// of them are at the database at once. After that it holds the answers for a moment, so
+// that further releases can arrive. With silent set, the releases of these keys do not
+// arrive at the database until the channel heard is closed, and no others wait.
+type meeting struct {
+	of     driver.Driver
+	dsn    string
+	size   int
+	silent []string
+	heard  chan struct{}
+	met    chan struct{} // closed when the releases have met
+
+	mu             sync.Mutex
+	inFlight, most int
+}
+
+// newMeeting returns a meeting, and a pool of the database that connects by it.
+func newMeeting(t *testing.T, d database, size int, silent ...string) (*meeting, *sql.DB) {
+	t.Helper()
+	m := &meeting{of: d.open(t).Driver(), dsn: d.dsn, size: size, silent: silent, heard: make(chan struct{}), met: make(chan struct{})}
+	if len(silent) > 0 {
+		close(m.met)
+	}
+	db := sql.OpenDB(m)
+	t.Cleanup(func() { _ = db.Close() })
+	return m, db
+}
+
+// warm opens n connections of the pool, so that no release has to wait for one.
+func warm(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	db.SetMaxIdleConns(n)
+	for range n {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+}
+
+func (m *meeting) Driver() driver.Driver { return m.of }
+
+func (m *meeting) Connect(context.Context) (driver.Conn, error) {
+	c, err := m.of.Open(m.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &meetingConn{c, m}, nil
+}
+
+// enter counts a release in. If the release is the last one for which the others wait,
+// enter makes them continue soon.
+func (m *meeting) enter() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight++
+	m.most = max(m.most, m.inFlight)
+	if m.inFlight == m.size {
+		m.size = -1
+		time.AfterFunc(200*time.Millisecond, func() { close(m.met) })
+	}
+}
+
+func (m *meeting) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight--
+}
+
+// highest returns the highest number of releases at once.
+func (m *meeting) highest() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.most
+}
+
+// isSilent reports whether a statement is about one of the silent keys.
+func (m *meeting) isSilent(query string, args []driver.NamedValue) bool {
+	for _, key := range m.silent {
+		if strings.Contains(query, hex.EncodeToString([]byte(key))) {
+			return true
+		}
+		for _, arg := range args {
+			if v, ok := arg.Value.([]byte); ok && string(v) == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+type meetingConn struct {
+	driver.Conn
+	by *meeting
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (c *meetingConn) CheckNamedValue(v *driver.NamedValue) error {
+	if of, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return of.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+func (c *meetingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *meetingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	exec := c.Conn.(driver.ExecerContext)
+	if !strings.Contains(query, "lease=NULL,owner=NULL") { // the statement of a release
+		return exec.ExecContext(ctx, query, args)
+	}
+	c.by.enter()
+	defer c.by.leave()
+	if c.by.isSilent(query, args) {
+		select {
+		case <-c.by.heard:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	r, err := exec.ExecContext(ctx, query, args)
+	select {
+	case <-c.by.met:
+		return r, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// held returns the keys that are held in the database.
+func held(t *testing.T, s store.Inspector) (keys []string) {
+	t.Helper()
+	for after := ""; ; {
+		page, next, err := s.List(t.Context(), after, store.MostListed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range page {
+			keys = append(keys, state.Key)
+		}
+		if after = next; after == "" {
+			return keys
+		}
+	}
+}
+
+// TestRelease_ManyKeys checks that the keys of one lease are released side by side: on
+// all connections of the pool, or on 32 connections of a pool without a limit.
+func TestRelease_ManyKeys(t *testing.T) {
+	t.Parallel()
+	const keys = 64
+	also := make([]string, keys-1)
+	for i := range also {
+		also[i] = fmt.Sprint("order:", i+1)
+	}
+	everywhere(t, func(t *testing.T, d database) {
+		d.dsn = strings.Replace(d.dsn, "synchronous(FULL)", "synchronous(OFF)", 1) // no wait for the disk
+		for name, c := range map[string]struct{ connections, atOnce int }{
+			"one connection": {1, 1}, "four connections": {4, 4}, "pool without a limit": {0, 32},
+		} {
+			t.Run(name, func(t *testing.T) {
+				other := d.store(t)
+				m, db := newMeeting(t, d, c.atOnce)
+				db.SetMaxOpenConns(c.connections)
+				warm(t, db, c.atOnce)
+				l, next := lockerOn(t, newStore(t, db, d)), lockerOn(t, other)
+				lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Errorf("release: got %v, want nil", err)
+				}
+				if most := m.highest(); most != c.atOnce {
+					t.Errorf("got %d releases at once, want %d", most, c.atOnce)
+				}
+				if left := held(t, other); len(left) > 0 {
+					t.Errorf("got %d keys that are held after the release, want none: %q", len(left), left)
+				}
+				if err := next.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)); err != nil {
+					t.Errorf("another owner: got %v, want all keys", err)
+				}
+				if left := held(t, other); len(left) > 0 {
+					t.Errorf("got %d keys that are held after Do, want none: %q", len(left), left)
+				}
+			})
+		}
+		t.Run("two keys unanswered", func(t *testing.T) {
+			other := d.store(t)
+			m, db := newMeeting(t, d, -1, also[7], also[30])
+			l, next := lockerOn(t, newStore(t, db, d)), lockerOn(t, other)
+			lease, err := l.Acquire(t.Context(), "order", core.Also(also...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = lease.Release(t.Context())
+			reported := 0
+			if found := regexp.MustCompile(`(\d+) of 64 keys are not released yet`).FindStringSubmatch(fmt.Sprint(err)); found != nil {
+				reported, _ = strconv.Atoi(found[1])
+			}
+			if left := held(t, other); !errors.Is(err, store.ErrUnavailable) || reported < 2 || len(left) < 2 || len(left) > reported {
+				t.Errorf("release: got %v, and %d keys that are held, want %v with their number", err, len(left), store.ErrUnavailable)
+			}
+			close(m.heard)
+			testserver.Eventually(t, long, "another owner has all keys", func() bool {
+				err := next.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0))
+				return err == nil
+			})
+		})
+	})
+}
+
+// TestRelease_LeftWhileWaiting checks that a release sends nothing if its caller leaves
+// while 32 others are in flight.
+func TestRelease_LeftWhileWaiting(t *testing.T) {
+	t.Parallel()
+	dsn := "file:" + filepath.Join(t.TempDir(), "locks.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	d := database{sqlstore.SQLite, "sqlite", dsn}
+	other := d.store(t)
+	m, db := newMeeting(t, d, -1)
+	warm(t, db, 32)
+	s := newStore(t, db, d)
+	claims := make([]store.Claim, 33)
+	for i := range claims {
+		claims[i] = claim(fmt.Sprint("key ", i), long)
+		if _, err := other.Acquire(t.Context(), claims[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
+	for _, c := range claims[1:] {
+		all.Go(func() { _ = s.Release(t.Context(), c) })
+	}
+	testserver.Eventually(t, long, "32 releases are in flight", func() bool { return m.highest() == 32 })
+	errLeft := errors.New("left")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errLeft)
+	defer cancel()
+	err := s.Release(ctx, claims[0])
+	if time.Since(begun) < s.Limit() { // on a busy machine the others may have failed by now
+		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, errLeft) {
+			t.Errorf("got %v, want %v because of %v", err, store.ErrUnavailable, errLeft)
+		}
+		if left := held(t, other); !slices.Contains(left, claims[0].Key) || m.highest() != 32 {
+			t.Errorf("got %d releases at once, and %q that are held, want 32 and key 0", m.highest(), left)
+		}
+	}
+	close(m.met)
+	all.Wait()
+	if err := s.Release(t.Context(), claims[0]); err != nil {
+		t.Errorf("release: got %v, want nil", err)
+	}
+}
+
+func lockerOn(t *testing.T, s store.Store) *core.Locker {
+	t.Helper()
+	l, err := core.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), long)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
