@@ -266,7 +266,7 @@ func (m *method) run() { m.runs.Add(1) }
 
 func named() {}
 
-// misuses counts events of misuse.
+// misuses is an observer that counts core.Misused events about invalid arguments.
 type misuses struct{ atomic.Int32 }
 
 func (m *misuses) Observe(_ context.Context, e core.Event) {
