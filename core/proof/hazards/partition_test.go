@@ -23,7 +23,7 @@ type cutOff struct {
 	rival *core.Lease
 
 	until   int64 // last time after which a check found the lease held
-	told    int64 // when the context's end was seen
+	told    int64 // time at which the context was seen to be done
 	expiry  int64 // time before which the key could not expire
 	granted int64 // time at which a rival had been granted the key
 	err     error
@@ -87,8 +87,8 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	c.err = cmp.Or(err, c.err)
 }
 
-// judge checks the end of the holder's lease. late is the delay that this process may
-// have had.
+// judge checks the end of the holder's lease. late is the longest delay of a timer in
+// this process.
 func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	if c.err != nil {
 		t.Errorf("%s: %v", c.key, c.err)
