@@ -47,8 +47,8 @@ type try struct {
 	Wrong           string // an impossible event that the process itself observed
 	claim           *claim // nil if the store was not asked
 
-	// The following fields are of a granted try: the time until which its holder relied
-	// on it, and its release, if that was called.
+	// The following fields are set for a granted try: the time until which its holder
+	// relied on it, and its release, if that was called.
 	Until                   int64
 	ReleaseCall, ReleaseRet int64
 	Released                string
