@@ -70,8 +70,8 @@ type summary struct {
 	replays    int
 	refused    int
 	passed     int // leases whose hold was passed on to them
-	lost       int // leases with a passed hold whose Release reported its loss
-	wiped      int // losses that a wipe of the server caused
+	lost       int // leases that shared a grant with other leases, and whose Release returned ErrLost
+	wiped      int // those of lost whose grant was lost by a wipe of the server
 	outcomes   map[string]int
 	bit        map[string]int
 	violations map[string]int
