@@ -44,8 +44,8 @@ func TestModels(t *testing.T) {
 }
 
 // TestMutants puts small mistakes into each model. The search must find the promise that
-// each mistake breaks. A store must answer as the mutant does, unless the mistake is in
-// the store's rule: then the answers must differ.
+// each mistake breaks. If the mistake changes the answers of the store (atStore), the
+// answers of a real store must differ. Otherwise they must be the same.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	for _, mu := range mutants {
