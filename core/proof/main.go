@@ -28,7 +28,7 @@ type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
-	trials      bool // only those own tests that make more trials here; PART=all runs all own tests
+	trials      bool // only the own tests that make more trials in the proof; PART=all runs all own tests
 	swift       bool // a long run omits the race detector, which leaves time for more seeds
 	wide        bool // its tests mostly wait, so more of them run in parallel than there are cores
 }
