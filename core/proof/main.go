@@ -7,8 +7,8 @@
 //	LONG=1 make proof          # the same with its full counts, in hours
 //
 // Each part consists of some packages of tests. The tests report their counts through
-// package tally, and the program adds them up. It fails if a test fails, if a part
-// reports no counts, or if a test saw a violation.
+// package tally, and the program adds them up. It fails if a test fails, if no test of a
+// package passes, or if a test saw a violation.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A history with fewer workers or events is not evidence.
+// A history with fewer workers or events than these is not evidence.
 const (
 	workers       = 8
 	leastCalls    = 10_000

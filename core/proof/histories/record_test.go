@@ -87,7 +87,7 @@ func (c *claim) last() *try {
 // passed reports whether t's hold was passed on to another try.
 func (t *try) passed() bool { return t.claim != nil && t.claim.last() != t }
 
-// holder returns the store's name of t's claim.
+// holder returns the store's name of t's claim, or t's lease if the store was not asked.
 func (t *try) holder() string {
 	if t.claim == nil {
 		return t.Lease

@@ -77,7 +77,7 @@ func evened(replay, bare reply, outside, kind string) reply {
 	return replay
 }
 
-// refusals are requests that the kit refuses, each on its own route.
+// refusals are requests that the kit refuses, each with the route that it needs.
 var refusals = map[string]struct {
 	status int
 	mount  func(s *site, path string)

@@ -34,7 +34,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("it takes some minutes: make proof PART=mutants")
 	}
 	root, all := mutants(t)
-	together := make(map[string]func() group)  // the builds with all mutants of a package's tests
+	together := make(map[string]func() group)  // the builds with many mutants, by package
 	without := make(map[string]func() outcome) // the same tests without a mutant
 	for _, m := range all {
 		if together[m.Package] == nil {

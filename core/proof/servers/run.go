@@ -32,7 +32,7 @@ func (s server) series() string {
 	return series
 }
 
-// recorded reports whether a version is of the series.
+// recorded reports whether a version belongs to the series.
 func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
 
 // kind contains the common settings of some servers.

@@ -32,7 +32,7 @@ type hold struct {
 	token    uint64
 	asked    time.Duration // time of the granted or, if passed on, last confirmed request
 	from     time.Duration // the time at which Acquire returned
-	until    time.Duration // the time of the call of Release, or of the end of the lease's context
+	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
 	told     error         // the error that Release returned
