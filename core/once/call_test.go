@@ -61,8 +61,8 @@ func TestCallRefusals(t *testing.T) {
 	}
 }
 
-// TestScope checks that different calls never share a record, even if their parts join
-// to the same text.
+// TestScope checks that different calls never share a record, even if the concatenations
+// of their parts are equal.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	t.Run("one place per call", func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestScope(t *testing.T) {
 			wantKept(t, store, mine, kept)
 		}
 	})
-	// Errors and events contain no key and no scope.
-	sim(t, "errors and events without secrets", func(t *testing.T) {
+	// Errors contain no key and no scope.
+	sim(t, "errors without secrets", func(t *testing.T) {
 		c := once.Call{Name: "charge", Scope: "tenant-9", Key: "hunter2", Fingerprint: []byte("1")}
 		store := newFlaky()
 		strict := newOnce(t, store, once.AtMostOnce())
@@ -171,7 +171,7 @@ func wantKept(t *testing.T, s core.Store, c once.Call, r store.Record) {
 		t.Fatal(err)
 	}
 	if lease != nil {
-		kept.Attempt-- // the Begin above has counted one
+		kept.Attempt-- // the Begin above has counted one attempt
 		_ = lease.Finish(t.Context(), store.Record{Value: kept.Value, Attempt: kept.Attempt, Retain: retained})
 	}
 	if string(kept.Value) != string(r.Value) || kept.Attempt != r.Attempt || kept.Done != r.Done {

@@ -25,9 +25,9 @@ import (
 // binary run as a child.
 const childEnv = "LOCKKIT_ONCE_CHILD"
 
-// plan is the work of a child. The child makes the calls of all keys, side by side or,
-// with Turn, one after the other. Each run charges at the server. With Hold it then
-// continues until the test calls finish.
+// plan is the work of a child. The child makes the calls of all keys, at the same time
+// or, with Turn, one after the other. Each run charges at the server. With Hold, a run
+// then waits until the test calls finish.
 type plan struct {
 	Addr string
 	TTL  time.Duration
@@ -41,7 +41,7 @@ type report struct {
 	Kind  string // "charged" within a run, or "answered"
 	Key   string
 	Value string
-	Lost  bool // core.ErrLost matches the error or the cause of the run's context
+	Lost  bool // the error of the call matches core.ErrLost
 	Text  string
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Saver is a transaction of the caller in which an answer can be saved. sqlstore.In
-// returns one.
+// Saver is a transaction of the caller in which an answer can be saved. sqlstore.In and
+// pgstore.In return Savers.
 type Saver interface {
 	// SaveRun saves c.Record in the transaction and releases the claim c in the same
-	// step. It takes the place of s.Release; s is the store of the run. It does so only
-	// if c's lease has begun the last run, and no record was saved since.
+	// step. SaveRun takes the place of s.Release; s is the store of the run. It saves
+	// only if c's lease has begun the last run, and no record was saved since.
 	//
 	// It fails with store.ErrUnsupported if the answers of s are not in the database of
 	// the transaction, and with store.ErrInvalid if no transaction is open. In both
@@ -70,8 +70,8 @@ type Saver interface {
 //     database of tx.
 //
 // It fails with core.ErrLost if another run has begun, if this run has committed its
-// answer in another transaction, or if Locker.Close has released the lease at its
-// deadline. Any other error is an error of the database.
+// answer in another transaction, or if Locker.Close has released the lease because the
+// context of Close was done. Any other error is an error of the database.
 //
 // The time of Retain begins with Commit. So Retain must be longer than the rest of the
 // transaction, because the next call does not find an answer that expired before
@@ -136,9 +136,9 @@ func (r *attempt) commit(ctx context.Context, tx Saver, a Answer) error {
 // same reports whether a and b are the same transaction.
 func same(a, b Saver) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// committed returns the result of a run that has called Commit, and whose work has
-// returned worked. saving is the error of the attempt to save the run as failed. That
-// attempt succeeds only if no answer was committed.
+// committed returns the result of a run that has called Commit. worked is the error of
+// fn. saving is the error of Finish, which has tried to save the run as failed. Finish
+// succeeds only if no answer was committed.
 func (r *attempt) committed(worked, saving error, t *telling) (Outcome, error) {
 	m := &r.commits
 	m.mu.Lock()

@@ -20,7 +20,7 @@ import (
 type table struct {
 	mu     sync.Mutex
 	rows   map[string]casstore.Entry
-	locked *transaction // the transaction that has locked the row that it has read
+	locked *transaction // the open transaction that has read a row, and has locked it
 	down   bool
 }
 

@@ -106,7 +106,7 @@ func TestContext(t *testing.T) {
 		}
 		replayed(t, o, charge("1"), "receipt", 1)
 	})
-	// If the caller has left before, nothing is run or sent.
+	// If the caller has left before the call, nothing is run or sent.
 	sim(t, "caller that left before", func(t *testing.T) {
 		store := newFlaky()
 		o := newOnce(t, store)

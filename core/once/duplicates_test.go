@@ -121,7 +121,7 @@ func TestDuplicates(t *testing.T) {
 		crowd(t, processes(t, store), &r, n, n)
 		r.want(t, n)
 	})
-	// A waiter does not get the failure of another caller. It runs next.
+	// A waiter does not get the failure of another caller. Its own fn runs next.
 	sim(t, "waiter behind a failure", func(t *testing.T) {
 		store, declined := memstore.New(), errors.New("declined")
 		var r runs
@@ -171,7 +171,7 @@ func TestDuplicates(t *testing.T) {
 		}
 		all.Wait()
 	})
-	// A waiter whose wait has passed gets an error, and runs nothing.
+	// A waiter whose time limit has passed gets an error, and its fn is not run.
 	sim(t, "waiter that waited too long", func(t *testing.T) {
 		store := memstore.New()
 		o := newOnce(t, store)
@@ -192,7 +192,7 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// processes returns three processes that share a store.
+// processes returns three Onces on one store, which stand for three processes.
 func processes(t *testing.T, store core.Store, opts ...once.Option) []*once.Once {
 	t.Helper()
 	all := make([]*once.Once, 3)

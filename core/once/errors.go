@@ -11,7 +11,7 @@ import (
 var (
 	// ErrInProgress is returned when a run of this call is in progress elsewhere. The
 	// error also wraps a *core.BusyError. If the context was done during the wait, the
-	// error matches core.ErrBusy and the context's cause instead.
+	// error wraps none, but matches core.ErrBusy and the context's cause.
 	ErrInProgress = errors.New("run in progress")
 	// ErrMismatch is returned when the key was used before with another fingerprint.
 	// While a run is in progress, ErrInProgress is returned instead.

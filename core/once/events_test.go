@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/once"
 )
 
-// hearing returns a Once, and a function that returns the events of calls since its
-// last call.
+// hearing returns a Once, and a function that returns the events Ran, Replayed and
+// Refused since the last call of that function.
 func hearing(t *testing.T, store core.Store, opts ...once.Option) (*once.Once, func() []core.Event) {
 	t.Helper()
 	events := make(chan core.Event, 1000)
@@ -66,8 +66,8 @@ func TestEvents(t *testing.T) {
 		}
 		return e
 	}
-	// Each call has one event: Ran, Replayed or Refused. A refusal or a failure has its
-	// reason.
+	// Each call has one event: Ran, Replayed or Refused. The event of a refusal or of a
+	// failed run has the reason.
 	sim(t, "one event per call", func(t *testing.T) {
 		o, events := hearing(t, memstore.New())
 		o.Do(t.Context(), charge("1"), fails)

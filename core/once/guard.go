@@ -44,7 +44,7 @@ func Guard[Req, Resp any](o *Once, call func(Req) (Call, error),
 		case err != nil:
 		case unwritten != nil && out.Value == nil:
 			err = fmt.Errorf("once %s: %w: %w", o.labelOf(&c), ErrUnreplayable, unwritten)
-		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // another answer, which Commit has saved
+		case out.Replayed || worked != nil || !bytes.Equal(out.Value, own.Value): // replayed, or saved by Commit
 			var kept, none Resp
 			if err := json.Unmarshal(out.Value, &kept); err != nil {
 				return none, fmt.Errorf("once %s: kept answer: %w", o.labelOf(&c), err)

@@ -120,7 +120,7 @@ func (s *flaky) Release(ctx context.Context, c store.Claim) error {
 // retained is the Retain of records that tests store themselves.
 const retained = time.Hour
 
-// newLocker returns a Locker like the Locker of a new process.
+// newLocker returns a new Locker on store, which stands for a separate process.
 func newLocker(t testing.TB, store core.Store) *core.Locker {
 	t.Helper()
 	l, err := core.New(store)
@@ -137,7 +137,8 @@ func newLocker(t testing.TB, store core.Store) *core.Locker {
 	return l
 }
 
-// newOnce returns a Once like the Once of a new process on store.
+// newOnce returns a Once with a new Locker on store, which stands for a separate
+// process.
 func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	t.Helper()
 	o, err := once.New(newLocker(t, store), opts...)
@@ -147,7 +148,8 @@ func newOnce(t testing.TB, store core.Store, opts ...once.Option) *once.Once {
 	return o
 }
 
-// onRedis returns a Once like the Once of a new process, on the Redis server at addr.
+// onRedis returns a Once with a new client and Locker on the Redis server at addr, which
+// stands for a separate process.
 func onRedis(t testing.TB, addr string, opts ...once.Option) *once.Once {
 	t.Helper()
 	store, err := redisstore.New(testclient.Redis(t, addr))
@@ -168,7 +170,7 @@ func charge(key string) once.Call {
 	return once.Call{Name: "charge", Scope: "tenant", Key: key, Fingerprint: []byte("10 EUR")}
 }
 
-// runs is work that counts its runs.
+// runs provides the fn of tests and counts its runs.
 type runs struct {
 	mu       sync.Mutex
 	n        int
@@ -231,7 +233,7 @@ func first(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
 	}
 }
 
-// replayed fails the test unless c is answered with value, without a run.
+// replayed fails the test unless Do replays value for c, as the answer of attempt.
 func replayed(t testing.TB, o *once.Once, c once.Call, value string, attempt int) {
 	t.Helper()
 	var r runs
@@ -264,7 +266,7 @@ func wantErr(t testing.TB, err error, want ...error) {
 	}
 }
 
-// short returns o with a value that is cut for a message.
+// short returns o with its value cut to 60 bytes, for a message.
 func short(o once.Outcome) once.Outcome {
 	o.Value = o.Value[:min(len(o.Value), 60)]
 	return o

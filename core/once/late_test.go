@@ -69,7 +69,8 @@ func TestLateAnswer(t *testing.T) {
 			replayed(t, newOnce(t, store, opts...), charge("1"), "receipt", 1)
 		})
 	}
-	// An unconfirmed answer after Close comes with an error.
+	// If the store does not confirm an answer after Close, Do returns the answer with an
+	// error.
 	sim(t, "unconfirmed answer after Close", func(t *testing.T) {
 		store := newFlaky()
 		o, fn := closing(t, store, func() { store.set(true) })
@@ -81,8 +82,8 @@ func TestLateAnswer(t *testing.T) {
 		store.set(false)
 		first(t, newOnce(t, store), charge("1"), "another", 2)
 	})
-	// If another run has begun, an answer after Close is not stored and comes with an
-	// error.
+	// If another run has begun, an answer after Close is not stored, and Do returns it
+	// with an error.
 	sim(t, "successor after Close", func(t *testing.T) {
 		store := memstore.New()
 		other := newOnce(t, store)

@@ -61,10 +61,10 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // Under this context AttemptFromContext returns the number of the attempt.
 // core.LeaseFromContext does not find the lease.
 //
-// If fn returns an error, Do returns that error, and the call can be made again. If fn
-// panics, the panic continues, and the call can be made again unless AtMostOnce is set.
-// If fn returns an error marked by Withdraw, the run is undone and does not count as an
-// attempt.
+// If fn returns an error, Do returns that error, and the call can be made again; for
+// ErrIndeterminate, see AtMostOnce. If fn panics, the panic continues, and the call can
+// be made again unless AtMostOnce is set. If fn returns an error marked by Withdraw, the
+// run is undone and does not count as an attempt.
 //
 // If fn succeeds, its answer is saved unless another run of the call has begun. It is
 // saved even if the lease was lost or the Locker was closed. If the answer could not be
@@ -77,7 +77,8 @@ func New(l *core.Locker, opts ...Option) (*Once, error) {
 // An answer of more than 512 KiB is sent only once if the store does not answer,
 // because a server may refuse such a length by closing the connection. The run is then
 // saved as done without its answer, and later callers get ErrUnreplayable. If fn failed
-// and the failure could not be saved, the error of Do also matches one of these errors.
+// and the failure could not be saved, the error of Do also matches core.ErrLost or
+// core.ErrUnavailable.
 //
 // If fn has called Commit, Do returns the committed answer, or an error if no answer
 // was committed, whatever fn returns. If the store did not answer, the error matches
@@ -123,8 +124,8 @@ func (o *Once) do(ctx context.Context, c *Call, fn func(ctx context.Context) (An
 	case lease == nil && err == nil:
 		return r.answer(o.labelOf(c), kept.Attempt)
 	case err == nil && kept.Attempt > r.settled+1 && o.atMostOnce:
-		// The result of Finish does not matter: without it, the next caller finds the
-		// same state.
+		// The result of Finish does not matter: if Finish fails, the next caller finds
+		// the same state again.
 		r.state = indeterminate
 		_ = lease.Finish(ctx, o.settled(c, r.state, kept.Attempt-1, nil))
 		return r.answer(o.labelOf(c), kept.Attempt-1)

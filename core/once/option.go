@@ -13,7 +13,7 @@ const (
 	maxRetain     = 10 * 365 * 24 * time.Hour
 )
 
-// Option is a setting of a Once, given to New.
+// Option is a setting of a Once, for New and WithOptions.
 type Option func(*config)
 
 // config has the settings of one Once, as its options set them.
@@ -27,9 +27,9 @@ type config struct {
 // Retain sets the time for which an answer is stored after it was saved, from 1 ms to
 // 10 years. The default is 24 h. After that time the same call counts as new. The
 // fingerprint and the attempt of a failed run are retained for the same time. An
-// unfinished run is retained for d or 24 h, whichever is longer. No run may take longer,
-// because after that time only its lease prevents a repetition, and a run that died is
-// forgotten.
+// unfinished run is retained for d or 24 h, whichever is longer. A run must not take
+// longer than that. After that time only its lease prevents a repetition, and a run that
+// died is forgotten.
 func Retain(d time.Duration) Option {
 	return func(c *config) {
 		c.retain = d
@@ -45,15 +45,17 @@ func Retain(d time.Duration) Option {
 // is not saved at the time of the next call. A run whose fn panicked also died midway.
 //
 // If the store began a run and its answer did not arrive, Do fails without calling fn.
-// The run is undone as soon as the store answers, with tries for 10 minutes. Between
-// the end of its TTL and the undo, another call counts such a run as one that died.
+// The undo of the run is retried until the store answers, for at least 10 minutes.
+// Between the end of its TTL and the undo, another call counts such a run as one that
+// died.
 //
 // AtMostOnce does not apply to an fn that returns an error or calls NotFinal. The work
 // was then not done, and the next call runs it again. If fn does not know whether its
 // work was done, for example after a time-out, it returns an error that matches
 // ErrIndeterminate. The work is then not run again.
 //
-// The option of the Once that finds the unfinished run decides.
+// The option of the Once that finds an unfinished run decides, not the option of the
+// Once that began the run.
 func AtMostOnce() Option { return func(c *config) { c.atMostOnce = true } }
 
 // Acquire sets the options with which a run is claimed. core.TTL sets the time for

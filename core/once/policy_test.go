@@ -115,7 +115,7 @@ func TestAtMostOnce(t *testing.T) {
 		die(t, store, died)
 		other.Key = "2"
 		refused(t, o, other, once.ErrMismatch)
-		refused(t, o, died, once.ErrIndeterminate) // it does not make a run that died look like a failed one either
+		refused(t, o, died, once.ErrIndeterminate) // nor does it make a run that died look failed
 	})
 	sim(t, "policy of the finder", func(t *testing.T) {
 		store := memstore.New()

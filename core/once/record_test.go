@@ -110,8 +110,8 @@ func edited(b []byte, at int, to byte) []byte {
 	return b
 }
 
-// FuzzDecode checks that Decode accepts exactly the output of Encode, and never returns
-// a finished record that answers another call.
+// FuzzDecode checks that Decode accepts only the output of Encode, and does not change
+// its input.
 func FuzzDecode(f *testing.F) {
 	for s := once.Begun; s <= once.Indeterminate; s++ {
 		f.Add(once.Encode(whole, s, int(s)*100, []byte("receipt")))

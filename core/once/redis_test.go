@@ -217,7 +217,8 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
-	// An unconfirmed failure returns the error of the work.
+	// If the store does not confirm the failure of a run at first, Do returns the error
+	// of fn.
 	t.Run("unconfirmed failure", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)
@@ -229,8 +230,8 @@ func TestFaults(t *testing.T) {
 		fault.Await(t)
 		first(t, onRedis(t, server.Addr, once.AtMostOnce()), charge("declined"), "receipt", 2)
 	})
-	// If the store is cut off, the outcome comes with an error, and is stored after the
-	// outage.
+	// If the store is cut off, Do returns the outcome with an error, and the outcome is
+	// stored after the outage.
 	t.Run("store cut off", func(t *testing.T) {
 		t.Parallel()
 		proxy := testserver.NewRedisProxy(t, server.Addr)

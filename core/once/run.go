@@ -60,11 +60,11 @@ func NotFinal(ctx context.Context) bool {
 	return ok && (a.answer.CompareAndSwap(isFinal, isNotFinal) || a.answer.Load() == isNotFinal)
 }
 
-// Withdraw marks err, for fn to return, as the error of a run whose work has not begun:
-// fn had no effect. The run does not count as an attempt, the record of the call is
-// unchanged, and Do returns err itself. A key that was new is free for another request,
-// for example after a request that was not valid. The mark has no effect on an error
-// that matches ErrIndeterminate. Withdraw(nil) returns nil.
+// Withdraw marks err as the error of a run whose work has not begun. fn returns the
+// marked error if fn had no effect. The run does not count as an attempt, the record of
+// the call is unchanged, and Do returns err itself. A key that was new is free for
+// another request, for example after a request that was not valid. The mark has no
+// effect on an error that matches ErrIndeterminate. Withdraw(nil) returns nil.
 func Withdraw(err error) error {
 	if err == nil {
 		return nil
@@ -153,8 +153,8 @@ func (o *Once) broken() state {
 	return failed
 }
 
-// unsettled returns err, the error of fn. It adds the error saving if that matches
-// ErrLost or ErrUnavailable, because the failure could then not be saved.
+// unsettled returns err, the error of fn. If the error saving matches ErrLost or
+// ErrUnavailable, the failure could not be saved, and the result also matches saving.
 func unsettled(err, saving error) error {
 	for _, sentinel := range [...]error{core.ErrLost, core.ErrUnavailable} {
 		if errors.Is(saving, sentinel) && !errors.Is(err, sentinel) {

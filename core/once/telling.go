@@ -40,7 +40,7 @@ func (t *telling) withdrawn() {
 	t.event.Kind, t.event.Attempt, t.event.Err = core.Refused, 0, errWithdrawn
 }
 
-// ended records the result of a call that did not run.
+// ended records the result of a call in which fn did not run.
 func (t *telling) ended(out Outcome, err error) {
 	switch {
 	case t.event.Kind != 0:
@@ -77,8 +77,8 @@ func (t *telling) failure() error {
 	return fmt.Errorf("%w (%w)", why, t.saved)
 }
 
-// discreet returns err, the error of a call that did not run, without the key of a
-// *core.BusyError.
+// discreet returns err, the error of a call in which fn did not run, without the key of
+// a *core.BusyError.
 func discreet(err error) error {
 	if err == nil {
 		return nil

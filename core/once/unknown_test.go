@@ -12,9 +12,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// TestUnknownBegin checks a begin that the store applied without an answer, also when
-// it was retried. The run is undone in the background (hazard 8). fn was not called, so
-// the run does not count as an attempt, and the call is not indeterminate.
+// TestUnknownBegin checks a run that the store has begun, but whose begin was not
+// answered, even after retries. The run is undone in the background (hazard 8). fn was
+// not called, so the run does not count as an attempt, and the call is not
+// indeterminate.
 func TestUnknownBegin(t *testing.T) {
 	t.Parallel()
 	policies := map[string][]once.Option{"1": nil, "2": {once.AtMostOnce()}}
@@ -70,7 +71,8 @@ func TestUnknownBegin(t *testing.T) {
 			}
 		})
 	}
-	// A begin of another request, without an answer, does not count as an attempt either.
+	// A begin of another request does not count as an attempt either, although an outage
+	// delays its undo.
 	sim(t, "another request", func(t *testing.T) {
 		store := memstore.New()
 		strict := newOnce(t, store, once.AtMostOnce())

@@ -14,19 +14,21 @@ import (
 // Calls to nodes that have not answered by then continue in the background.
 //
 // Acquire waits for a majority until ctx is done, Limit has passed, or a grant could
-// not be valid any more. If a majority has answered but is split, Acquire waits for the
-// other nodes only for the time-out of a node.
+// not be valid any more. If a majority has answered but cannot decide, Acquire waits for
+// the other nodes only until the time-out of a node has passed.
 //
 // If the claim fails, the nodes that have granted it release it. If a majority answers
-// but refuses, Acquire waits for these releases, for at most a node's time. If no
-// majority answers, or the majority is too late, the releases continue in the
-// background. The error then says that the outcome is unknown, and the caller releases
-// the claim, as after any such error. A grant that arrives after Acquire has failed is
-// released on arrival.
+// but refuses, Acquire waits for these releases. It waits for at most the time-out of a
+// node, or for the longest wait for answers if that was longer. If no majority answers,
+// or the majority is too late, the releases continue in the background. The error then
+// says that the outcome is unknown, and the caller releases the claim, as after any such
+// error. A grant that arrives after Acquire has failed is released on arrival, unless
+// the claim was sent again in the meantime.
 //
-// Acquire also settles split votes. The claim that has the first node asks the busy
-// nodes again a few times. The other claims are released. Each of them then asks one
-// node before the others.
+// Acquire also settles split votes between several claims. If the first node at which
+// the key is held has granted it to this claim, Acquire asks the busy nodes again a few
+// times. Otherwise it releases the claim. If it then asks again, it asks one node before
+// the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -79,18 +81,19 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 const leastBallots = 3
 
 // vote makes the nodes vote. If the claim is refused, the nodes that have granted it
-// release it. If a node had granted the claim, or a late answer may still grant it, the
-// key is changing hands and may have no new holder: a release has not reached all nodes
-// yet, or another claim is being released as well. So vote asks again, until there were
-// at least leastBallots ballots and half of a node's time has passed, or ctx leaves no
-// time for another.
+// release it. If a node had granted the claim, or may still grant it by a late answer,
+// the key may be changing hands without a new holder. For example, a release has not
+// reached all nodes yet, or another claim is being released too. In this case vote asks
+// again. It stops after at least leastBallots ballots if half of a node's time (see
+// leastRetries) has passed, or earlier if ctx leaves no time for another ballot.
 //
 // Each further ballot asks one node first, and asks the others only if that node does
 // not refuse. So only a few of many such claims proceed at a time, and the others do
 // not take nodes from them.
 //
-// A further ballot does not ask nodes whose answers are overdue. During such a wait,
-// this claim would block other claims at the nodes that have granted it.
+// A further ballot does not ask nodes whose answers are overdue. While the ballot waited
+// for these answers, its claim would block other claims at the nodes that have granted
+// it.
 func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ballot, verdict) {
 	var last *ballot // the last ballot in which all nodes were asked
 	pause, overdue, nodeTime, took := firstPause, votes(nil), s.timeout, time.Duration(0)
@@ -124,8 +127,9 @@ func (s *Store) vote(ctx context.Context, c store.Claim, start time.Time) (*ball
 	}
 }
 
-// timeFor reports whether ctx leaves time for d. A refused claim asks again only if the
-// answers can arrive in time. Otherwise the outcome would be unknown.
+// timeFor reports whether more than d is left before the deadline of ctx. A refused
+// claim asks again only if the answers can arrive in time. Otherwise the outcome would
+// be unknown.
 func timeFor(ctx context.Context, d time.Duration) bool {
 	end, _ := ctx.Deadline()
 	return time.Until(end) > d

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// FuzzAgreement checks that a hold is shown exactly if a majority has it, whatever the
-// nodes show. It also checks that a majority has the hold for at least the shown Left
-// and Age.
+// FuzzAgreement checks that a hold is shown if and only if a majority has it, whatever
+// the nodes show. It also checks that a majority has the hold with at least the shown
+// Left, and a majority with at least the shown Age.
 func FuzzAgreement(f *testing.F) {
 	f.Add(uint8(3), []byte("a1\x10\x20|a1\x08\x30|b1\x10\x20"))
 	f.Add(uint8(5), []byte("a1\x10\x20a1\x08\x30|a1\x01\x01a1\x02\x02|a1\x09\x09"))

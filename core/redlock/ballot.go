@@ -24,10 +24,10 @@ type ballot struct {
 	begun   time.Time     // the time at which all nodes were asked
 	asked   time.Time     // the time at which nodes were last asked
 	took    time.Duration // the longest wait for answers in one round
-	late    bool          // set after the node time-out or ctx: the answers so far may decide
-	owner   string        // once won: the owner to whom the majority has granted the claim
+	late    bool          // a majority may decide without the nodes that have not answered
+	owner   string        // after a win: the owner to whom the majority has granted the claim
 	done    chan struct{} // closed at the verdict
-	news    chan struct{} // receives when an answer has arrived
+	news    chan struct{} // receives a value when an answer has arrived
 }
 
 var (
@@ -42,8 +42,9 @@ func (s *Store) newBallot(c store.Claim) *ballot {
 }
 
 // ask sends the claim to each node for which the function again returns true. It leaves
-// out nodes to which a request of the ballot is already in flight. If the other nodes
-// cannot form a majority, it sends nothing.
+// out nodes in quarantine, nodes that may still get a release of the claim, and nodes to
+// which a request of the ballot is already in flight. If too few nodes are left for a
+// majority, it sends nothing.
 func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 	s := b.store
 	b.mu.Lock()
@@ -83,8 +84,8 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 // lead sends the claim to a single node, chosen among the nodes that were not asked yet
 // and are not silent. It treats these nodes as a circle and begins with the one at
 // index skip. After a node that fails, it continues with the next one. lead returns
-// false if a node is busy, or if ctx is done. It returns true if a node sends another
-// answer or none within its time-out, or if no node is left to ask.
+// false if a node answers that the key is busy, or if ctx is done. It returns true if a
+// node sends another answer or none within its time-out, or if no node is left to ask.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
 	for i, v := range b.votes { // no request is in flight that changes the votes
@@ -256,8 +257,9 @@ func (b *ballot) retry(ctx context.Context, v verdict, allowed func() bool) verd
 	return v
 }
 
-// retryIfFirst calls retry for a refused claim, which asks again while the claim has
-// the first node. The other claims of a split vote are released in the meantime.
+// retryIfFirst asks the busy nodes again if the claim was refused, and as long as the
+// claim has the first node (votes.hasFirst). The other claims of a split vote are
+// released in the meantime.
 func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	if v == refused {
 		b.awaitFirst(ctx)
@@ -265,8 +267,8 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	return b.retry(ctx, v, b.hasFirst)
 }
 
-// firstGrace is the minimum time that awaitFirst waits, unless the node time-out passes
-// earlier. A release waits for at most this time for an acquire.
+// firstGrace is the least time limit of awaitFirst, except that a shorter node time-out
+// applies. It is also the maximum time for which a release waits for an acquire.
 const firstGrace = 5 * time.Millisecond
 
 // awaitFirst waits briefly for the nodes that come before the first answering node in
@@ -413,7 +415,7 @@ func (b *ballot) expectsVotes() bool {
 //
 //   - A second sender of the same claim must find the same highest token.
 //   - A holder that sends its claim again must find the majority that knows its token,
-//     even if a late node has assigned itself a higher token.
+//     even if a late node has assigned a higher token.
 //
 // If votes are missing, a claim that is sent again can get another token. That token is
 // higher, so the resource still accepts it.

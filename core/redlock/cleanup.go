@@ -10,9 +10,9 @@ import (
 
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
-	silentPause  = time.Second            // the same for a node that has been silent for a while
+	silentPause  = time.Second            // the same for a node that is silent
 	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is released
-	maxTasks     = 4096                   // if there are more, the further claims expire with their TTL
+	maxTasks     = 4096                   // further tasks are dropped; their claims expire
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )
 
@@ -33,7 +33,7 @@ type task struct {
 	node         int
 	at           time.Time
 	until        time.Time
-	tombstone    bool   // the node must also refuse the claim afterwards, which a release ensures if it finds no hold
+	tombstone    bool   // the release is sent until it has left a tombstone at the node
 	unlessResent bool   // skip the task if the claim was sent again
 	last         uint64 // with unlessResent: the serial of the claim's last acquire
 }
@@ -50,7 +50,8 @@ func (u *cleanup) now(c store.Claim, i int, tombstone bool) {
 }
 
 // later adds a task that releases c at node i after resendLimit, and makes the node
-// refuse c afterwards. The task is dropped if c is sent again before that.
+// refuse c afterwards. The task is dropped if c is sent again before that, or if no
+// request of c is unanswered by then.
 func (u *cleanup) later(c store.Claim, i int) {
 	at := time.Now().Add(resendLimit)
 	u.add(task{

@@ -81,8 +81,8 @@ func TestCommandsOfACycle(t *testing.T) {
 	}
 }
 
-// TestCallsOfACycle_DeadNode checks that dead nodes cause no further calls to the other
-// nodes. With and without dead nodes, each of the others gets one acquire for each
+// TestCallsOfACycle_DeadNode checks that dead nodes cause no additional calls to the
+// other nodes. With and without dead nodes, each of the others gets one acquire for each
 // round and one release.
 func TestCallsOfACycle_DeadNode(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,8 @@ func TestCallsOfACycle_DeadNode(t *testing.T) {
 
 var infoCommand = testserver.Match{Command: "info"}
 
-// settled waits until no request is in flight to a node.
+// settled waits until no request is in flight to a node or unanswered, and no cleanup
+// task is left.
 func settled(t *testing.T, s *redlock.Store) {
 	t.Helper()
 	testserver.Eventually(t, patience, "nothing is on its way", func() bool {

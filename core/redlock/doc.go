@@ -46,22 +46,22 @@
 // lengthen the call. However, if the other nodes are split, the call waits for the dead
 // node for the time of WithNodeTimeout.
 //
-// A claim that a majority answers but does not grant is busy. If no majority answers,
-// the error matches store.ErrUnavailable if certainly nothing has changed; otherwise
-// the outcome is unknown. Later answers are handled too: if the claim has failed, a
-// late grant is released. A release that a node has not confirmed is sent again in the
-// background, for the TTL, and for at least a minute if an acquire may still reach the
-// node.
+// If a majority answers but does not grant the claim, the claim is refused, usually as
+// busy. If no majority answers, the error matches store.ErrUnavailable if certainly
+// nothing has changed; otherwise the outcome is unknown. Later answers are handled too:
+// if the claim has failed, a late grant is released. A release that a node has not
+// confirmed is sent again in the background, for the TTL, and for at least a minute if
+// an earlier request may still reach the node.
 //
 // A node can lack a lock because it was down or restarted. When a majority confirms the
 // next extension, the Store restores the lock at that node. Only a release by the same
-// Store stops this. So release a claim with the Store that extends it; otherwise the
+// Store prevents this. So release a claim with the Store that extends it; otherwise the
 // key can stay taken for a TTL.
 //
-// In a split vote, the claim that has the first node asks the busy nodes again. The
-// other claims are released. Each of them then asks one node first, and the other nodes
-// only if that node does not refuse. So all processes should list the nodes in the same
-// order.
+// In a split vote, the first node at which the key is held decides. The claim that it
+// has granted is sent again to the busy nodes. The other claims are released. Each of
+// them is then sent to one node first, and to the other nodes only if that node does not
+// refuse it. So all processes should list the nodes in the same order.
 //
 // Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims
 // only. Such a node cannot refuse an acquire that arrives after the release of its
@@ -75,8 +75,9 @@
 // which is a minute by default. Claims with longer TTLs are refused.
 //
 // A new cluster has no holds to forget. Its nodes count at once if all of them answer,
-// all are young, and none has the mark of an earlier start. If one of them is down, a
-// process waits until the cluster is a minute old.
+// all are young, and none has the mark that an earlier start of the cluster has left. If
+// one of them is down, the others do not count until they are older than the longest
+// TTL.
 //
 // A cluster whose nodes all restart with nothing on disk looks like a new one. There
 // can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a

@@ -2,8 +2,8 @@ package redlock
 
 import "github.com/lockkit/lockkit/core/store"
 
-// WithoutHealing turns off healing: nodes that lack a claim do not get it back. Tests
-// use it to show that healing is needed.
+// WithoutHealing turns off healing, so that a claim is not restored at nodes that lack
+// it. A test uses it to check the quarantine alone.
 func WithoutHealing() Option { return func(c *config) { c.unhealed = true } }
 
 // Unsettled returns the number of claims in the request log and of cleanup tasks.

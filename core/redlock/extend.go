@@ -16,11 +16,11 @@ import (
 // it. Extend waits until all claims are decided, ctx is done, Limit has passed, or no
 // extension could be valid any more.
 //
-// If a majority has confirmed a claim, a node that lacks the claim gets it back in the
-// background, unless an acquire of the claim was in flight to that node when Extend
-// began. So a node that was restarted or cut off for a while does not reduce the lock
-// to a bare majority. After a loss no node gets the claim back, because another claim
-// may already hold the key.
+// If a majority has confirmed a claim, Extend restores the claim in the background at
+// each node that lacks it. It does not restore the claim at a node to which an acquire
+// of the claim was in flight when Extend began. So a node that was restarted or cut off
+// for a while does not reduce the lock to a bare majority. After a loss no node gets the
+// claim again, because another claim may already hold the key.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	if ctx.Err() != nil {
@@ -185,8 +185,9 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 }
 
 // heal restores the claims that node n lacks, in the background. It stops at the first
-// call that is not answered, and when half of a claim's validity has passed since the
-// extension began. The next Extend starts it again.
+// call that is not answered. It also stops if no majority reports the token of a claim,
+// or when half of a claim's validity has passed since the extension began. The next
+// Extend starts it again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -222,9 +223,9 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	})
 }
 
-// addToken adds the token of the hold to claim i before the claim is restored at a
-// node. Otherwise the token would be forgotten once all nodes have been replaced one
-// after another. addToken returns false if no majority reports the token.
+// addToken adds the token of the hold to claim i before the claim is restored at a node.
+// Otherwise no node would know the token any more after all nodes were replaced one by
+// one. addToken returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {
@@ -235,6 +236,9 @@ func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	x.mu.Unlock()
 	known := 0
 	for _, at := range have {
+		if s.ctx.Err() != nil {
+			return false // otherwise Close would wait for each node in turn
+		}
 		r, ok := s.requests.healSent(c, at)
 		if !ok {
 			continue

@@ -8,9 +8,9 @@ import (
 )
 
 // tokenStep divides each token that fence writes back. A token that is not a multiple
-// of tokenStep was assigned by a node itself. Nodes count in microseconds. tokenStep is
-// a multiple of store.TokenStep, so all store.TokenStep tokens of a grant are below the
-// next multiple of tokenStep.
+// of tokenStep was assigned by a node itself, from its clock in microseconds. tokenStep
+// is a multiple of store.TokenStep, so all store.TokenStep tokens of a grant are below
+// the next multiple of tokenStep.
 const tokenStep = 1 << 14
 
 // maxToken is the highest token that a claim can require. The nodes accept up to twice
@@ -23,8 +23,8 @@ const maxToken = 1 << 51
 // token.
 //
 // A node that was late may still assign its own token to the same hold. fence rounds
-// up, so that the token of a node that is only a little late is lower. Other holds of
-// the owner then get the same token.
+// up, so that the token of a node that is only a little late is lower. The rounded token
+// then stays the highest, and other holds of the owner get it too.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {

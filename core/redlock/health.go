@@ -10,17 +10,18 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// health is the state of a node that was last reported to the observer.
+// health is the state of a node as it was last reported to the observer.
 type health struct {
 	mu  sync.Mutex
 	out time.Time // the time at which the node stopped counting; zero while it counts
 }
 
 // changed records the outcome of a call that began at start, and reports whether the
-// observer has to be notified. Only a call that began after the node went out can bring
-// it back. If the node can report its age, asked must also be later than that, because
-// a restarted server answers but does not count yet. asked is the start of the last
-// call that returned the age, or zero.
+// observer has to be notified. asked is the start of the last call in which the node
+// reported its age, or zero. Only a call that began after the node stopped counting
+// makes the node count again. If the node reports its age, asked must also be later than
+// the time at which it stopped counting, because a restarted server answers but does not
+// count yet.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Look implements store.Inspector. It asks all nodes and shows the holds that a
-// majority of them has. A hold at fewer nodes is not a lease, even if it excludes other
-// claims there. Left is the time for which a majority will have the hold.
+// Look implements store.Inspector. It asks all nodes and shows the holds and the waiters
+// that a majority of them has. A hold at fewer nodes is not a lease, even if it excludes
+// other claims there. Left is the time for which a majority will have the hold.
 //
-// It fails with store.ErrUnavailable if no majority answers, and with
+// Look fails with store.ErrUnavailable if no majority answers, and with
 // store.ErrUnsupported if a node is not a store.Inspector.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "redlock: look"
@@ -195,8 +195,8 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 // them had it. So several concurrent calls that revoke one hold can all return nil. If
 // no majority answers, the outcome is unknown.
 //
-// A node that was not reached keeps the hold until the holder releases it there. The
-// holder has lost the hold at the other nodes.
+// A node that was not reached keeps the hold until the holder releases it there, or
+// until it expires. The holder has lost the hold at the other nodes.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op = "redlock: revoke"
 	if err := claims.CheckKey(op, key, s.Braces()); err != nil {

@@ -160,9 +160,9 @@ func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	})
 }
 
-// TestListingOfAMajority checks that a key that a node gets after its keys were listed
-// is on a later page. A key that all nodes have from the beginning is listed once. In
-// virtual time the listing takes no time.
+// TestListingOfAMajority checks that a later page has a key that the first node gets
+// after its keys were listed. A key that all nodes have from the beginning is listed
+// once. In virtual time the listing takes no time.
 func TestListingOfAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// scene has nodes in memory, each behind its own faults.
+// scene contains nodes in memory, each with its own faults.
 type scene struct {
 	*testing.T
 	inner  []*memstore.Store
@@ -49,7 +49,7 @@ func (s *scene) has(c store.Claim) (at []int) {
 	return at
 }
 
-// taken makes another owner hold the key at some nodes.
+// taken makes another owner hold the key at the given nodes.
 func (s *scene) taken(at ...int) {
 	s.Helper()
 	for _, i := range at {
@@ -73,8 +73,8 @@ func (s *scene) busy(st store.Store, c store.Claim) {
 }
 
 // TestLateMessages checks that a late message of an earlier attempt does not undo a
-// later attempt of the same lease, and does not count for it. Otherwise two could hold
-// the key in each of these scenes. hazard 54
+// later attempt of the same lease, and is not a vote for it. Otherwise two claims could
+// hold the key in each of these scenes. hazard 54
 func TestLateMessages(t *testing.T) {
 	t.Parallel()
 	const far = 30 * time.Millisecond // still within the time-out of a node
@@ -97,7 +97,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// Any other release returns when a majority has answered.
+	// Any other release waits only for a majority.
 	late(t, "release by the majority", 3, func(s *scene) {
 		ours := newStore(s, s.nodes)
 		s.faults[2].Next(storetest.OpRelease, storetest.Fault{Delay: far})
@@ -114,7 +114,7 @@ func TestLateMessages(t *testing.T) {
 		}
 	})
 
-	// A refusal returns when a majority has answered.
+	// A refusal waits only for a majority.
 	late(t, "refusal by the majority", 3, func(s *scene) {
 		st := newStore(s, s.nodes)
 		s.taken(1, 2)
@@ -287,7 +287,7 @@ func TestOneToken(t *testing.T) {
 	t.Parallel()
 
 	// A claim that is sent again gets the same token, although a late node has assigned
-	// itself a higher one.
+	// a higher one.
 	late(t, "claim that comes again", 3, func(s *scene) {
 		store := newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")
@@ -304,8 +304,8 @@ func TestOneToken(t *testing.T) {
 		}
 	})
 
-	// Two processes send one claim at once, each near to different nodes. Both get the
-	// same token.
+	// Two processes send one claim at the same time, and one of them is farther from
+	// node 2. Both get the same token.
 	late(t, "two processes at once", 3, func(s *scene) {
 		s.nodes[2] = storetest.Faulty(&ahead{Store: s.inner[2], by: 700_001}, s.faults[2])
 		far := new(storetest.Faults)

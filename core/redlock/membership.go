@@ -65,8 +65,8 @@ const lookPause = 100 * time.Millisecond
 // markKey is the key of the mark at the nodes.
 const markKey = "lockkit.redlock.lives"
 
-// ready checks the servers before the first claim. It fails if two nodes are known to
-// be on the same server, or one on a replica.
+// ready checks the servers before the first claim. It fails if two nodes are known to be
+// on the same server, or one node on a replica.
 func (m *membership) ready(ctx context.Context) error {
 	if !m.known() {
 		return nil
@@ -84,9 +84,9 @@ func (m *membership) ready(ctx context.Context) error {
 	return err
 }
 
-// awaitLook asks all servers and waits for their answers. After lookTime it returns as
-// soon as a majority may vote. A server that has not answered yet is judged when it
-// votes.
+// awaitLook asks all servers and waits for their answers. It checks every lookTime
+// whether a majority may vote, and then returns without the other answers. A server that
+// has not answered yet is judged when it votes.
 func (m *membership) awaitLook(ctx context.Context) {
 	s := m.store
 	looked := make(chan struct{})
@@ -307,8 +307,8 @@ func (m *membership) admitNew(ctx context.Context) {
 		return err
 	})
 	if errors.Is(err, store.ErrBusy) {
-		// The cluster is not new, so this mark is wrong. It is removed: if the other
-		// servers forget their mark, a later check must not find this one.
+		// The cluster is not new, so this mark is wrong and is removed. Otherwise a
+		// later check could find it after the other servers have forgotten their mark.
 		mu.Lock()
 		defer mu.Unlock()
 		brief := mark

@@ -32,9 +32,9 @@ var (
 
 // call runs fn in the background for at most Limit, and then calls settle with fn's
 // error. fn gets the values of ctx, but is not canceled with ctx, so that the answer to
-// a request that was sent is not lost. If many calls to the node are unanswered, fn first
-// waits for room. If there is none within a node time-out, or the node is silent, fn does
-// not run, and settle gets errCrowded.
+// a request that was sent is not lost. If too many calls to the node are unanswered, fn
+// first waits for room for at most a node time-out, or not at all if the node is silent.
+// If there is still no room, fn does not run, and settle gets errCrowded.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	entered := n.enter(0)
 	if !entered && n.isSilent() {

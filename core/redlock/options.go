@@ -40,10 +40,11 @@ func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
-// WithDrift sets the part of the TTL that is subtracted because clocks run at different
-// rates. The default is 0.01; 0 to less than 1 is allowed. In addition, 2 ms are always
-// subtracted. With a factor of 0.01, two clocks may drift apart by a hundredth of the
-// TTL within one TTL. The factor does not cover a clock that jumps.
+// WithDrift sets the part of the TTL that is subtracted from the validity of a grant,
+// because clocks run at different rates. The default is 0.01; 0 to less than 1 is
+// allowed. Another 2 ms are always subtracted. With a factor of 0.01, two clocks may
+// drift apart by a hundredth of the TTL within one TTL. The factor does not cover a
+// clock that jumps.
 func WithDrift(factor float64) Option {
 	return func(c *config) { c.drift = factor }
 }

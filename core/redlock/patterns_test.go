@@ -21,8 +21,9 @@ func claim(name string) store.Claim {
 	return store.Claim{Key: "order:1", Owner: name, Lease: name, Weight: store.All, Limit: store.All, TTL: 10 * time.Second}
 }
 
-// TestPatterns checks every pattern of answers of five nodes: a grant, a refusal
-// because another owner holds the key, and a grant with a lost reply. hazards 52 and 54
+// TestPatterns checks every combination of the answers of five nodes. Each node grants
+// the claim, refuses it because another owner holds the key, or grants it with a lost
+// reply. hazards 52 and 54
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {
@@ -110,8 +111,8 @@ func checkPattern(t *testing.T, answers []int) {
 	}
 }
 
-// TestExtendPatterns checks every pattern of answers of five nodes to an extension:
-// confirmed, lost, and no reply.
+// TestExtendPatterns checks every combination of the answers of five nodes to an
+// extension. Each node confirms it, answers that the hold is lost, or sends no reply.
 func TestExtendPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {

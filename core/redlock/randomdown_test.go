@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestTokensGrowOnServers checks that tokens grow over a thousand grants while up to
-// two of five servers are cut off. So consecutive grants mostly come from different
+// TestTokensGrowOnServers checks that tokens grow from grant to grant, while up to two
+// of five servers are cut off. So consecutive grants mostly come from different
 // majorities. hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()

@@ -13,11 +13,12 @@ import (
 // not answer gets the release again in the background, until it answers or its hold of
 // the claim has expired.
 //
-// Release returns nil when a majority of all nodes had the claim. It returns ErrLost
-// when so many nodes lacked the claim that no majority can have had it. If too few
-// nodes answer before ctx is done or Limit has passed, the outcome is unknown. Some
-// nodes may then have released the claim, or release it later, even if no node has
-// received the first request.
+// Release returns nil if a majority of all nodes had the claim. It returns ErrLost if so
+// many nodes lacked the claim that no majority can have had it. If too few nodes answer
+// before ctx is done or Limit has passed, the outcome is unknown. Some nodes may then
+// have released the claim, or release it later, even if no node has received the first
+// request. With a TTL of 0, the error matches store.ErrUnavailable if certainly no node
+// has received the request.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
 // with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
@@ -180,5 +181,6 @@ func (r *release) verdict(ctx context.Context) error {
 	return &uncertain{op: "release", cause: causeOf(ctx, r.err)}
 }
 
-// overtakeGrace returns the maximum time for which a release waits for an acquire.
+// overtakeGrace returns the maximum time for which the release at a node waits for an
+// acquire that is in flight to that node.
 func (s *Store) overtakeGrace() time.Duration { return min(firstGrace, s.timeout/4) }

@@ -82,10 +82,10 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 		s.faults[2].Next(storetest.OpAcquire, storetest.Fault{ReplyDelay: 2 * time.Millisecond})
 		c := claim("ours")
 		acquire(s.T, st, c)
-		if err := st.Release(s.Context(), c); err != nil { // waits at node 2
+		if err := st.Release(s.Context(), c); err != nil { // at node 2 it waits for the acquire
 			s.Fatal(err)
 		}
-		if _, err := st.Acquire(s.Context(), c); err == nil { // refused as released, and waits at node 2
+		if _, err := st.Acquire(s.Context(), c); err == nil { // refused; at node 2 it waits for the release
 			s.Log("granted again")
 		}
 		start := time.Now()
@@ -105,15 +105,16 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 	})
 }
 
-// TestRelease_RefusedByAllNodes checks that a release counts as possibly sent even if no
-// node has received it, because it is repeated in the background. Otherwise a caller that
-// repeats it would take the answer for a loss. hazard 11
+// TestRelease_RefusedByAllNodes checks that the outcome of a release is unknown even if
+// no node has received it, because the Store repeats it in the background. If Release
+// returned ErrUnavailable, a caller that repeats the release would take its answer,
+// ErrLost, for a loss. hazard 11
 func TestRelease_RefusedByAllNodes(t *testing.T) {
 	t.Parallel()
 	for _, refusing := range []int{2, 3} {
 		late(t, fmt.Sprint(refusing, " of 3"), 3, func(s *scene) {
 			st := newStore(s, s.nodes)
-			for i := range 30 { // the refusals arrive at once, and only some of them may count
+			for i := range 30 { // the verdict may precede the last refusal
 				c := claim(fmt.Sprint("c", i))
 				acquire(s.T, st, c)
 				synctest.Wait()

@@ -55,7 +55,8 @@ type request struct {
 	after  <-chan struct{} // the acquire must not be sent before this is closed; nil if it may be sent at once
 }
 
-// arrivalLimit is the minimum time for which an unanswered request is expected to arrive.
+// arrivalLimit is the minimum time for which an unanswered request is assumed to be able
+// to arrive.
 const arrivalLimit = time.Minute
 
 func newRequestLog(nodes int) *requestLog {
@@ -113,8 +114,9 @@ const (
 	releaseNow                       // the caller has to send a release, which is already recorded as sent
 )
 
-// acquireDone records that an acquire has returned. It returns what has to happen to
-// the grant, if there is one. A grant to an older attempt counts for the newer one.
+// acquireDone records that an acquire has returned. It returns the fate of the grant, if
+// there is one. The grant of an older attempt stays if a newer attempt still wants the
+// claim.
 func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutcome) grantFate {
 	l.mu.Lock()
 	defer l.mu.Unlock()

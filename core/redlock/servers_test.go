@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	slow = 5 * time.Second // the time for a node to answer on a busy machine
+	slow = 5 * time.Second // a node time-out that is long enough for a busy machine
 	// patience limits the wait for an event. On a machine that also runs busy loops, a
 	// minute can pass without a single answer in time, while cases in virtual time use
 	// the other cores.
@@ -257,7 +257,7 @@ func refused(t *testing.T, s *redlock.Store) {
 }
 
 // TestSameServerTwice checks that claims are refused if two nodes are on the same
-// server, or one on a replica. hazard 53
+// server, or if one of them is on a replica. hazard 53
 func TestSameServerTwice(t *testing.T) {
 	t.Parallel()
 	all, connect := servers(t, 3)

@@ -131,8 +131,8 @@ func TestSlowNodes_Majority(t *testing.T) {
 	})
 }
 
-// TestSlowNodes_End checks that a call without a majority ends when its budget, the
-// validity or Limit has passed. hazard 52
+// TestSlowNodes_End checks that a call without a majority ends when the caller's time
+// limit, the validity or Limit has passed. hazard 52
 func TestSlowNodes_End(t *testing.T) {
 	t.Parallel()
 	isUnknown := func(err error) bool {
@@ -244,8 +244,8 @@ func (b brief) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) 
 	return g, err
 }
 
-// TestSlowNodes_SplitVote checks that after the node time-out a majority that has
-// answered decides. hazard 52
+// TestSlowNodes_SplitVote checks that a majority that has answered decides without the
+// other nodes, after the node time-out or when ctx is done. hazard 52
 func TestSlowNodes_SplitVote(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -320,8 +320,8 @@ func TestSlowNodes_CanceledContext(t *testing.T) {
 	}
 }
 
-// TestSlowNodes_ReleaseUnderWay checks that the next attempt waits for a release in
-// flight to a slow node. hazard 54
+// TestSlowNodes_ReleaseUnderWay checks that the next attempt is not sent to a slow node
+// while a release is in flight to that node. hazard 54
 func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 	t.Parallel()
 	late(t, "next attempt", 3, func(s *scene) {

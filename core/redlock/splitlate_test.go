@@ -20,8 +20,8 @@ import (
 
 // TestSplitVoteAtSlowNodes checks that one of many concurrent claims gets a free key.
 // The nodes answer at different speeds, and the last release has not reached the first
-// node yet. A few votes may grant no claim, because every claim can meet the last
-// holder's claim, which is still being released. hazard 54
+// node yet. In a few votes no claim may be granted, because a node can still have the
+// last holder's claim, which is being released. hazard 54
 func TestSplitVoteAtSlowNodes(t *testing.T) {
 	t.Parallel()
 	for _, r := range []split{
@@ -65,8 +65,8 @@ type split struct {
 	budget           time.Duration // the caller's time limit
 }
 
-// vote holds one vote. It reports whether a claim was granted, and returns the number
-// of unknown outcomes.
+// vote runs one vote. It reports whether a claim was granted, and returns the number of
+// unknown outcomes.
 func (r split) vote(t *testing.T, seed uint64) (granted bool, unknown int) {
 	nodes := memstores(r.nodes)
 	for i, n := range nodes {

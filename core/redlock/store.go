@@ -13,8 +13,8 @@ import (
 
 // Store stores locks on a majority of several independent stores, its nodes. It
 // implements store.Store, store.Watcher, store.Checker, store.Inspector, store.Prompt
-// and store.Braced. It is safe for concurrent use. Every call returns soon after its
-// ctx is done, and within Limit.
+// and store.Braced. It is safe for concurrent use. Every call returns soon after its ctx
+// is done. Acquire, Extend, Release, Watch and Look also return within Limit.
 type Store struct {
 	config
 	nodes      []*node
@@ -51,8 +51,8 @@ var (
 // first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
-// node that is nil or given twice, and for invalid options. If two nodes are on the
-// same server, or one is on a replica, Check and the first use of the Store fail.
+// node that is nil or given twice, and for invalid options. If the nodes report that two
+// of them are on one server, or that one is on a replica, Check and every Acquire fail.
 func New(stores []store.Store, opts ...Option) (*Store, error) {
 	s := &Store{config: config{timeout: defaultTimeout, drift: defaultDrift, quarantine: defaultQuarantine}}
 	for _, o := range opts {
@@ -104,9 +104,9 @@ func (s *Store) question(ctx context.Context, valid time.Duration) (context.Cont
 
 // Check asks every node for the identity of its server. It returns nil if all servers
 // have answered, are different and may vote, and none is a replica. It returns
-// store.ErrInvalid if two nodes are the same server or one is a replica. It returns
-// store.ErrUnavailable if a node does not answer or its vote does not count yet. It
-// does not check nodes that cannot describe their server.
+// store.ErrInvalid if two nodes are on the same server or one is on a replica. It
+// returns store.ErrUnavailable if a node does not answer or its vote does not count yet.
+// It does not check nodes that cannot describe their server.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.membership.look(ctx, true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
@@ -149,9 +149,10 @@ func (s *Store) Braces() bool {
 }
 
 // Close stops all background work and waits for its end. It waits for at most Limit for
-// a node that does not answer. Claims whose release is still retried in the background
-// expire with their TTL, and the channels of watches are closed. Close does not close
-// the nodes. Claims can still be extended and released.
+// a call to a node that does not answer. While a lock with a token is being restored,
+// several such calls can follow each other. Claims whose release is still retried in the
+// background expire with their TTL, and the channels of watches are closed. Close does
+// not close the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true

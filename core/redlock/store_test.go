@@ -185,7 +185,8 @@ func TestStoreOverFaultyNodes(t *testing.T) {
 	}
 }
 
-// unhurried waits after each call for the nodes that answer.
+// unhurried calls rest after each call of the Store, to wait for answers that are still
+// in flight.
 type unhurried struct {
 	*redlock.Store
 	rest func()
@@ -229,9 +230,9 @@ func unhurriedly(s *redlock.Store) unhurried {
 	}}
 }
 
-// TestFaultyStore delays all calls to the store, and sends extensions and releases
-// twice. It does not double acquires: after a refusal of the first copy, the second
-// could be granted, and no caller would release the grant.
+// TestFaultyStore delays the extensions and releases of the store, and sends them twice.
+// It does not double acquires: after a refusal of the first copy, the second could be
+// granted, and no caller would release the grant.
 func TestFaultyStore(t *testing.T) {
 	t.Parallel()
 	for _, fencing := range []bool{false, true} {

@@ -61,7 +61,7 @@ func (m *meeting) counts() (calls, most int) {
 	return m.calls, m.most
 }
 
-// failing counts the releases of a Store that fail.
+// failing counts the failed releases of a Store.
 type failing struct {
 	*redlock.Store
 	releases atomic.Int32
@@ -75,7 +75,7 @@ func (f *failing) Release(ctx context.Context, c store.Claim) error {
 	return err
 }
 
-// TestRelease_ManyKeys checks that the keys of one lease are released side by side. Each
+// TestRelease_ManyKeys checks that the keys of one lease are released concurrently. Each
 // node gets one release for each key, and at most nodeWidth of them at once.
 func TestRelease_ManyKeys(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestRelease_CrowdedNodes(t *testing.T) {
 	var all []*meeting
 	var nodes []store.Store
 	for range 3 {
-		m := newMeeting(1 << 20) // more than will come
+		m := newMeeting(1 << 20) // more releases than are sent
 		all, nodes = append(all, m), append(nodes, m)
 	}
 	s := newStore(t, nodes, redlock.WithNodeTimeout(time.Second))
@@ -156,8 +156,8 @@ func TestRelease_CrowdedNodes(t *testing.T) {
 		}
 		return strings.Contains(err.Error(), "too many calls")
 	})
-	// Now the nodes are silent, so all refuse before the verdict. The cleanup still sends
-	// the release, so the claim may be released later.
+	// Now the nodes are silent, so a further call to any of them fails at once. The
+	// cleanup still sends the release, so the claim may be released later.
 	if err := s.Release(t.Context(), claim("later")); errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrLost) {
 		t.Errorf("got %v, want an unknown outcome", err)
 	}

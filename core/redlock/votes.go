@@ -86,8 +86,9 @@ func (vs votes) grantedTo(owner string) (some votes) {
 	return some
 }
 
-// hasFirst reports whether the claim has the first node at which the key is held. In a
-// split vote, this is true for one claim only.
+// hasFirst reports whether the claim has the first node. Of the nodes that have granted
+// the claim or answered that the key is busy, the first one in the list must have
+// granted it. In a split vote, this is true for one claim only.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {

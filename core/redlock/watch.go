@@ -13,10 +13,10 @@ import (
 // majority of the watches is open. It waits for them until ctx is done or Limit has
 // passed. The channel is closed when fewer watches than a majority are left.
 //
-// The channel receives when a majority of the nodes has sent a wake-up, or shortly
-// after the first wake-up. A release takes a moment to reach all nodes, and until then
-// an acquire finds too few nodes free. Watch fails with store.ErrUnsupported if too few
-// nodes can send wake-ups.
+// The channel receives a value when a majority of the nodes has sent a wake-up, and
+// otherwise shortly after the first wake-up. A release takes a moment to reach all
+// nodes, and until then an acquire finds too few nodes free. Watch fails with
+// store.ErrUnsupported if too few nodes can send wake-ups.
 func (s *Store) Watch(parent context.Context, c store.Claim) (<-chan struct{}, error) {
 	if parent.Err() != nil {
 		return nil, fmt.Errorf("redlock: watch: %w: %w", store.ErrUnavailable, context.Cause(parent))
@@ -84,8 +84,8 @@ type watch struct {
 	grace       *time.Timer // runs after the first wake-up; nil otherwise
 }
 
-// follow opens the watch at one node and passes on its wake-ups. The watch of a node
-// that answers late counts from its answer on.
+// follow opens the watch at one node and forwards its wake-ups. The watch of a node that
+// answers late counts from its answer on.
 func (w *watch) follow(ctx context.Context, i int, node store.Watcher) {
 	woken, err := node.Watch(ctx, w.claim)
 	w.mu.Lock()

@@ -10,12 +10,11 @@
 //
 // # Who does what
 //
-// A store decides about one claim at a time and remembers its decisions. It never waits
-// for a key, retries, extends without a request or logs. These are the tasks of the
-// Locker. The Locker queues the callers of its process, asks the store, waits, asks
-// again and extends the holds. It cancels the context of a lease that can no longer be
-// trusted. Every method of a store is safe for concurrent use, and returns soon after
-// its ctx is done.
+// A store decides about one claim at a time and remembers its decisions. It never logs,
+// waits for a key, retries, or extends without a request. The Locker queues the callers
+// of its process, asks the store, waits, asks again and extends the holds. It cancels
+// the context of a lease that can no longer be trusted. Every method of a store is safe
+// for concurrent use, and returns soon after its ctx is done.
 //
 // # The rule
 //
@@ -29,7 +28,7 @@
 //
 // Owner names the holder, and Lease names one hold of the holder. Holds of one owner do
 // not exclude each other. Each hold expires separately, by the clock of the store. A
-// claim with Via joins the holds of another owner.
+// claim with Via can join the holds of another owner.
 //
 // # Sent twice, lost, or late
 //
@@ -49,11 +48,12 @@
 //   - [BusyError], [ErrLost], [ErrInvalid] and [ErrUnsupported] are answers.
 //   - An error that matches [ErrUnavailable] means that the call certainly changed
 //     nothing.
-//   - After any other error the outcome is unknown. If the Locker gives up then, it
-//     repeats a release of the claim until the store answers.
+//   - After any other error the outcome is unknown. If the Locker then gives up, it
+//     releases the claim in the background. It repeats the release until the store
+//     answers, for at least a minute and at least the TTL.
 //
 // When in doubt, return an error that matches none of these. If a call was granted and
-// returns an error that matches ErrUnavailable, its lock stays until it expires. The
+// returns an error that matches ErrUnavailable, the lock stays until it expires. The
 // text of an error names the operation and the reason, and never contains a key, an
 // owner or a lease.
 //
@@ -92,10 +92,23 @@
 //     servers.
 //   - [Braced] accepts keys with braces.
 //
+// # Stability
+//
+// Before v1.0.0 a minor version may change the methods of a store, the types of this
+// package, and the duties of a store. CHANGELOG.md lists such changes under Changed or
+// Removed. A store that passes the storetest of a version serves the Locker of that
+// version.
+//
+// From v1.0.0 on, a minor version changes no method and no duty of the three methods. It
+// may add an optional interface, a field whose zero value keeps the old meaning, and a
+// case of storetest for a duty that is documented here. So name the fields in composite
+// literals.
+//
 // # How to begin
 //
 // Write Acquire, Extend and Release for exclusive claims, and refuse all other claims
 // with ErrUnsupported. The store in stranger_test.go beside this file does that. Run
 // storetest with the missing features in Without, and remove one feature after the
-// other from Without. Package memstore is a complete store in a few hundred lines.
+// other from Without. Package memstore is a complete store: a few hundred lines on top
+// of core/internal/keystate, which has the rule of admission in Go.
 package store

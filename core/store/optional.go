@@ -19,10 +19,10 @@ type Watcher interface {
 	// wake this kind of claim returns ErrUnsupported.
 	//
 	// If c had Push when it last asked, the store may admit c in the step that makes
-	// room. No other claim can then take that room first, and the wake-up can report
-	// the grant. The next Acquire of c returns the rest of the grant. The grant is
-	// short, because a Locker extends it within some milliseconds. Until it expires,
-	// the grant keeps other claims out, even if c does not ask again.
+	// room. No other claim can then take that room first, and the store can send the
+	// grant together with the wake-up. The next Acquire of c returns the rest of the
+	// grant. The grant is short, because a Locker extends it within some milliseconds.
+	// Until it expires, the grant keeps other claims out, even if c does not ask again.
 	Watch(ctx context.Context, c Claim) (<-chan struct{}, error)
 }
 
@@ -94,15 +94,16 @@ type Inspector interface {
 	// run.
 	Look(ctx context.Context, key string) (State, error)
 
-	// List returns the keys that have live entries, in no particular order, in pages of
-	// about most keys. most is from 1 to 1,000. For the first page after is "", and for
-	// each other page it is the next of the previous page. The last page has "" as
-	// next. A page can be shorter than most or empty, even if other pages follow. It
-	// can exceed most by the number of keys that one step of the store finds, about
-	// 1,000. A key that has live entries during the whole walk is returned at least once,
-	// and can be returned twice. If keys move between servers during the walk, a key can
-	// be missed. The content of next is internal to the store, and may contain a key.
-	// List fails with ErrInvalid if after is neither "" nor a next of List.
+	// List returns the keys that have live entries, in no particular order and in pages.
+	// The parameter most, from 1 to 1,000, is the approximate length of a page. The
+	// parameter after is "" for the first page, and the result next of the previous page
+	// for each other page. The result next is "" for the last page. A page can be
+	// shorter or empty, even if other pages follow. It can exceed most by the number of
+	// keys that one step of the store finds, about 1,000. A key that has live entries
+	// during the whole walk is returned at least once, and can be returned twice. If
+	// keys move between servers during the walk, a key can be missed. The content of
+	// next is internal to the store, and may contain a key. List fails with ErrInvalid
+	// if after is neither "" nor a result next of List.
 	//
 	// List may have to walk over all keys of the server. It does so in small steps with
 	// pauses, and returns when ctx is done.
@@ -122,7 +123,7 @@ type Inspector interface {
 	// until the first one learns of the loss.
 	//
 	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. That
-	// is so if the hold has expired, was released or lost, or never existed, and if its
+	// is so if the hold has expired, was released or lost, or never existed, or if its
 	// claim still waits. After an error other than ErrLost and the errors above, it is
 	// unknown whether the hold was revoked. Call Revoke again to find out.
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error

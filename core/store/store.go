@@ -25,7 +25,8 @@ const TokenStep = 64
 // A claim describes the whole desired state, and not a transition, so that sending it
 // twice has the effect of sending it once.
 type Claim struct {
-	// Key is the name of the lock: 1 to 512 bytes of printable UTF-8 without braces.
+	// Key is the name of the lock: 1 to 512 bytes of printable UTF-8. It has no braces,
+	// unless the store accepts them (Braced).
 	Key string
 	// Owner names the holder. Holds of one owner do not exclude each other.
 	Owner string
@@ -135,9 +136,9 @@ type Extension struct {
 	Err   error
 }
 
-// Store admits claims and remembers them. It never waits, retries, extends without a
-// request or logs; these are tasks of the Locker. core/storetest has the exact
-// contract: a store is a type that passes its tests.
+// Store admits claims and remembers them. It never logs, waits for a key, retries, or
+// extends without a request. core/storetest has the exact contract: a store is a type
+// that passes its tests.
 //
 // Every method is safe for concurrent use and returns soon after ctx is done, even if
 // the server does not answer. Expiry is by the store's clock.
@@ -180,6 +181,6 @@ type Store interface {
 	// that it is not; see Record for the conditions. A claim that only waits saves
 	// nothing. If the reply was lost and the same Release is sent again, it returns nil
 	// as long as the saved record is stored and no other run has begun. A Release
-	// without a record then returns ErrLost.
+	// without a record that is sent again returns ErrLost.
 	Release(ctx context.Context, c Claim) error
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// little is a minimal store, like the first version of a new author. It serves only
-// exclusive claims, in memory.
+// little is a minimal store, like a new author's first version. It serves only exclusive
+// claims, in memory.
 type little struct {
 	mu    sync.Mutex
 	holds map[string]grant // by key

@@ -19,7 +19,7 @@ import (
 // flaw breaks the sound store in one way.
 type flaw struct {
 	name   string
-	caught []string // the cases that must fail, named group/sentence
+	caught []string // the cases that must fail, named group/case
 	breaks func(s *tampered)
 }
 
@@ -30,7 +30,7 @@ const flawEnv = "LOCKKIT_STORETEST_FLAW"
 
 const (
 	sound   = "none"
-	tooAble = "does what it is said to refuse" // a flaw of the harness
+	tooAble = "does what it is said to refuse" // a flaw of the Harness, not of the store
 )
 
 func flaws() []flaw {

@@ -163,9 +163,9 @@ func (e *env) notSaved(tx Transaction, c store.Claim, want error) {
 	}
 }
 
-// loses saves the record of c, whose run is not the last one, in a new transaction. It
-// fails the case unless the record is refused with store.ErrLost, and commits the
-// transaction.
+// loses tries to save the record of c in a new transaction, although the run of c cannot
+// save any more. It fails the case unless the record is refused with store.ErrLost, and
+// commits the transaction.
 func (e *env) loses(c store.Claim) {
 	e.Helper()
 	tx := e.begin()

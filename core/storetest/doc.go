@@ -59,8 +59,8 @@
 // finished or expired. A finished record answers before tombstones, holds and waiters
 // are checked.
 //
-// Undo changes nothing else in a release. A release of a lease that is not held gets
-// ErrLost and leaves a tombstone, even if it has undone a run.
+// Undo does not change the other effects of a release. A release of a lease that is not
+// held gets ErrLost and leaves a tombstone, even if it has undone a run.
 //
 // A revoke leaves no tombstone and undoes no run. The rest of the hold's time counts
 // from the step that revokes the hold, whatever Look showed before.

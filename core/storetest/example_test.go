@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// The test of a service checks that nothing is charged while the store does not answer.
+// The test of a service checks that nothing is charged while the store is unavailable.
 func ExampleFaulty() {
 	ctx := context.Background()
 	var faults storetest.Faults

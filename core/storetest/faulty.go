@@ -130,7 +130,8 @@ func (f *Faults) take(op Op, claims []store.Claim) Fault {
 
 // Faulty returns a store that calls s and applies faults. It is a store.Watcher if s is
 // one. Its CheckClaim calls CheckClaim of s, or accepts every claim if s has no such
-// method. Without faults it behaves like s. It also has the methods of store.Inspector
+// method. Without faults its methods behave like the methods of s. It does not implement
+// store.Prompt, store.Braced and store.Node. It also has the methods of store.Inspector
 // and store.Cards, which have no faults. If s does not have these methods, they fail
 // with store.ErrUnsupported.
 func Faulty(s store.Store, faults *Faults) store.Store {

@@ -134,8 +134,8 @@ func (s *tampered) acquireToken(change func(s *tampered, c store.Claim, token ui
 	}
 }
 
-// countedToken returns the number of calls for the key since it was forgotten, or
-// c.MinToken if that is greater.
+// countedToken returns the last token of the key plus 1, or c.MinToken if that is
+// greater. After the key was forgotten, its tokens begin with 1 again.
 func countedToken(s *tampered, c store.Claim, _ uint64) uint64 {
 	defer s.lock()()
 	s.tokens[c.Key] = max(s.tokens[c.Key]+1, c.MinToken)

@@ -19,7 +19,8 @@ type Harness struct {
 	// Unit is the time scale, at least 10 ms. One Unit after its TTL, a hold that was
 	// not extended must have expired for all processes. The store must answer well
 	// within a Unit. TTLs are 1 to 60 Units, and at least 9 Units if a case relies on a
-	// hold. For a store on a server, 300 ms are enough for a busy machine.
+	// hold. In one case, TTLs are longer than that by store.WaiterLife. For a store on a
+	// server, 300 ms are enough for a busy machine.
 	Unit time.Duration
 
 	// Sleep returns after d has passed on the store's clock. nil means time.Sleep.
@@ -77,7 +78,7 @@ type testGroup struct {
 }
 
 // Run checks that the store of h fulfills the contract. Its cases are subtests named
-// group/sentence and run in parallel. The cases leave holds that expire later.
+// group/case and run in parallel. The cases leave holds that expire later.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil || h.Unit < 10*time.Millisecond {

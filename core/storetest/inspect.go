@@ -438,7 +438,7 @@ func withoutNaming(e *env) {
 	}
 }
 
-// walk lists all keys of the store, in pages of about most keys, and calls fn for each
+// walk lists all keys of the store, with pages of the length most, and calls fn for each
 // State.
 func (e *env) walk(most int, fn func(s store.State)) {
 	e.Helper()

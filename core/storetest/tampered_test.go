@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// tampered is the sound store with some of its methods replaced.
+// tampered is a memstore (the sound store) with some of its methods replaced.
 type tampered struct {
 	*memstore.Store
 	acquire func(ctx context.Context, c store.Claim) (store.Grant, error)

@@ -143,8 +143,8 @@ func (e *env) grows(s store.Store, last uint64) uint64 {
 	return g.Token
 }
 
-// sameToken acquires c again. It fails the case unless the answer's token and token can
-// belong to one grant, and returns the greater of the two.
+// sameToken acquires c again. It fails the case unless the token of the answer and the
+// parameter token can belong to one grant. It returns the greater of the two.
 func (e *env) sameToken(s store.Store, c store.Claim, token uint64) uint64 {
 	e.Helper()
 	g := e.acquire(s, c)

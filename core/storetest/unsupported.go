@@ -107,7 +107,8 @@ func withoutFencing(e *env) {
 }
 
 // withoutReentry checks a store that does not know several holds of one owner. Such a
-// store may treat the second claim as the first one, or as the claim of another owner.
+// store may treat the second claim as the first one or as the claim of another owner, or
+// refuse it as unsupported.
 func withoutReentry(e *env) {
 	c := e.exclusive()
 	e.acquire(e.store, c)
@@ -174,6 +175,6 @@ func withoutOvertaking(e *env) {
 	woken := e.watch(e.store, last)
 	e.release(e.other, second)
 	e.wakes(woken)
-	e.busy(e.other, e.exclusive()) // this claim may not overtake the waiter
+	e.busy(e.other, e.exclusive()) // this claim must not overtake the waiter
 	e.acquire(e.store, last)
 }

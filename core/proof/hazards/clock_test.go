@@ -36,8 +36,8 @@ func TestServerClock(t *testing.T) {
 	t.Run("set back by an hour: a plain key or Redisson's of a dead holder stays for an hour (limit)", backPlain)
 }
 
-// told counts trials, overlaps, and accepted and refused stale writes, for the proof's
-// report.
+// These are counts of trials, overlaps, and accepted and refused stale writes, for the
+// proof's report.
 type told struct{ trials, overlaps, stale, refused atomic.Int64 }
 
 // note reports the counts after all trials.

@@ -23,7 +23,7 @@ type cutOff struct {
 	rival *core.Lease
 
 	until   int64 // last time after which a check found the lease held
-	told    int64 // time at which the context was seen to be done
+	told    int64 // when the context's end was seen
 	expiry  int64 // time before which the key could not expire
 	granted int64 // time at which a rival had been granted the key
 	err     error

@@ -175,9 +175,9 @@ func decided(t *testing.T, wiped, last bool) bool {
 type verdict struct {
 	wiped                  bool
 	calls, grants, unknown int
-	// follows counts the leases whose hold was passed on to them. told counts the leases
-	// that passed a hold on, and whose release reported a loss.
-	follows, told           int
+	// The second number counts the leases that passed a hold on, and whose release
+	// reported the loss of the hold.
+	follows, told           int // leases whose hold was passed on to them, and those it came from that were told of its loss
 	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string

@@ -20,7 +20,8 @@ type Store struct {
 // New returns an empty Store.
 func New() *Store { return &Store{Store: memstore.New()} }
 
-// Release implements store.Store. It fails with store.ErrSaved for a lease that has committed.
+// Release implements store.Store. It fails with store.ErrSaved if the lease has
+// committed, and c has a record that differs from the committed one.
 func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	err := s.Store.Release(ctx, c)
 	if _, ok := s.saved.Load(c.Lease); ok && c.Record != nil && errors.Is(err, store.ErrLost) {
@@ -49,6 +50,9 @@ func (x *Tx) SaveRun(_ context.Context, s store.Store, c store.Claim) error {
 
 // Commit saves the record of SaveRun and releases its claim.
 func (x *Tx) Commit() error {
-	x.in.saved.Store(x.c.Lease, true)
-	return x.in.Store.Release(context.Background(), x.c)
+	err := x.in.Store.Release(context.Background(), x.c)
+	if err == nil {
+		x.in.saved.Store(x.c.Lease, true)
+	}
+	return err
 }
