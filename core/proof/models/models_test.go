@@ -28,7 +28,7 @@ func page(t *testing.T) string {
 const maxLines, maxMemory = 500, 8192
 
 // TestModels searches all states of each model. The numbers of states must be the numbers
-// in README.md.
+// in README.md, and all searches together must need at most maxMemory.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -66,7 +66,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestModelsAreShort counts the lines of all models.
+// TestModelsAreShort checks that all models together have at most maxLines lines.
 func TestModelsAreShort(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.pml")
