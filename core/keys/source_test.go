@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// check fails the test unless got is want or, if fault is not empty, err is an *Error
-// that contains fault.
+// check fails the test unless got is want and err is nil. If fault is not empty, got has
+// to be empty, and err an *Error whose text contains fault.
 func check(t *testing.T, got string, err error, want, fault string) {
 	t.Helper()
 	if fault == "" {
