@@ -48,8 +48,8 @@ func release(t *testing.T, s store.Store, c store.Claim, want error) {
 }
 
 // TestSteps checks that an acquire and a release of the usual lock take one step each,
-// and that the extension of usual holds takes one step per 512 holds. Every other
-// operation takes a Load and a Save.
+// and that the extension of usual holds takes one step per 512 holds. The extension of
+// shared holds takes a Load and a Save per key.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

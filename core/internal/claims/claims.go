@@ -6,7 +6,7 @@
 // because spaces separate the parts of an entry. Dates of PostgreSQL have a maximum, and
 // sessions of ZooKeeper cannot store records. redlock checks only that a majority can
 // decide a claim; its nodes check the rest. memstore uses only CheckKey, and only for
-// operators. It has no format, and its claims may have any key, value and limit.
+// operators. It has no format, and accepts any key except "", and any value and limit.
 // core/storetest builds broken stores on memstore, with claims beyond store.All.
 package claims
 

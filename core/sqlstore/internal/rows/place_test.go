@@ -55,7 +55,7 @@ func TestRenew_DriverThatHangs(t *testing.T) {
 }
 
 // TestAbandon checks that the refusal of a read-only server closes the idle connections
-// of the pool, and that other refusals do not.
+// of the pool, and that other errors do not.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[uint16]int{1290: 0, 1927: 2, 1142: 3} {
