@@ -191,8 +191,6 @@ func (s *Store) try(ctx context.Context) error {
 	waits.Owner, waits.Lease, waits.Wait = rand.Text(), rand.Text(), true
 	if s.redisson {
 		claim.MinToken = anyToken
-	}
-	if s.redisson {
 		defer func() { // otherwise the counter would stay forever
 			_, _ = away(ctx, func(ctx context.Context) (bool, error) {
 				return s.client.PExpire(ctx, s.counterOf(claim.Key), time.Second).Result()

@@ -14,11 +14,11 @@
 // # Reading the code
 //
 // Begin with the scripts in the directory lua: clock.lua, state.lua, acquire.lua and
-// release.lua. Continue with their callers: scripts.go, acquire.go, replicas.go, which
-// sends the calls that change a key, and send.go. Then read internal/pipeline: doc.go,
-// pipeline.go, server.go, sender.go, flight.go and once.go. Read the other parts when
-// you need them: crowds (crowd.lua), waiters (waiters.lua, push.go, watch.go), plain
-// keys (plain.go), Redisson (redisson.go), lists and cards.
+// release.lua. Continue with their callers: scripts.go, acquire.go, replicas.go and
+// send.go, which sends the calls. Then read internal/pipeline: doc.go, pipeline.go,
+// server.go, sender.go, flight.go and once.go. Read the other parts when you need them:
+// crowds (crowd.lua), waiters (waiters.lua, push.go, watch.go), plain keys (plain.go),
+// Redisson (redisson.go), lists and cards.
 //
 // # Stored keys
 //

@@ -3,11 +3,11 @@
 // but not on the purpose of the calls.
 //
 //	p := pipeline.New(client)
-//	reply, err := p.Do(ctx, p.Eval(script, key, "acquire").Text(value).Num(1000))
+//	got, err := p.Do(ctx, p.Eval(script, key, "", "acquire").Text(value).Num(1000))
 //
 // # Path of a call
 //
-// Pipeline.do finds the server of the key and sends the call there. It sends the call
+// Pipeline.Do finds the server of the key and sends the call there. It sends the call
 // again if the slot has moved, or the server does not know the script.
 //
 // server.do refuses an Optional call while the server is known to be down. From the
