@@ -53,7 +53,7 @@ func (s *link) set(cut bool) {
 	s.cut = cut
 }
 
-// campaigns returns the number of the process's requests for the key.
+// campaigns returns the number of exclusive acquires that the process has sent.
 func (s *link) campaigns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

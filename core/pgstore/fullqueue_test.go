@@ -12,9 +12,9 @@ import (
 )
 
 // TestWakeUps_FullQueue checks a release and a Commit that would wake a waiter. They
-// send no notification while the server's queue of notifications is half full, as after
-// a listener got stuck. Once the queue is full, a notification fails, and so does its
-// write. The server's functions are replaced, because its queue takes 8 GB.
+// send no notification while the server's queue of notifications is at least half full,
+// as after a listener got stuck. Once the queue is full, a notification fails, and so
+// does its write. The server's functions are replaced, because its queue takes 8 GB.
 func TestWakeUps_FullQueue(t *testing.T) {
 	t.Parallel()
 	server := database(t)

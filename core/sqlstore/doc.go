@@ -106,8 +106,8 @@
 // needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with lockkit_,
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
 // must let the Store's user see all rows. Otherwise the errors of Check and of each call
-// name that security. The user of a transaction with once.Commit needs SELECT on the
-// version table, and SELECT and UPDATE on the table of the locks. The user of a
+// name row-level security. The user of a transaction with once.Commit needs SELECT on
+// the version table, and SELECT and UPDATE on the table of the locks. The user of a
 // transaction with CheckToken needs SELECT, INSERT and UPDATE on the table whose name
 // ends in seen. Check does not test the rights of these users: the errors of Commit and
 // CheckToken name the GRANT.
