@@ -62,7 +62,7 @@ func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	begun := v.gate.Begin()
 	results := v.sender.doAll(ctx, calls)
-	err := results[0].Err // the others have the same error, unless one was answered
+	err := results[0].Err // if no call was answered, all have the same error
 	for _, r := range results {
 		if answers(r.Err) {
 			if err = r.Err; ClassOf(err).displaced {
