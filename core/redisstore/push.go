@@ -14,10 +14,10 @@ import (
 //
 // The waiter does not know the time of the grant. But the grant was made after the
 // waiter's last request, and the waiter knows when it sent that. The grant lasts for
-// the time since that request plus WINDOW of clock.lua. Before it expires the waiter
-// extends it; if the waiter has died, the key is free again. A message counts only if
-// it names the place that the last request got, because an earlier grant may have
-// expired.
+// the time since that request plus WINDOW of clock.lua. The waiter extends the grant
+// before it expires. If the waiter has died, the grant expires and the key is free
+// again. A message counts only if it names the place that the last request got, because
+// an earlier grant may have expired.
 
 const (
 	// minPushValidity is the minimum remaining validity of a pushed grant that is used.
