@@ -50,8 +50,8 @@
 // A key with more than eight leases and no record is a hash with the same fields. The
 // hash also has a list of leases for each owner (o:<owner>), and n, which summarizes
 // all leases. So the server does the same work for a reader or a permit whether there
-// are ten others or thousands. If no answer depends on an expired lease, the lease may
-// stay in a hash for up to a second.
+// are ten others or thousands. A script may leave an expired lease in a hash for up
+// to a second, if no answer depends on the lease.
 //
 // Times are on the server's clock. The time at which an entry was written is in
 // microseconds. Its length, and the deadlines of records and waiters, are in
@@ -62,8 +62,8 @@
 // can leave the key with only these tokens, usually for 2 ms. Expired entries are
 // deleted when the key is next used.
 //
-// A record takes the length of its value, or up to a quarter more, and 400 bytes, for
-// as long as it is retained. Each call on the key reads the whole record, and usually
+// A record takes at most 1.25 times the length of its value, plus 400 bytes, for as
+// long as it is retained. Each call on the key reads the whole record, and usually
 // writes it. So avoid locks on the key of a long record.
 //
 // A Store wakes its waiters through its own pub/sub channel, "lk2:wake:<id>", which the
@@ -121,11 +121,12 @@
 // for readers of SLOWLOG or MONITOR.
 //
 // A load balancer may forget idle connections without notifying either side. After a
-// late call, the Store sends a PING over each idle connection of the client, at most
-// once in four seconds. In the meantime calls use new connections. A silent connection
-// is closed when its PING times out. The PING also opens a connection if the late call
-// had no time for that. Set ConnMaxIdleTime below the load balancer's idle time-out, to
-// avoid late calls. The default of go-redis is 30 minutes.
+// call that took too long, the Store sends a PING over each idle connection of the
+// client, at most once in four seconds. In the meantime calls use new connections. A
+// silent connection is closed when its PING times out. If the client has no idle
+// connection, the PING opens one, for which the call may have had too little time. Set
+// ConnMaxIdleTime below the load balancer's idle time-out, to avoid such calls. The
+// default of go-redis is 30 minutes.
 //
 // After a failover the client's address may lead to another server, while its
 // connections still lead to the former one. If a server answers LOADING, MASTERDOWN,
@@ -159,6 +160,6 @@
 // because they are at least the server's clock in microseconds. Tokens can decrease
 // only if the clock is set back in one of three states: the key is absent, the key has
 // only a tombstone, or a lock's SET is done and its TIME is not. If another program
-// deletes the key between SET and TIME, the token can be higher than that of the next
-// holder. See core/PROOF.md.
+// deletes the key between SET and TIME, the deleted lock's token can be higher than
+// the next holder's token. See core/PROOF.md.
 package redisstore

@@ -31,8 +31,8 @@ const (
 
 // place is the place of a watching claim in the wait list.
 type place struct {
-	asked time.Time // the time of the request that last renewed it
-	until string    // its deadline, which identifies it
+	asked time.Time // the time of the request that last renewed the place
+	until string    // the place's deadline, which identifies it
 }
 
 // pushed is a grant that arrived by message.

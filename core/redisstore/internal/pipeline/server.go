@@ -130,8 +130,8 @@ func (v *server) probe(ctx context.Context) error {
 }
 
 // greeting is a hook that closes a connection if the server has too many clients, with
-// the server's error. Otherwise go-redis would take the error for that of an old server
-// without HELLO, and continue with a connection that the server has closed.
+// the server's error. Otherwise go-redis would take the error for the error of an old
+// server without HELLO, and continue with a connection that the server has closed.
 type greeting struct{}
 
 func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }
