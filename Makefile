@@ -1,6 +1,7 @@
 # Needs Go and make; everything else is installed or done without.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 # All checks but the style of names, of which some come from the protocols spoken.
 CHECKS := all,-ST1003
 
@@ -81,11 +82,16 @@ bench: ## Measure the kit beside its peers (SHORT=1: a quick look, BENCH=own,han
 	../../bin/benchmarks $(if $(SHORT),-short) $(if $(FULL),-full) $(if $(BENCH),-run '$(BENCH)') \
 		$(if $(SHORT)$(BENCH),,-json result.json -chart chart.svg -readme README.md)
 
-lint: ## Check the top level, the minima of dependencies, a build outside the clone, the exported names, formatting, go vet, staticcheck and go.mod
+lint: ## Check the top level, the minima of dependencies, a build outside the clone, the exported names, the workflows, formatting, go vet, staticcheck and go.mod
 	@.ci/layout
 	@.ci/moves
 	@.ci/stranger
 	@.ci/apitext
+	@.ci/apidiff
+	@if [ "$$(git rev-parse --is-shallow-repository)" = true ]; then \
+		echo "make lint: the clone is shallow: words (TestWordsThatAreGone), and entries of CHANGELOG.md for commits that change the API, are not checked: git fetch --unshallow"; \
+	fi
+	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "make lint: run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	@for module in $(MODULES); do \

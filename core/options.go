@@ -272,11 +272,14 @@ func (r *request) newWaiter(c *store.Claim) *waiter {
 		weight = c.Limit // asks alone, because simultaneous requests can arrive in another order
 	}
 	r.waiter = waiter{
-		key: c.Key, ttl: c.TTL, minToken: c.MinToken, weight: weight, limit: c.Limit,
+		key: c.Key, weight: weight, limit: c.Limit,
 		claimed: c.Weight, fair: c.Fair, run: c.Record != nil,
 		tryOnly: r.wait == 0,
 		wide:    r.mode == ModeShared && !c.Fair,
-		accepts: r.usual && r.wait != 0 && r.record == nil && c.Via == "",
+		waiterPassing: waiterPassing{
+			accepts: r.usual && r.wait != 0 && r.record == nil && c.Via == "",
+			ttl:     c.TTL, minToken: c.MinToken,
+		},
 	}
 	return &r.waiter
 }

@@ -22,9 +22,31 @@ import (
 //	   │                 the store           └─ abandon ────→ released in the background
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
-// The state has two parts. The mutex of waiters guards the fields parked, timed and
-// hold of queue, and the last fields of waiter, from accepts on. The mutex of the hold
-// guards its field passing.
+// The state has three parts. The mutex of waiters guards queuePassing and
+// waiterPassing. The mutex of the hold guards passing.
+
+// queuePassing is the part of a queue's state that concerns passing on.
+type queuePassing struct {
+	// hold is the hold by which this process has the key. It is nil if there is no such
+	// hold, or if the hold's lease cannot pass it on (Lease.passable).
+	hold   *hold
+	timed  bool // a timer was started that calls unpark for hold
+	parked bool // the head waits for hold, and does not ask the store
+}
+
+// waiterPassing is the part of a waiter's state that concerns passing on: the holds
+// that the waiter accepts, and the hold that it was given.
+type waiterPassing struct {
+	accepts  bool          // accepts a hold that is passed on
+	ttl      time.Duration // the TTL that the hold must have
+	minToken uint64        // the least token that the hold must have
+	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
+	pause    time.Duration // the pause before its request, in which polling processes can get the key
+	// placed is made when the waiter is woken to ask the store as the head. It is
+	// closed when the waiter has its place in the store's list after a busy answer, or
+	// leaves the queue.
+	placed chan struct{}
+}
 
 // passing is the part of a hold's state that concerns passing on.
 type passing struct {

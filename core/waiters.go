@@ -90,14 +90,10 @@ type queue struct {
 	weight int64 // the sum of the weights of the waiters in front
 	beside int   // the maximum number of waiters beside the head, see noteOutcome
 
-	// hold is the hold by which this process has the key. It is nil if there is no such
-	// hold, or if the hold's lease cannot pass it on (Lease.passable).
-	hold *hold
+	queuePassing
 	// asleep is the store's busy answer while the head is asleep, and otherwise nil.
 	// While asleep is set, callers with tryOnly get this answer.
 	asleep *BusyError
-	timed  bool // a timer was started that calls unpark for hold
-	parked bool // the head waits for hold, and does not ask the store
 }
 
 // waiter is one caller in a queue.
@@ -128,16 +124,7 @@ type waiter struct {
 	claimed   int64 // the claim's weight
 	fair, run bool
 
-	// Passing on: the holds that the waiter accepts, and the hold that it was given.
-	accepts  bool          // accepts a hold that is passed on
-	ttl      time.Duration // the TTL that the hold must have
-	minToken uint64        // the least token that the hold must have
-	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
-	pause    time.Duration // the pause before its request, in which polling processes can get the key
-	// placed is made when the waiter is woken to ask the store as the head. It is
-	// closed when the waiter has its place in the store's list after a busy answer, or
-	// leaves the queue.
-	placed chan struct{}
+	waiterPassing
 }
 
 func (ws *waiters) init(perKey, total int, wakes bool, now clock.Clock, closing context.Context) {

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/lockkitpb"
 )
 
-// AnnotatedOption is a setting of Annotated. An option with a bad value panics.
+// AnnotatedOption is a setting of Annotated. A value that is not allowed causes a panic.
 type AnnotatedOption func(*annotations)
 
 // annotations holds the options of Annotated.

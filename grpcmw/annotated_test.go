@@ -144,7 +144,7 @@ func TestAnnotated(t *testing.T) {
 		client := s.openTills(rules)
 		o := &Order{Id: "5", Item: &Item{Sku: "s"}}
 		ask(t.Context(), client.Pay, o, key, "a").Is(t, "run 1")
-		release := s.Hold("order:5") // a repetition does not need it
+		release := s.Hold("order:5") // a replay does not need the lock
 		if r := ask(t.Context(), client.Pay, o, key, "a"); !r.Replayed() || r.GetText() != "run 1" {
 			t.Errorf("got %v", r)
 		}
@@ -210,7 +210,7 @@ func TestAnnotated(t *testing.T) {
 		maps.Copy(rules, grpcmw.Rules{Tills_Watch_FullMethodName: {grpcmw.None()}})
 		client, other := s.openTills(rules), "6"
 		s.OnWatch = func(_ *Order, out grpc.ServerStreamingServer[Receipt]) error { return out.Send(&Receipt{Text: "ran"}) }
-		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).Is(t, "till:0:s") // its key is in the field
+		ask(t.Context(), client.Pay, &Order{Id: "5", Item: &Item{Sku: "s"}}).Is(t, "till:0:s") // the idempotency key is in the field id
 		ask(t.Context(), client.Transfer, &Order{Id: "5", Coupon: &other}).Is(t, "account:5")
 		s.Hold("order:5")
 		in, err := client.Watch(t.Context(), &Order{Id: "5"})

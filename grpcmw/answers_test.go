@@ -22,7 +22,7 @@ func TestNotFinal(t *testing.T)        { t.Parallel(); answers.NotFinal(t, onGRP
 func TestCommit(t *testing.T)          { t.Parallel(); answers.Commit(t, onGRPC) }
 func TestCommit_Refused(t *testing.T)  { t.Parallel(); answers.CommitRefused(t, onGRPC) }
 
-// onGRPC is the server of the suite with grpc-go.
+// onGRPC serves h with grpc-go, for the suite of package answers.
 func onGRPC(t *testing.T, h orders.OrdersServer, rules grpcmw.Rules, outer ...answers.Outer) orders.OrdersClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,10 +27,10 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestWhatACallCosts checks that the cost of reading a key grows at most in proportion
-// to the request.
+// TestWhatACallCosts checks that the memory for reading a key grows at most in proportion
+// to the request, and limits the memory for the fingerprints of large requests.
 func TestWhatACallCosts(t *testing.T) {
-	const length = 4 << 20 // the maximum length of a message for gRPC
+	const length = 4 << 20 // grpc-go's default limit for a message that it receives
 	long := strings.Repeat("x", length)
 	many := metadata.MD{}
 	for range 100_000 {
@@ -72,7 +72,7 @@ func TestWhatACallCosts(t *testing.T) {
 		deep = &Order{Extra: packed}
 	}
 	nested := &Item{}
-	for range 9000 { // a longer one is refused by the decoder
+	for range 9000 { // the decoder refuses more than 10,000 levels
 		nested = &Item{Part: nested}
 	}
 	for name, c := range map[string]struct {

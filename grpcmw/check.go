@@ -136,7 +136,7 @@ func checkMethod(services map[string]grpc.ServiceInfo, name string, rules []Rule
 	return problems
 }
 
-// bare returns a problem without the prefix that its report already has.
+// bare returns a problem without the prefix "grpcmw: ", which the report already has.
 func bare(problem error) error {
 	var own setupError
 	if errors.As(problem, &own) {

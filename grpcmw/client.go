@@ -18,7 +18,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// ClientOption is a setting of a client interceptor. An option with a bad value panics.
+// ClientOption is a setting of a client interceptor. A value that is not allowed causes a
+// panic.
 type ClientOption func(*client)
 
 // client holds the options of one client interceptor.
@@ -192,7 +193,7 @@ func (g *client) try(ctx context.Context, method string, req, reply any, cc *grp
 	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	err = invoker(bounded, method, req, reply, cc, opts...)
-	// The server has the same deadline and can be a moment ahead.
+	// The server has the same deadline, and can notice it a moment earlier than the client.
 	if end, _ := bounded.Deadline(); status.Code(err) == codes.DeadlineExceeded && time.Until(end) < g.timeout/4 {
 		<-bounded.Done()
 	}

@@ -26,8 +26,8 @@
 //
 // # Rules in the .proto
 //
-// A method's .proto can have its guard. [Annotated] makes rules from such guards, and
-// package lockkitpb documents how protoc finds the option:
+// An option of a method in its .proto file can set the method's guard. [Annotated] makes
+// rules from such guards, and package lockkitpb documents how protoc finds the option:
 //
 //	import "lockkit/v1/guard.proto";
 //
@@ -57,7 +57,7 @@
 //	INVALID_ARGUMENT     KEY_INVALID                the key is missing, ambiguous or not allowed
 //	FAILED_PRECONDITION  IDEMPOTENCY_KEY_REUSED     the key was used for another request
 //	FAILED_PRECONDITION  IDEMPOTENCY_INDETERMINATE  it is unknown how far the first call came (once.AtMostOnce)
-//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   it was done, but its reply was not stored
+//	FAILED_PRECONDITION  IDEMPOTENCY_UNREPLAYABLE   the first call was done, but its reply was not stored
 //	UNAVAILABLE          LOCK_UNAVAILABLE           the store is down (see [FailOpen]), the Locker closed, or an outer lock was lost
 //	DEADLINE_EXCEEDED    LOCK_TIMEOUT               the call timed out before the work could begin; or CANCELLED
 //	INTERNAL             LOCK_FAILED                a KeyFunc failed, or the rules are wrong
@@ -79,11 +79,11 @@
 // [UnaryClientInterceptor] gives each call one idempotency key for all its tries, and
 // tries again when the server allows it.
 //
-// # Passing a lock on with a call
+// # Calls that join their caller's lock
 //
-// A handler that has a lock, and calls another service that locks the same key, would
-// find the key busy. If the client has [SendOwner] and the other service's Lock has
-// [TakeOwner], the call joins its caller's hold instead. For streams use
+// If a handler under a lock calls another service that locks the same key, the other
+// service finds the key busy. If the client has [SendOwner] and the other service's Lock
+// has [TakeOwner], the call joins its caller's hold instead. For streams use
 // [StreamClientInterceptor].
 //
 // # Streams

@@ -20,7 +20,7 @@ import (
 func ExampleLock() {
 	locks, _ := core.New(memstore.New()) // in production a store that all replicas share
 	orders := &handlers{OnPay: func(ctx context.Context, _ *Order) (*Receipt, error) {
-		lease, _ := core.LeaseFromContext(ctx) // ctx ends when the client goes away or the lock is lost
+		lease, _ := core.LeaseFromContext(ctx) // ctx is canceled when the client disconnects or the lock is lost
 		return &Receipt{Text: fmt.Sprintf("charged under %s, fenced: %v", lease.Key(), lease.Token() > 0)}, nil
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -54,7 +54,7 @@ func ExampleIdempotent() {
 
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "idempotency-key", "7f3c")
 	show(client.Pay(ctx, &Order{Id: "42"}))
-	show(client.Pay(ctx, &Order{Id: "42"})) // the reply was lost, say
+	show(client.Pay(ctx, &Order{Id: "42"})) // for example because the reply was lost
 	show(client.Pay(ctx, &Order{Id: "43"}))
 	show(client.Pay(context.Background(), &Order{Id: "42"}))
 	// Output:
@@ -109,7 +109,7 @@ func ExampleKeyFunc() {
 func ExampleMetadata() {
 	locks, _ := core.New(memstore.New())
 	orders := &handlers{OnWatch: func(_ *Order, stream grpc.ServerStreamingServer[Receipt]) error {
-		lease, _ := core.LeaseFromContext(stream.Context()) // ends when the lock is lost
+		lease, _ := core.LeaseFromContext(stream.Context()) // the context is canceled when the lock is lost
 		return stream.Send(&Receipt{Text: "watching under " + lease.Key()})
 	}}
 	client, stop := serve(orders, grpcmw.Rules{
@@ -140,7 +140,7 @@ func ExampleCheck() {
 	// grpcmw: check: /shop.Orders/Pay: the server has no such service, it has: lockkit.grpcmw.test.Orders: lockkit: invalid argument
 }
 
-// All tries of a call have one key, with the pauses that the server sets.
+// All tries of a call have one idempotency key. The server's hints set the minimum pauses.
 func ExampleUnaryClientInterceptor() {
 	locks, _ := core.New(memstore.New())
 	runs, _ := once.New(locks)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/grpcmw"
 )
 
-// opened counts core.RanUnlocked.
+// opened counts the core.RanUnlocked events of the lock order.
 type opened struct{ atomic.Int32 }
 
 func (o *opened) Observe(_ context.Context, e core.Event) {

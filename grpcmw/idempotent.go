@@ -21,8 +21,8 @@ import (
 // replayedMetadata marks a replayed response.
 const replayedMetadata = "idempotent-replayed"
 
-// operation is the Name of each call. It does not include method and CallName, so a key
-// that is used again elsewhere is noticed.
+// operation is the Name of each once.Call. It does not include method and CallName, so
+// the use of one key for two methods is noticed.
 const operation = "grpc"
 
 // Idempotent returns a rule that gives unary calls with the same idempotency key the
@@ -31,7 +31,7 @@ const operation = "grpc"
 // "grpcgateway-idempotency-key" as grpc-gateway names it. Key sets another source. The
 // value is a quoted string of 1 to 255 characters, as in the HTTP header: visible ASCII
 // and blanks, with a backslash before each quote and backslash. The same text without
-// quotes is the same key, but a key without quotes contains no blanks, quotes, commas and
+// quotes is the same key, but a key without quotes contains no blanks, quotes, commas or
 // semicolons. Blanks inside the quotes are part of the key, and blanks around the value
 // are ignored. A call without a key is refused, and so is a call with two different keys
 // under the two names.
@@ -68,7 +68,7 @@ const operation = "grpc"
 //     client gets UNAVAILABLE.
 //
 // A key is valid for all methods, and for all services whose responses are in the same
-// store. If a handler passes its key on to another of these methods, that call is
+// store. If a handler calls another of these methods with its own key, that call is
 // refused as in progress. Use a separate key for each call.
 //
 // Methods with idempotency_level = NO_SIDE_EFFECTS in their .proto pass, because a
@@ -236,10 +236,10 @@ func (e *execution) encode(k *Kept) ([]byte, error) {
 	return encodeFailure(headOf(block), k.Status.Proto(), e.limit) // Proto returns a copy
 }
 
-// withdrawn reports whether the handler reports that it has done nothing, or was not
-// reached because an inner rule refused the call. That rule can belong to the same
-// interceptor or to another one. The refusal does not count if code in between has read
-// the attempt and may have acted on it.
+// withdrawn reports whether the handler's error is marked by once.Withdraw, or the handler
+// was not reached because an inner rule refused the call. That rule can belong to the same
+// interceptor or to an inner one. A refusal by an inner interceptor does not count if code
+// in between has read the attempt and may have acted on it.
 func (e *execution) withdrawn(ctx context.Context) bool {
 	if e.c.refused {
 		return true

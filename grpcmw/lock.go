@@ -20,7 +20,7 @@ import (
 // The handler runs under the lease's context, which is derived from the call's own
 // context. The lock is released when the handler has returned or panicked, before the
 // reply or the status of a stream is sent, so that a client's next call finds the lock
-// free. If the store is unavailable then, the release can take about 3 seconds. The
+// free. If the store is unavailable at that time, the release can take about 3 seconds. The
 // lock does not cover goroutines that a handler has started and not awaited.
 //
 // An inner rule or handler that acquires the same key, with the lease's context and the

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Option is a setting of one rule. An option with a bad value panics. A rule panics if
-// it gets an option of another kind of rule.
+// Option is a setting of one rule. A value that is not allowed causes a panic, and so does
+// an option of another kind of rule.
 type Option func(*config)
 
 // kind is the kind of rule to which an option applies.
@@ -54,8 +54,8 @@ type given struct {
 func (g *config) is(option string, k kind) { g.only = append(g.only, given{option, k}) }
 
 // Acquire sets the options with which Lock acquires: TTL, wait and so on. Several
-// Acquires add up, and the later option wins. Lock panics if a value is not allowed. If
-// the values do not fit the Locker's own defaults, calls get INTERNAL.
+// Acquires add up, and the later option wins. Lock panics if a value is not allowed, or does
+// not fit the Locker's own defaults.
 //
 // A wait ends at the call's deadline, and when the client disconnects. once.Acquire has
 // the options with which Idempotent claims its runs.
@@ -247,7 +247,7 @@ func isDeterministic(s *status.Status) bool {
 //
 //	grpcmw.Fingerprint(grpcmw.Join(grpcmw.Field("order"), grpcmw.Field("amount")))
 //
-// Other fields can differ unnoticed. Requests in which of finds nothing are refused.
+// Other fields can differ unnoticed. If of returns "" or an error, the request is refused.
 // Fingerprint panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {

@@ -21,16 +21,16 @@ const maxOwner = 4096 // the length of an owner of a hundred keys
 //
 // The owner is a secret: during the hold, anyone who knows the owner can join. The
 // owner is in the metadata "lockkit-owner" of every call that the interceptor covers.
-// So name the methods with Methods, use TLS, and keep that metadata out of logs. A
-// lease whose owner was sent is not passed on within its process.
+// So name the methods with Methods, use TLS, and keep that metadata out of logs. The hold
+// of a lease whose owner was sent is not passed on within its process.
 func SendOwner() ClientOption {
 	return func(g *client) { g.owner = true }
 }
 
 // TakeOwner makes the Lock join the hold of the caller, if the call was made with
-// SendOwner and the hold has the key in the same store. The handler then runs beside
-// the caller's handler, with the same fencing token. The key is free when both have
-// returned. If the owner does not hold the key, or no longer holds it, the key is
+// SendOwner and the hold has the key in the same store. The handler then runs at the same
+// time as the caller's handler, with the same fencing token. The key is free when both
+// have returned. If the owner does not hold the key, or no longer holds it, the key is
 // acquired as without an owner.
 //
 // All simultaneous calls that the caller makes under one lease join it. Like the

@@ -49,7 +49,7 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-// newPair returns a pair of two shops whose stores are the same server.
+// newPair returns a pair of shops that store makes. Their locks have to be in one store.
 func newPair(t *testing.T, store func(opts ...core.Option) *shop, send []grpcmw.ClientOption, take ...grpcmw.Option) *pair {
 	t.Helper()
 	p := &pair{t: t}

@@ -150,7 +150,7 @@ func roundTrips(t *testing.T, server *testserver.Redis) {
 	})
 	count := func(what string, want int, call func()) {
 		t.Helper()
-		call() // the scripts are loaded, and the connection exists
+		call() // loads the scripts and opens the connection
 		proxy.Forget()
 		call()
 		times := proxy.Count(testserver.Match{Command: "time"}) // each TIME is sent with an acquire

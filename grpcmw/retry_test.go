@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// native is grpc-go's own retry policy. It obeys the trailer; without the trailer it
-// would try again after a millisecond or an hour.
+// native returns grpc-go's own retry policy. It obeys the trailer; without the trailer it
+// would try again after about the time backoff.
 func native(backoff string) grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 		"maxAttempts": 5, "initialBackoff": "` + backoff + `", "maxBackoff": "` + backoff + `", "backoffMultiplier": 1,
@@ -166,7 +166,8 @@ func TestDroppedReply(t *testing.T) {
 	})
 }
 
-// gateway is the name under which grpc-gateway passes an Idempotency-Key on.
+// gateway is the name of the metadata in which grpc-gateway sends the header
+// Idempotency-Key of an HTTP request.
 const gateway = "grpcgateway-idempotency-key"
 
 func TestGateway(t *testing.T) {

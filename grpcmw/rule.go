@@ -55,7 +55,7 @@ func ServerOptions(r Rules) []grpc.ServerOption {
 // method of r that is a stream needs StreamServerInterceptor. Check finds methods that
 // do not exist.
 //
-// Mount it after interceptors that may refuse the call without it, such as
+// Mount it after interceptors that may refuse a call without a lock, such as
 // authentication and rate limits. An interceptor that turns panics into errors can be
 // on either side: locks are released in both cases. An outer interceptor must not send
 // headers before the response, because clients then do not repeat calls automatically.

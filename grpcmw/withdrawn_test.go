@@ -25,7 +25,8 @@ func attemptOf(ctx context.Context, _ *Order) (*Receipt, error) {
 	return &Receipt{Text: fmt.Sprint("attempt ", n)}, nil
 }
 
-// TestRefusedInside checks an outer Idempotent with an inner Lock, on Redis. hazard 59
+// TestRefusedInside checks an outer Idempotent with inner rules that refuse calls, on Redis
+// (hazard 59).
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
@@ -170,7 +171,7 @@ func TestRefusedInside(t *testing.T) {
 				}
 				return "9", nil
 			})
-			there.Store(true) // Check asks too
+			there.Store(true) // Check calls the KeyFunc too
 			s.open(on(Orders_Pay_FullMethodName, account), grpc.ChainUnaryInterceptor(
 				grpcmw.UnaryServerInterceptor(on(Orders_Pay_FullMethodName, grpcmw.Idempotent(s.Runs(opts...), grpcmw.AnyCaller())))))
 			there.Store(false)

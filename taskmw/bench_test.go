@@ -21,9 +21,9 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// BenchmarkBusyKey runs for ten seconds. It reports the number of tasks of 100 ms that
-// are done for a key with very many tasks, and the share of the tasks of other keys
-// that are done meanwhile.
+// BenchmarkBusyKey runs for ten seconds. One key has 1,000 tasks, each of 100 ms. The
+// benchmark reports how many of these tasks are done per second, and the share of the tasks
+// of other keys that are done meanwhile.
 func BenchmarkBusyKey(b *testing.B) {
 	const span = 10 * time.Second
 	addr := testserver.StartRedis(b).Addr

@@ -30,9 +30,9 @@ const (
 	// ErrorHandler is not called. As many tasks as the key can serve come back within a
 	// tick of the server (see Configure), and the others within 30 seconds.
 	//
-	// asynq archives a task that is rescheduled on its last attempt. So such a task
-	// waits in-line for as long as its deadline allows, regardless of core.Wait and of
-	// other waiting tasks, and fails only after that.
+	// asynq archives a task that is rescheduled on its last attempt. So on its last
+	// attempt a task waits in-line for as long as its deadline allows, regardless of
+	// core.Wait and of other waiting tasks, and fails only after that.
 	Reschedule Busy = iota
 	// Wait works like Reschedule, but waits in-line for as long as the task's deadline
 	// allows. Many such tasks on one key can take all slots of a server.
@@ -42,7 +42,8 @@ const (
 	Drop
 	// Skip does not wait, unless core.Wait sets a wait. The task counts as done.
 	Skip
-	// Fail waits for as long as Reschedule, even if another task of the key waits. The
+	// Fail waits for a second, or for a tenth of the time until the task's deadline if
+	// that is less, even if another task of the key waits, and on a last attempt too. The
 	// task then fails as after an error of its handler: it uses up a retry, and is
 	// archived if it had none left.
 	Fail
@@ -112,7 +113,7 @@ func (d *delivery) leave(granted bool) {
 	}
 }
 
-// begin records that the delivery was granted its keys, and holds them until end.
+// begin records that the delivery was granted its keys. They count as held until end.
 func (d *delivery) begin() {
 	if d.places != nil {
 		d.began = time.Now()

@@ -26,7 +26,7 @@ import (
 // separate process. Its value is a plan.
 const childEnv = "LOCKKIT_TASKMW_CHILD"
 
-// plan has the settings of a server of jobs.
+// plan has the settings of a server whose handler is of type jobs.
 type plan struct {
 	Name, Addr string
 	TTL        time.Duration
@@ -74,8 +74,7 @@ func (j *jobs) ProcessTask(ctx context.Context, t *asynq.Task) error {
 	return j.db.Incr(ctx, "written:"+j.Name).Err()
 }
 
-// server returns a server that processes tasks by p and is not started yet. Several
-// tasks of the queue may have one key.
+// server returns a server with the settings of p, not started yet, and its handler.
 func (p plan) server(db *redis.Client, l *core.Locker) (*asynq.Server, asynq.Handler, error) {
 	o, err := once.New(l, once.Acquire(core.TTL(p.TTL)))
 	if err != nil {
@@ -134,7 +133,7 @@ func newChild(t *testing.T, p plan) *child {
 	return &child{testserver.StartProcess(t, cmd)}
 }
 
-// begin starts a server by p in this process.
+// begin starts a server with the settings of p in this process.
 func (r *rig) begin(p plan) {
 	r.t.Helper()
 	db := testclient.Redis(r.t, r.server.Addr)

@@ -15,15 +15,15 @@ const (
 	// With asynq's own 5 seconds and 1 second, a key would be unused most of the time
 	// between two batches of rescheduled tasks.
 	quickTick = 100 * time.Millisecond
-	// defaultTick is asynq's own tick. It is the tick for a delivery without a crowd, if
-	// cfg does not set one.
+	// defaultTick is asynq's own default tick. If cfg sets no tick, the pause of a busy task
+	// without a crowd is computed from defaultTick.
 	defaultTick = 5 * time.Second
 )
 
 // configuredKey is the key in the context of each task of a server of Configure.
 type configuredKey struct{}
 
-// Configure returns cfg with changes for a server on which busy tasks are not failures.
+// Configure returns cfg, changed so that the server does not count busy tasks as failures.
 // They use up no retry and are delivered again later, and the ErrorHandler is not
 // called for them. Configure marks the tasks' contexts, by BaseContext.
 //
@@ -86,7 +86,8 @@ func Configure(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// mark returns a base whose contexts show that the server was configured.
+// mark returns a BaseContext whose contexts have s, which shows that the server was
+// configured.
 func mark(base func() context.Context, s *crowds) func() context.Context {
 	if base == nil {
 		ctx := context.WithValue(context.Background(), configuredKey{}, s)
@@ -95,10 +96,10 @@ func mark(base func() context.Context, s *crowds) func() context.Context {
 	return func() context.Context { return context.WithValue(base(), configuredKey{}, s) }
 }
 
-// pause returns the time until a busy task is delivered again. It is about a tick,
-// spread so that tasks do not come together, and at most a tick longer than the
-// holder's lease. It does not grow, because asynq does not report how often a task was
-// busy.
+// pause returns the time until a busy task is delivered again. It is chosen at random
+// between 0.5 and 1.5 ticks, so that tasks do not come together. after is the time until the
+// holder's lease expires; the pause exceeds it by at most a tick. The pause does not grow,
+// because asynq does not report how often a task was busy.
 func pause(tick, after time.Duration) time.Duration {
 	return min(tick/2+rand.N(tick), after+tick)
 }

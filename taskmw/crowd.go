@@ -14,8 +14,8 @@ const (
 	inLine = 1
 	// soonAtMost limits the tasks of a key that come back within a tick.
 	soonAtMost = 64
-	// rateAtMost limits the number of short tasks that a key is expected to run in a
-	// period, until it has run as many.
+	// rateAtMost limits the number of tasks that a key is expected to run in a period
+	// because its tasks are short. Tasks that have run in a period count without this limit.
 	rateAtMost = 16
 	// laterAtLeast is the minimum number of tasks of a key that come back each second.
 	laterAtLeast = 20
@@ -49,8 +49,8 @@ type crowds struct {
 type crowd struct {
 	waiting int           // the number of tasks that wait in their slots
 	refused time.Time     // the last time at which a task was refused
-	next    time.Time     // the time at which the last of the other tasks comes back
-	hold    time.Duration // the time for which a task has the key; 0 if unknown
+	next    time.Time     // the time at which the last task that is not in soon comes back
+	hold    time.Duration // a moving average of the times for which tasks had the key; 0 if unknown
 
 	period    int64                // the period of the fields below
 	soon      map[string]time.Time // the times of the refusals of tasks that come back at the next tick, by ID
@@ -185,7 +185,7 @@ func (s *crowds) pause(c *crowd, task string) time.Duration {
 	left := s.period - time.Duration(now.UnixNano()%int64(s.period))
 	need := min(2+int(1.5*float64(rate)*float64(left)/float64(s.period)), soonAtMost)
 	if len(c.soon) >= need {
-		// Tasks that are not back yet went to other servers.
+		// Tasks that have not come back here by now were delivered to other servers.
 		maps.DeleteFunc(c.soon, func(_ string, since time.Time) bool { return now.Sub(since) > 2*s.tick })
 	}
 	if len(c.soon) < need {

@@ -72,8 +72,8 @@ func (s *stream) refusals() int {
 	return s.refused
 }
 
-// stays waits until exactly want deliveries of hot tasks are in progress while others
-// are refused.
+// stays waits until the same want deliveries of hot tasks, and no others, have been in
+// progress during 20 refusals.
 func (s *stream) stays(t *testing.T, want int) {
 	t.Helper()
 	var old map[int]bool
@@ -101,9 +101,10 @@ func (s *stream) stays(t *testing.T, want int) {
 	})
 }
 
-// crowded serves hot tasks of a held key, and other tasks. It checks that all other
-// tasks are done while the key is still held and want hot tasks wait or run. Then it
-// calls release, and waits until all hot tasks are done.
+// crowded serves 40 hot tasks, whose keys stay busy until release is called, and 20 other
+// tasks. hot enqueues the hot task i. crowded checks that all other tasks are done before
+// release is called, and that want hot tasks wait or run. Then it calls release, and waits
+// until all hot tasks are done.
 func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int) {
 	r.t.Helper()
 	const others = 20
@@ -130,7 +131,7 @@ func (r *rig) crowded(h asynq.Handler, hot func(i int), release func(), want int
 	}
 }
 
-// unretried is a handler that checks that its tasks have used up no retry.
+// unretried returns a handler that checks that its tasks have used up no retry.
 func unretried(t *testing.T) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		if n, _ := asynq.GetRetryCount(ctx); n != 0 {

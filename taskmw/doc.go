@@ -31,15 +31,15 @@
 // # Tasks that other tasks enqueue
 //
 // The name of an Idempotent and the key identify a run, for all queues and services whose
-// runs are in the same store. If a handler passes its key on in another task, give the
-// Idempotent of that task another name. Under the same name, a task of another type or
+// runs are in the same store. If a handler enqueues another task with the same key, give
+// the Idempotent of that task another name. Under the same name, a task of another type or
 // payload is archived, and a duplicate is busy until the first task is done.
 //
 // # Order
 //
 // A lock is not a queue. Tasks of one key run one at a time, but not in the order in
-// which they were enqueued. A task that found its key busy is delivered again after
-// other tasks.
+// which they were enqueued. A task that found its key busy can run after tasks that were
+// enqueued later.
 //
 // # Keys
 //
@@ -53,17 +53,17 @@
 //
 // # Outcomes of a task
 //
-//	the key is busy              as Busy says: it is delivered again, without using up a retry
+//	the key is busy              by default delivered again, without using up a retry; see Busy
 //	no key, or one that is bad   archived (asynq.SkipRetry)
 //	a KeyFunc failed             an ordinary failure
 //	the store is down            an ordinary failure; the handler does not run, see FailOpen
-//	lost while the handler ran   as the handler says
+//	lost while the handler ran   done or failed, as the handler returns
 //
 // and with Idempotent
 //
 //	done before                            done, with the result of WriteResult
-//	done before, and it was not recorded   done, without a result
-//	its run continues elsewhere            as Busy says
+//	done before, the result not stored     done, without a result
+//	its run is in progress elsewhere       as a busy key, see Busy
 //	another payload under the same key     archived
 //	its run died midway, or timed out
 //	while it ran, with AtMostOnce          archived
@@ -81,20 +81,20 @@
 // # Busy keys and other tasks
 //
 // A busy key takes two slots of a server: one of its tasks runs, and another one waits
-// for up to a second. All other tasks of that key are rescheduled at once. The
-// waiting tasks of all busy keys together take at most half of the slots, or the only slot
-// of a server that has one.
+// for up to a second. All other tasks of that key are rescheduled at once. Waiting tasks
+// of all busy keys together take at most half of the slots, or one slot if the server has
+// a single one.
 //
 // asynq stores the time of a rescheduled task in whole seconds, and looks for such
-// tasks once a tick, DelayedTaskCheckInterval. So the number of tasks that come back
-// within a tick follows the number of those that recently ran; the others are spread
-// over the next 30 seconds. A key is in use nearly all the time if its tasks take a
-// tick or longer. With shorter tasks or a longer tick it runs about two tasks a tick.
-// So leave DelayedTaskCheckInterval and TaskCheckInterval unset (Configure then sets
-// 100 ms), or set both to the duration of a task.
+// tasks once a tick, DelayedTaskCheckInterval. So of each key, only slightly more tasks
+// come back within a tick than have recently run; the others are spread over the next 30
+// seconds. A key is in use nearly all the time if its tasks take a tick or longer. With
+// shorter tasks or a longer tick, about two tasks of the key run in each tick. So leave
+// DelayedTaskCheckInterval and TaskCheckInterval unset (Configure then sets 100 ms), or set
+// both to the duration of a task.
 //
-// There are exceptions: all tasks wait in their slots with the policies Wait and Fail,
-// on a server without Configure, and on a last attempt.
+// These limits do not apply to tasks with the policies Wait and Fail, to tasks on their last
+// attempt, and on a server without Configure. All such tasks wait in their slots.
 //
 // # Last attempts
 //
@@ -116,10 +116,10 @@
 // These waits affect all other tasks. If one busy key has as many last attempts as the
 // server has slots, the server processes nothing until they get the key or time out,
 // after 30 minutes by asynq's default. A busy key never causes a last attempt, because
-// busy tasks use up no retry. Only tasks whose handler failed, or tasks without
+// rescheduled tasks use up no retry. Only tasks whose handler failed, or tasks without
 // retries, have a last attempt. So give locked tasks spare retries (asynq's default is
-// 25) and an asynq.Timeout near their usual duration. Or use the policy Fail, whose
-// tasks wait for a second and are then archived.
+// 25) and an asynq.Timeout near their usual duration. Or use the policy Fail: a busy task
+// on its last attempt then waits for a second and is archived.
 //
 // # Time
 //
@@ -138,15 +138,15 @@
 //
 // # Scheduled jobs
 //
-// If each replica runs a scheduler, each scheduled time brings a task from every
-// replica. This middleware runs the first of these tasks and skips the others:
+// If each replica runs a scheduler, every replica enqueues a task at each scheduled time.
+// This middleware runs the first of these tasks and skips the others:
 //
 //	taskmw.Lock(locks, "report", taskmw.Type(), taskmw.OnBusy(taskmw.Skip),
 //		taskmw.Acquire(core.KeepFor(30*time.Second)))
 //
-// KeepFor has to be longer than the time between the tasks of one scheduled time. It
-// has to be shorter than the interval of the schedule, by more than the maximum delay
-// of a task. Half of the interval is a good choice. The schedulers need a time of day
+// KeepFor has to be longer than the time between the first and the last task of one
+// scheduled time. It has to be shorter than the interval of the schedule, by more than the
+// maximum delay of a task. Half of the interval is a good choice. The schedulers need a time of day
 // ("0 * * * *"), because "@every" counts from the start of each scheduler. A job that
 // fails also keeps its key, so a retry within that time is skipped too.
 package taskmw

@@ -59,7 +59,7 @@ func (g *config) keyFailure(err error) error {
 	return &failure{text, []error{err, asynq.SkipRetry}}
 }
 
-// errNotConfigured is the observer's error for a server without Configure.
+// errNotConfigured is the error of the event core.Misused for a server without Configure.
 var errNotConfigured = errors.New("a busy task uses up a retry: the server's asynq.Config is not that of taskmw.Configure")
 
 // conflict has the data with which a middleware ends a task whose key is busy.

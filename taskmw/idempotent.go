@@ -25,10 +25,10 @@ import (
 // the number of the attempt to the handler. With once.AtMostOnce, a run counts as one
 // that died midway if the handler returns an error and its context is done, or if the
 // error matches context.Canceled or context.DeadlineExceeded: the handler's progress is
-// then unknown. After other errors the task runs again. After once.NotFinal and nil
-// this task is done, and a later one under its key runs again. While the task runs
-// elsewhere the key is busy, see Busy. A task is archived if its type or payload
-// differs from that of the first task under its key.
+// then unknown. After other errors the task runs again. If the handler calls
+// once.NotFinal and returns nil, this task is done, and a later one under its key runs
+// again. While the task runs elsewhere the key is busy, see Busy. A task is archived if
+// its type or payload differs from that of the first task under its key.
 //
 // The handler runs under the context of a lease, which is derived from the task's own
 // context, and is canceled when the lease is lost. The handler's result counts even if
@@ -42,10 +42,11 @@ import (
 // done, whatever the handler returns. If the transaction was rolled back, the task is
 // tried again.
 //
-// A task that an inner Lock refuses does not count as an attempt. The Lock refuses a
-// task if its key is busy, bad or missing, or if the store is unavailable. Mount
-// Idempotent inside a Lock if duplicates are rare. With Idempotent outside, a task that
-// finds the lock busy costs two more calls to the store.
+// A task that an inner Lock refuses does not count as an attempt, unless code between the
+// two has called once.AttemptFromContext. The Lock refuses a task if its key is busy, bad
+// or missing, or if the store is unavailable. Mount Idempotent inside a Lock if duplicates
+// are rare. With Idempotent outside, a task that finds the lock busy costs two more calls
+// to the store.
 //
 // Idempotent panics if o or key is nil, if name is not of the form [A-Za-z0-9._-]+ or
 // has more than 64 bytes, or if an option is nil or for Lock only. The middleware is
@@ -124,10 +125,10 @@ func (m *idempotent) process(ctx context.Context, t *asynq.Task, next asynq.Hand
 	return notRun(err)
 }
 
-// outcome returns the error of the inner handlers, marked for once. If a middleware of
-// this package refused the task, there was no run, unless code in between has read the
-// attempt and may have acted on it. After an error that does not mean that nothing was
-// done, the outcome is open.
+// outcome returns err, the error of the inner handlers, marked for package once. If a
+// middleware of this package refused the task, there was no run, unless code in between
+// has read the attempt and may have acted on it. If the handler returned err while its
+// context was done, or err is a cancellation or a time-out, its progress is unknown.
 func outcome(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -29,9 +29,9 @@ import (
 // Lock panics if l or key is nil, if name is not of the form [A-Za-z0-9._-]+ or has
 // more than 64 bytes, if an option is nil or for Idempotent only, or if an acquire
 // option is not allowed. The middleware is safe for concurrent use. It can be mounted
-// on a mux, on a mux inside another mux, or around one handler: Lock(…)(handler). Tasks
-// without a handler in the mux pass, unless an inner middleware of another package
-// hides that fact.
+// on a mux, on a mux inside another mux, or around one handler: Lock(…)(handler). A task
+// for which the mux has no handler passes without a lock, unless a middleware of another
+// package is mounted inside the Lock.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) asynq.MiddlewareFunc {
 	if l == nil {
 		panic("taskmw: Lock: the locker is nil")
@@ -102,7 +102,7 @@ func (m *lock) find(ctx context.Context, t *asynq.Task) ([]string, error) {
 	return found, nil
 }
 
-// unasked is the value of a wait that was not set. No caller sets this value.
+// unasked is a value of core.Wait that no caller passes. It means that no wait was set.
 const unasked = forever - 1
 
 // terms are the settings with which a middleware acquires.

@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// Option is a setting of one middleware. An option with a bad value panics.
+// Option is a setting of one middleware. A value that is not allowed causes a panic.
 type Option func(*config)
 
 // config holds the options of one middleware.
@@ -49,8 +49,8 @@ func Also(keys ...KeyFunc) Option {
 
 // Fingerprint sets the parts of a task that have to be the same in all tasks with one
 // key. The default is type and payload. Fingerprint is for payloads that differ in
-// unimportant fields, such as a trace ID. Tasks in which of finds nothing fail.
-// Fingerprint is an option of Idempotent.
+// unimportant fields, such as a trace ID. If of returns "" or an error, the task fails as
+// if its KeyFunc had. Fingerprint is an option of Idempotent.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("taskmw: Fingerprint: the function is nil")

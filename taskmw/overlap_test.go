@@ -15,8 +15,8 @@ import (
 )
 
 // TestOverlap checks tasks that asynq delivers again while their first handler still
-// runs. hazard 61. TTLs are 30 seconds unless a test sets another one, so an earlier
-// event did not wait for an expiry.
+// runs (hazard 61). TTLs are 30 seconds unless a test sets another one. So an event
+// within that time did not wait for an expiry.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]func(*rig){

@@ -10,7 +10,7 @@ import (
 
 // Payload takes the key from a field of the payload, a JSON object. Dots in path lead
 // to nested objects: "order.id". path cannot name fields with a dot or a bracket in
-// their name, fields named "$" or "*", and elements of arrays.
+// their name, fields named "$" or "*", or elements of arrays.
 //
 // The field has to be a string or an integer; the integer 123 and the string "123" are
 // the same key. Integers of any size stay distinct. Integers written as 1e2 or 1.0 are

@@ -12,8 +12,8 @@ import (
 )
 
 // TestRedelivery stops or kills a worker in a separate process in the middle of its
-// tasks. asynq delivers the tasks again to a worker of this process. The test makes
-// asynq's recovery come at once.
+// tasks. asynq delivers the tasks again to a worker of this process. The test makes asynq
+// recover the tasks at once.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 
@@ -94,8 +94,8 @@ func TestRedelivery(t *testing.T) {
 		at := time.Now()
 		for i := range tasks {
 			wg.Go(func() {
-				// The loop ends as soon as the second run begins. drained reports
-				// whether it does.
+				// The loop ends as soon as the second run begins. If the run never
+				// begins, drained fails the test.
 				for end := at.Add(soon); time.Now().Before(end) && len(r.list("begun:"+strconv.Itoa(i))) < 2; {
 					time.Sleep(time.Millisecond)
 				}

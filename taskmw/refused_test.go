@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/taskmw"
 )
 
-// TestRefusedInside checks an outer Idempotent with an inner Lock. hazard 59
+// TestRefusedInside checks an outer Idempotent with an inner Lock (hazard 59).
 func TestRefusedInside(t *testing.T) {
 	t.Parallel()
 	attemptIn := func(ctx context.Context) int {

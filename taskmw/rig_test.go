@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()                              // Redis clients log every server that a test has stopped
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // and lockers log each loss
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers without an observer log each loss
 	if plan := os.Getenv(childEnv); plan != "" {
 		os.Exit(childMain(plan))
 	}
@@ -67,7 +67,7 @@ func config() asynq.Config {
 	}
 }
 
-// locker returns a new Locker with a separate store, like that of another process.
+// locker returns a new Locker with a separate store, like the Locker of another process.
 func (r *rig) locker(opts ...core.Option) *core.Locker {
 	r.t.Helper()
 	store, err := redisstore.New(testclient.Redis(r.t, r.server.Addr))
@@ -143,7 +143,7 @@ func (r *rig) task(id string) *asynq.TaskInfo {
 	return info
 }
 
-// drained waits until the queue has no task left that is not archived.
+// drained waits until all tasks of the queue are done or archived.
 func (r *rig) drained(within time.Duration) {
 	r.t.Helper()
 	testserver.Eventually(r.t, within, "the queue is empty", func() bool {
@@ -165,7 +165,7 @@ func (r *rig) archived() int {
 	return q.Archived
 }
 
-// hold takes a key until the returned function is called.
+// hold holds a key until the returned function is called, or the test ends.
 func hold(t *testing.T, l *core.Locker, key string) (release func()) {
 	t.Helper()
 	lease, err := l.Acquire(context.Background(), key)

@@ -33,8 +33,8 @@ func TestScheduledJob(t *testing.T) {
 					})).ProcessTask(ctx, task)
 				}))
 			}
-			// A scheduler that was late once stays late, so the schedulers start again
-			// then.
+			// A scheduler that was late once stays late. So each round starts new
+			// schedulers.
 			for round := 0; s.good < 3; round++ {
 				if round == rounds {
 					t.Fatalf("started %d times, only %d ticks went as on a machine that is not busy", rounds, s.good)
@@ -63,8 +63,9 @@ func TestScheduledJob(t *testing.T) {
 			defer s.mu.Unlock()
 			slices.SortFunc(s.runs, func(a, b runAt) int { return a.began.Compare(b.began) })
 			for i := 1; i < len(s.runs); i++ {
-				// The key was granted between these two times. A few milliseconds are
-				// allowed for Redis, which counts whole milliseconds by its own clock.
+				// The key of a run was granted between its delivery and its beginning. A few
+				// milliseconds are allowed for Redis, which counts whole milliseconds by its
+				// own clock.
 				if apart := s.runs[i].began.Sub(s.runs[i-1].delivered); apart < keep-5*time.Millisecond {
 					t.Errorf("two runs %v apart", apart)
 				}
@@ -100,7 +101,7 @@ func (s *schedule) begin(start time.Time) {
 	s.start, s.ticks = start, map[int]*outcome{}
 }
 
-// tick returns the tick of that time, under the mutex.
+// tick returns the tick of that time. The caller holds s.mu.
 func (s *schedule) tick(at time.Time) *outcome {
 	n := int(at.Sub(s.start) / s.every)
 	if s.ticks[n] == nil {

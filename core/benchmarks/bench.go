@@ -70,7 +70,7 @@ func scenarios(s scale) []scenario {
 		ownKeys("own-1", 1, true), ownKeys("own-64", 64, true), ownKeys("own-512", 512, true),
 		ownKeys("own-1-endless", 1, false), ownKeys("own-64-endless", 64, false), ownKeys("own-512-endless", 512, false),
 		oneKey(), readers(), processes(), handoff(), crowd(s), growth(s), heldLeases(s), replay(),
-		quorum(3, false), quorum(3, true), quorum(5, true), quorumBusy(), stores(), hot(),
+		quorum(3, false), quorum(3, true), quorum(5, true), quorumBusy(3, false), quorumBusy(3, true), quorumBusy(5, true), stores(), hot(),
 	}, slices.Concat(postgresScenarios(), sqlScenarios(), zookeeperScenarios())...)
 }
 

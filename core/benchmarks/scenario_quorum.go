@@ -132,9 +132,7 @@ func (b *bench) quorum(s *Section, n int, silent bool) (err error) {
 		}
 		// This is done before one server becomes silent, because a new process first
 		// contacts all of them.
-		if held, err := l.persist(b.ctx, c.name+":warm"); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		} else if err := held.Release(b.ctx); err != nil {
+		if err := l.warm(b.ctx, c.name+":warm"); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		stations = append(stations, station{contender: contender{name: c.name, kind: c.kind}, close: l.close, round: func(round int) (outcome, error) {
@@ -169,6 +167,15 @@ func (b *bench) startServers(n int) (servers []*server, stop func() error, err e
 		servers = append(servers, s)
 	}
 	return servers, stop, nil
+}
+
+// warm acquires and releases a key, which connects to all servers.
+func (l *locks) warm(ctx context.Context, key string) error {
+	held, err := l.persist(ctx, key)
+	if err != nil {
+		return err
+	}
+	return held.Release(ctx)
 }
 
 // persist tries again if a node did not answer in time because the machine was busy.

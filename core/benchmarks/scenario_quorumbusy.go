@@ -15,16 +15,18 @@ import (
 const (
 	busyLockers = 10
 	busyLoops   = 2 // per processor
-	busyTTL     = 2 * time.Second
+	// busyTTL makes redsync's time limit of a node equal to the kit's node time-out.
+	busyTTL = time.Second
 )
 
-// quorumBusy returns a scenario of locks on a majority of three servers, in a process
-// that is busy with computations.
-func quorumBusy() scenario {
-	return scenario{
-		name: "quorum-busy", title: "a majority of three servers, in a busy process",
+// quorumBusy returns a scenario of locks on a majority of three or five servers, in a
+// process that is busy with computations. One of the servers may be down.
+func quorumBusy(servers int, down bool) scenario {
+	number := map[int]string{3: "three", 5: "five"}[servers]
+	sc := scenario{
+		name: "quorum", title: fmt.Sprintf("a majority of %s servers, in a busy process", number),
 		about: fmt.Sprintf("%d lockers of one process, each with clients of its own, take turns at one free key, beside %d goroutines for each processor that compute. "+
-			"The TTL is %v, of which redsync gives a node a twentieth. A call is an acquire with one attempt, or a release. Refused are those that failed. "+
+			"The TTL is %v, of which redsync gives a node a twentieth. A call is an acquire with one attempt, or a release. Refused are those that failed, and succeeded the others. "+
 			"Milliseconds an acquire, refused ones included. After a refusal the key is another one.", busyLockers, busyLoops, busyTTL),
 		columns: []Column{
 			{Key: "refused", Title: "refused of 1,000", Digits: 1},
@@ -32,12 +34,27 @@ func quorumBusy() scenario {
 			{Key: "p99", Title: "p99 ms", Digits: 2},
 			{Key: "count", Title: "acquires"},
 		},
-		run: func(b *bench, s *Section) error { return b.quorumBusy(s) },
+		run: func(b *bench, s *Section) error { return b.quorumBusy(s, servers, down) },
 	}
+	if servers != 3 {
+		sc.name += "-" + number
+	}
+	sc.name += "-busy"
+	peer := "redsync"
+	if down {
+		sc.name, sc.title = sc.name+"-down", sc.title+", one of the servers down"
+		sc.about += " The last server has exited: connections are refused."
+		peer = "redsync fail fast" // without this option, a release takes seconds
+	}
+	// A target for refused would omit the rounds in which the peer refuses nothing.
+	for _, who := range []string{"lockkit", "lockkit plain keys"} {
+		sc.targets = append(sc.targets, target{who: who, key: "succeeded", of: peer, least: true, limit: 1})
+	}
+	return sc
 }
 
-func (b *bench) quorumBusy(s *Section) (err error) {
-	servers, stop, err := b.startServers(3)
+func (b *bench) quorumBusy(s *Section, n int, down bool) (err error) {
+	servers, stop, err := b.startServers(n)
 	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
 		return err
@@ -46,7 +63,7 @@ func (b *bench) quorumBusy(s *Section) (err error) {
 	var clients []*redis.Client
 	for _, c := range quorumContenders(busyTTL) {
 		var lockers []*locks
-		for range busyLockers {
+		for i := range busyLockers {
 			var own []*redis.Client
 			for _, s := range servers {
 				own = append(own, goRedis(opening{addr: s.addr, conns: 8}))
@@ -56,6 +73,8 @@ func (b *bench) quorumBusy(s *Section) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
+			// A new process first contacts all servers. On a busy machine, this fails too.
+			_ = l.warm(b.ctx, fmt.Sprintf("%s:warm:%d", c.name, i))
 			lockers = append(lockers, l)
 		}
 		stations = append(stations, station{
@@ -70,6 +89,12 @@ func (b *bench) quorumBusy(s *Section) (err error) {
 				return err
 			},
 		})
+	}
+	if down {
+		if err := servers[n-1].cmd.Process.Kill(); err != nil {
+			return err
+		}
+		<-servers[n-1].ended
 	}
 	var over atomic.Bool
 	var loops sync.WaitGroup
@@ -111,8 +136,8 @@ func (b *bench) turns(lockers []*locks, key string) (o outcome) {
 	slices.Sort(took)
 	o.overlaps = gate.overlaps.Load()
 	o.figures = map[string]float64{
-		"refused": float64(refused) / float64(calls) * 1000,
-		"p50":     percentile(took, 50), "p99": percentile(took, 99), "count": float64(len(took)),
+		"refused": float64(refused) / float64(calls) * 1000, "succeeded": float64(calls-refused) / float64(calls) * 1000,
+		"p50": percentile(took, 50), "p99": percentile(took, 99), "count": float64(len(took)),
 	}
 	return o
 }

@@ -60,7 +60,7 @@ func newBench(t *testing.T) *bench {
 var takePart = map[string]int{
 	"own-1": 7, "own-64": 7, "own-512": 7, "own-1-endless": 6, "own-64-endless": 6, "own-512-endless": 6, "one-key": 6, "readers": 2, "processes": 6,
 	"hand-off": 7, "crowd": 5, "growth": 5, "held": 5, "replay": 2,
-	"quorum": 4, "quorum-silent": 4, "quorum-five-silent": 4, "quorum-busy": 4,
+	"quorum": 4, "quorum-silent": 4, "quorum-five-silent": 4, "quorum-busy": 4, "quorum-busy-down": 4, "quorum-five-busy-down": 4,
 }
 
 func TestEveryScenarioRuns(t *testing.T) {

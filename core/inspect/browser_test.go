@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,34 @@ func (s *site) wantText(what string, parts ...string) {
 	}
 }
 
+// words is the file with the text of the page in now-light.png and now-dark.png.
+const words = "now.txt"
+
+var changing = regexp.MustCompile(`\b(\d+[dhms])+\b|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
+
+// pictured compares the page's lines with the lines that it had when the pictures in the
+// repository were made, without times and the parts that chance replaces. Processes are
+// ordered by their random IDs, so the lines are compared in alphabetical order.
+func (s *site) pictured(chance *strings.Replacer) {
+	s.t.Helper()
+	lines := strings.Split(changing.ReplaceAllString(chance.Replace(s.Text("body")), "TIME"), "\n")
+	slices.Sort(lines)
+	text := strings.Join(lines, "\n") + "\n"
+	if dir := os.Getenv(screens); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, words), []byte(text), 0o600); err != nil {
+			s.t.Error(err)
+		}
+	}
+	old, err := os.ReadFile(words)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if string(old) != text {
+		s.t.Errorf("got the page %q, want %q of %s: copy %[3]s, now-desktop.png as now-light.png and now-desktop-dark.png as now-dark.png from $%[4]s",
+			text, old, words, screens)
+	}
+}
+
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	testserver.RequireBrowser(t)
@@ -150,6 +180,7 @@ func TestBrowser(t *testing.T) {
 		return nil
 	})))
 	operator.calm("now")
+	operator.pictured(strings.NewReplacer(lease.ID(), "HOLD", lease.Owner()[:8], "PROCESS", look.Waiters[0].ID, "CLAIM", look.Waiters[0].Process, "PROCESS"))
 	operator.Type("#key", long)
 	operator.Click(".find button")
 	operator.wantText("the lock with a long key", long)

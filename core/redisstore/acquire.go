@@ -14,9 +14,8 @@ import (
 )
 
 // Acquire implements store.Store. It takes one round trip, or none if a message has
-// already granted the key. It takes a second one if a usual claim finds the key taken,
-// and the key was free at the last acquire. It takes one more if the server does not
-// know the script.
+// already granted the key. If it begins with a SET that finds the key taken, it takes a
+// second one for a script. It takes one more if the server does not know the script.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -70,7 +69,7 @@ func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant
 	if !s.plain {
 		cmd.Timed()
 	}
-	r, err := s.send(ctx, cmd)
+	r, err := s.pipeline.Do(ctx, s.replicated(cmd))
 	switch {
 	case errors.Is(err, pipeline.ErrElsewhere), pipeline.ClassOf(err).Unchanged, err == nil && r.Reply == nil:
 		return g, false, nil
@@ -118,7 +117,7 @@ func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Gra
 		return s.acquireByScript(ctx, c)
 	}
 	asked := time.Now()
-	a, err := s.call(ctx, "acquire", s.asking(c, true))
+	a, _, err := s.call(ctx, "acquire", s.asking(c, true))
 	if err != nil {
 		return store.Grant{}, err
 	}
@@ -145,9 +144,9 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	case s.redisson:
 		return s.askingRedisson(c)
 	case s.plain:
-		return s.newCommand(plainAcquireScript, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
+		return s.newCommand(s.script.acquire, c.Key, "acquire").Optional().Text(c.Owner).Num(millis(c.TTL))
 	}
-	cmd := s.newCommand(s.acquireScript(), c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
+	cmd := s.newCommand(s.script.acquire, c.Key, s.acquires.acquire(acquireFlags{fair: c.Fair, wait: c.Wait, byMessage: listens})).Optional().
 		Text(c.Lease).Text(c.Owner).Num(millis(c.TTL))
 	if !whole(c) || c.Via != "" || c.Record != nil {
 		cmd.Num(c.Weight).Num(c.Limit).Text(c.Via).Num(int64(c.MinToken))
@@ -160,7 +159,7 @@ func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 
 // acquireByScript acquires c by the acquire script.
 func (s *Store) acquireByScript(ctx context.Context, c *store.Claim) (store.Grant, error) {
-	r, a, err := s.callReplicated(ctx, "acquire", s.asking(c, false))
+	a, r, err := s.call(ctx, "acquire", s.replicated(s.asking(c, false)))
 	if err != nil {
 		return store.Grant{}, err
 	}

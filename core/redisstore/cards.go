@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sweepEvery is the number of cards after which a Store deletes the expired cards of
-// other processes. Until then their fields stay in the hash.
+// sweepEvery is the number of Puts from one deletion of expired cards to the next. The
+// first Put of a Store deletes them too. Until then their fields stay in the hash.
 const sweepEvery = 100
 
 // Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they
@@ -41,7 +41,7 @@ func (s *Store) Cards(ctx context.Context) ([]store.Card, error) {
 	if err := s.keepsCards(op); err != nil {
 		return nil, err
 	}
-	a, err := s.call(ctx, op, s.onCards("cards"))
+	a, _, err := s.call(ctx, op, s.onCards("cards"))
 	if err != nil {
 		return nil, s.withRight(ctx, err)
 	}
@@ -67,5 +67,5 @@ func (s *Store) keepsCards(op string) error {
 // onCards returns a call of the script for cards. No lock has the name of the cards'
 // hash, because the name of a lock ends with a brace.
 func (s *Store) onCards(what string) *pipeline.Call {
-	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), what)
+	return s.pipeline.Eval(cardScript, []byte(s.prefix+"{}cards"), "", what)
 }

@@ -31,14 +31,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 	}
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
-	script := extendScript
-	switch {
-	case s.plain:
-		script = plainExtendScript
-	case s.redisson:
-		script = redissonExtendScript
-	}
-	for n, r := range s.pipeline.DoAll(ctx, script, "extend", items) {
+	for n, r := range s.pipeline.DoAll(ctx, s.script.extend, "extend", items) {
 		answers[valid[n]].Err = s.extended(ctx, r)
 	}
 	return answers

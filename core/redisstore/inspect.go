@@ -30,8 +30,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it finds the hold, and releases it by
-// its lease. The ID of a lease is never reused, except that a hold of Redisson's has
-// the ID of its thread. keep also works for the keys of other programs.
+// its lease. The ID of a hold is never reused. The exception is a hold of Redisson's
+// own, which has the ID of its thread. keep also works for the keys of other programs.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -54,7 +54,7 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		return s.withRight(ctx, s.settle(ctx, op, s.releasingRedisson("revoke", key, lease, keep)))
 	}
 	if s.plain {
-		cmd := s.newCommand(plainReleaseScript, key, "release").Text(lease)
+		cmd := s.newCommand(s.script.release, key, "release").Text(lease)
 		if keep > 0 {
 			cmd.Num(millis(keep)).Text(noHolder()).Text("1")
 		}
@@ -62,29 +62,18 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 	}
 	// The token of the hold can be a time that is still in flight to the holder.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
-	cmd := s.newCommand(s.releaseScript(), key, s.releases.release(releaseFlags{left: true})).
+	cmd := s.newCommand(s.script.release, key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))
 	return s.withRight(ctx, s.settle(ctx, op, cmd))
 }
 
-// showing returns the call that reads the state of a key.
-func (s *Store) showing(key string) *pipeline.Call {
-	switch {
-	case s.redisson:
-		return s.newCommand(redissonShowScript, key, "show")
-	case s.plain:
-		return s.newCommand(plainShowScript, key, "show").Num(maxOwner)
-	}
-	return s.newCommand(showScript, key, "show")
-}
-
 func (s *Store) view(ctx context.Context, op, key string) (view, error) {
-	a, err := s.call(ctx, op, s.showing(key))
+	a, _, err := s.call(ctx, op, s.newCommand(s.script.show, key, "show").Num(maxOwner))
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		err = fmt.Errorf("%w (%w)", store.ErrUnavailable, err) // the call could change nothing
 	}
 	if err != nil {
-		return view{}, err
+		return view{}, s.withRight(ctx, err)
 	}
 	v, ok := s.readView(key, a)
 	if !ok {

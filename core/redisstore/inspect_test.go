@@ -132,6 +132,14 @@ func TestRightsOfAnInspector(t *testing.T) {
 	if err := p.Revoke(t.Context(), c.Key, store.HoldID(c.Owner), time.Second); err != nil {
 		t.Errorf("plain: revoke: %v", err)
 	}
+	less := user("plain-no-get", slices.Concat([]string{"~lk1:*"}, further["plain"], further["plain operator"], []string{"-get"}), redisstore.WithPlainKeys())
+	_, lookErr := less.Look(t.Context(), c.Key)
+	_, _, listErr := less.List(t.Context(), "", 10)
+	for _, err := range []error{lookErr, listErr} {
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "the user lacks +get:") && !strings.Contains(fmt.Sprint(err), "'get'") {
+			t.Errorf("plain, without the right to get: got %v, want %v that names it alone", err, store.ErrUnavailable)
+		}
+	}
 	held := forms["fields"]()
 	acquire(t, s, held)
 	for _, missing := range []string{"scan", "mget"} {
@@ -274,7 +282,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 3 {
 		t.Errorf("got %d cards and %v", len(cards), err)
 	}
-	// A master of the cursor no longer exists.
+	// The master in a cursor may no longer exist.
 	if _, _, err := s.List(t.Context(), "127.0.0.1:1 17", 10); err != nil {
 		t.Error(err)
 	}
@@ -302,6 +310,8 @@ func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	if err != nil || len(state.Holds) != 1 || state.Holds[0].ID != id || state.Holds[0].Left != 0 {
 		t.Errorf("got %+v and %v", state, err)
 	}
+	_, err = s.Look(t.Context(), "list")
+	wantIs(t, "look at a list", err, store.ErrUnavailable)
 	for _, key := range []string{"job", "for ever"} {
 		if err := s.Revoke(t.Context(), key, id, 10*time.Second); err != nil {
 			t.Errorf("revoke of %q: %v", key, err)
@@ -348,9 +358,9 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// holdsBackTime acquires c, delays its TIME, and calls the function meanwhile before it
-// delivers the TIME. It returns the grant that the holder finally gets, and the grant
-// of the next holder.
+// holdsBackTime acquires c and delays its TIME. It calls meanwhile, makes the next
+// holder acquire the key, and then delivers the TIME. It returns the grant that the
+// holder finally gets, and the grant of the next holder.
 func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)

@@ -26,13 +26,13 @@ const (
 )
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
-// database, including keys that are not locks, at most 50,000 in one call. A step
-// covers up to 1,000 keys, with a pause after each step. In a Cluster List walks over
-// one master after the other. It leaves out keys that match but have a value that no
-// Store wrote.
+// database, including keys that are not locks, about 50,000 at most in one call. A step
+// covers about 1,000 keys at most, with a pause after each step. In a Cluster List
+// walks over one master after the other. It leaves out keys that match but have a value
+// that no Store wrote.
 //
-// A page is longer than most if one step finds more. next is a cursor, in a Cluster
-// with the address of a master. It contains no key.
+// If the last step finds more keys than needed, the page has more than most entries.
+// next is a cursor, in a Cluster with the address of a master. It contains no key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
@@ -150,25 +150,18 @@ var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 
 // views adds the live entries of keys to page. It reads them in pipelines.
 func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([]store.State, error) {
-	of := showScript
-	switch {
-	case s.plain:
-		of = plainShowScript
-	case s.redisson:
-		of = redissonShowScript
-	}
 	for some := range slices.Chunk(keys, viewsAtOnce) {
 		items := make([]pipeline.Item, len(some))
 		for i, key := range some {
 			items[i] = pipeline.Item{Key: s.key(key), Text: strconv.Itoa(maxOwner)}
 		}
 		bound, cancel := pipeline.Bounded(ctx)
-		replies := s.pipeline.DoAll(bound, of, "show", items)
+		replies := s.pipeline.DoAll(bound, s.script.show, "show", items)
 		cancel()
 		for i, key := range some {
-			v, ok, err := s.answered(ctx, key, replies[i])
+			v, ok, err := s.answered(key, replies[i])
 			if err != nil {
-				return nil, err
+				return nil, s.withRight(ctx, err)
 			}
 			if ok && !v.empty() {
 				page = append(page, v.state)
@@ -178,11 +171,12 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 	return page, nil
 }
 
-// answered reads the answer about one key. If the key has moved, it reads the key again
-// from the new server.
-func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v view, ok bool, err error) {
-	if isReply(r.Err, "MOVED") || isReply(r.Err, "ASK") {
-		r.Reply, r.Err = s.exchange(ctx, "list", s.showing(key))
+// answered reads the answer about one key. It returns false for a value that no Store
+// wrote.
+func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err error) {
+	// Servers before 7.0 add text before an error inside a script.
+	if r.Err != nil && strings.Contains(r.Err.Error(), "WRONGTYPE") {
+		return view{}, false, nil
 	}
 	if r.Err != nil {
 		return view{}, false, r.Err
@@ -195,7 +189,8 @@ func (s *Store) answered(ctx context.Context, key string, r pipeline.Result) (v 
 	return v, ok, nil
 }
 
-// away runs work, whose outcome does not matter after ctx is done, and returns early then.
+// away runs work in a separate goroutine. It returns early if ctx is done or the limit
+// of a call has passed. The outcome of work is lost then.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()

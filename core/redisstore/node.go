@@ -23,27 +23,19 @@ type identity struct {
 	hook  sync.Once
 	dials atomic.Int64 // the number of connections that were opened
 
-	mu     sync.Mutex
-	known  bool
-	at     int64 // the value of dials before the server was asked
-	asked  time.Time
-	info   store.NodeInfo
-	asking *inquiry // the inquiry in flight, or nil
-}
-
-// inquiry is one request for the server's identity, which all callers share.
-type inquiry struct {
-	at   int64         // the value of dials before it
-	done chan struct{} // closed when the answer is known
-	info store.NodeInfo
-	err  error
+	turn  chan struct{} // has an element while a caller uses the next fields
+	known bool
+	at    int64 // the value of dials before the server was asked
+	asked time.Time
+	info  store.NodeInfo
 }
 
 // Node implements store.Node for a *redis.Client. It sends INFO, for which the user
-// needs the right. A hook on the client counts its dials. Node sends INFO only after
-// the client has dialed, and once for all concurrent callers. It does not notice a
-// proxy that keeps its clients' connections while it replaces the server behind them.
-// For a Cluster, which is many servers, Node fails with store.ErrUnsupported.
+// needs the right. A hook on the client counts its dials. Node stores the answer, and
+// sends INFO again only after another dial, once for all concurrent callers. It does
+// not notice a proxy that keeps its clients' connections while it replaces the server
+// behind them. For a Cluster, which is many servers, Node fails with
+// store.ErrUnsupported.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
@@ -52,55 +44,24 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	d := &s.identity
 	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
 	dials := d.dials.Load()
-	for {
-		info, l, ours := d.join(dials)
-		if l == nil {
-			return info, nil
-		}
-		if ours {
-			s.ask(ctx, client, l)
-		}
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-			return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
-		}
-		// Another caller's inquiry began too early, or failed when that caller's ctx
-		// was done.
-		if ours || l.err == nil && l.at >= dials {
-			return l.info, l.err
-		}
+	// A caller that waits for its turn usually finds the answer to another caller.
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return store.NodeInfo{}, s.unanswered(ctx, "node", context.Cause(ctx))
 	}
-}
-
-// join returns the known answer if the client has not dialed since. Otherwise it
-// returns the inquiry in flight, or a new one that the caller has to make.
-func (d *identity) join(dials int64) (info store.NodeInfo, l *inquiry, ours bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.known && d.at >= dials {
-		info = d.info
+		info := d.info
 		info.Age += time.Since(d.asked)
-		return info, nil, false
+		return info, nil
 	}
-	if d.asking == nil {
-		d.asking, ours = &inquiry{at: d.dials.Load(), done: make(chan struct{})}, true
+	at, asked := d.dials.Load(), time.Now()
+	info, err := s.info(ctx, client)
+	if err == nil {
+		d.known, d.at, d.asked, d.info = true, at, asked, info
 	}
-	return store.NodeInfo{}, d.asking, ours
-}
-
-// ask asks the server for its identity, and records the answer.
-func (s *Store) ask(ctx context.Context, client *redis.Client, l *inquiry) {
-	d := &s.identity
-	asked := time.Now()
-	l.info, l.err = s.info(ctx, client)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if l.err == nil {
-		d.known, d.at, d.asked, d.info = true, l.at, asked, l.info
-	}
-	d.asking = nil
-	close(l.done)
+	return info, err
 }
 
 func (s *Store) info(ctx context.Context, client *redis.Client) (store.NodeInfo, error) {

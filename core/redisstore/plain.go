@@ -39,7 +39,7 @@ func (s *Store) unsupported(op, what string) error {
 
 // releasePlain releases a plain key. If the key is kept, it gets a random owner.
 func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
-	cmd := s.newCommand(plainReleaseScript, c.Key, "release").Text(c.Owner)
+	cmd := s.newCommand(s.script.release, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
 		cmd.Num(millis(c.Keep)).Text(noHolder())
 	}

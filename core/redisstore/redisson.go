@@ -42,18 +42,17 @@ func tagOf(name string) string {
 // channelOf returns the channel to which Redisson publishes "0" when a lock becomes free.
 func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
 
-// counterOf returns the key in which RFencedLock counts its tokens.
+// counterOf returns the name of the key in which RFencedLock counts its tokens.
 func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
 
 // askingRedisson returns a call of redisson_acquire.lua for c.
 func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
-	var cmd *pipeline.Call
+	var room [64]byte
+	counter := ""
 	if c.MinToken > 0 {
-		var room [64]byte
-		cmd = s.pipeline.EvalTwo(redissonAcquireScript, s.named(room[:0], c.Key), s.counterOf(c.Key), "acquire")
-	} else {
-		cmd = s.newCommand(redissonAcquireScript, c.Key, "acquire")
+		counter = s.counterOf(c.Key)
 	}
+	cmd := s.pipeline.Eval(s.script.acquire, s.named(room[:0], c.Key), counter, "acquire")
 	cmd.Optional().Text(c.Lease).Text(c.Owner).Num(millis(c.TTL)).Text(c.Via)
 	if c.MinToken > 0 {
 		cmd.Num(int64(c.MinToken)).Num(store.TokenStep)
@@ -65,12 +64,11 @@ func (s *Store) askingRedisson(c *store.Claim) *pipeline.Call {
 func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *pipeline.Call {
 	var room [64]byte
 	name := s.named(room[:0], key)
-	var cmd *pipeline.Call
-	if s.split(key) {
-		cmd = s.pipeline.Eval(redissonReleaseScript, name, what)
-	} else {
-		cmd = s.pipeline.EvalTwo(redissonReleaseScript, name, beside("redisson_lock_queue", string(name)), what)
+	queue := ""
+	if !s.split(key) {
+		queue = beside("redisson_lock_queue", string(name))
 	}
+	cmd := s.pipeline.Eval(s.script.release, name, queue, what)
 	cmd.Text(lease).Text(s.channelOf(key)).Num(millis(keep))
 	if s.cluster != nil {
 		cmd.Word("1")

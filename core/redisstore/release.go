@@ -21,7 +21,7 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 		return s.settle(ctx, "release", s.releasingRedisson("release", c.Key, c.Lease, c.Keep))
 	}
 	flags := releaseFlags{undo: c.Undo && c.Record == nil}
-	cmd := s.newCommand(s.releaseScript(), c.Key, s.releases.release(flags)).
+	cmd := s.newCommand(s.script.release, c.Key, s.releases.release(flags)).
 		Text(c.Lease).Num(millis(c.TTL))
 	if c.Last > 0 {
 		cmd.Num(int64(c.Last))
@@ -33,7 +33,9 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	}
 	if c.Record != nil {
 		save(cmd, &c)
-		return s.settleReplicated(ctx, "release", cmd)
+		if s.acks {
+			return s.settleReplicated(ctx, "release", cmd)
+		}
 	}
 	return s.settle(ctx, "release", cmd)
 }
@@ -43,7 +45,7 @@ var unknownToken any = ""
 
 // settle sends a command and reads its answer, which has the form of release.lua's answer.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
-	a, err := s.call(ctx, op, cmd)
+	a, _, err := s.call(ctx, op, cmd)
 	if err != nil {
 		return err
 	}

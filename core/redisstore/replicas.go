@@ -11,10 +11,17 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
+// replicated makes c wait for the replicas of WithReplicas. Without WithReplicas, c does
+// not wait.
+func (s *Store) replicated(c *pipeline.Call) *pipeline.Call { return c.Wait(s.replicas, s.ackWait) }
+
 // acknowledged returns nil if enough replicas have the grant of c with this token. r is
-// the outcome of the grant.
+// the outcome of the grant. If too few replicas have it, acknowledged releases the grant
+// and returns an error.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
+	case !s.acks:
+		return nil
 	case r.Err != nil:
 		return fmt.Errorf("redisstore: acquire: outcome unknown: waiting for replicas: %w", r.Err)
 	case r.Replicas < int64(s.replicas):
@@ -27,7 +34,9 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 // record stays saved. So the outcome is unknown if too few replicas have it, and a
 // repeated release waits for them again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
-	r, a, err := s.callReplicated(ctx, op, cmd)
+	ctx, cancel := pipeline.Bounded(ctx)
+	defer cancel()
+	a, r, err := s.call(ctx, op, s.replicated(cmd))
 	if err == nil {
 		err = confirmed(op, a)
 	}
@@ -40,27 +49,6 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 		return fmt.Errorf("redisstore: %s: outcome unknown: %d of %d replicas have the record", op, r.Replicas, s.replicas)
 	}
 	return nil
-}
-
-// callReplicated does the same as call, and also returns the outcome of the WAIT.
-func (s *Store) callReplicated(ctx context.Context, op string, c *pipeline.Call) (pipeline.Replicated, answer, error) {
-	r, err := s.send(ctx, c)
-	if err != nil {
-		return r, answer{}, s.failure(ctx, op, err)
-	}
-	a, err := s.delivered(ctx, op, r.Reply)
-	return r, a, err
-}
-
-// send sends c. If replicas have to acknowledge c, it sends a WAIT for them behind c.
-func (s *Store) send(ctx context.Context, c *pipeline.Call) (pipeline.Replicated, error) {
-	if !s.acks {
-		reply, err := s.pipeline.Do(ctx, c)
-		return pipeline.Replicated{Reply: reply}, err
-	}
-	ctx, cancel := pipeline.Bounded(ctx)
-	defer cancel()
-	return s.pipeline.DoWait(ctx, c, s.replicas, s.ackWait)
 }
 
 // releaseUnseen releases a grant that too few replicas have, and undoes the run that it

@@ -17,29 +17,53 @@ const (
 	behind
 )
 
-// The scripts, each with its files in order. A script ends at the first return that it
-// reaches, so the shortcuts come before the files that define functions.
+// scripts contains the scripts for one form of keys. Each consists of files, in order. A
+// script ends at the first return that it reaches, so the shortcuts come before the files
+// that define functions.
+type scripts struct{ acquire, extend, release, show *pipeline.Script }
+
 var (
-	acquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "messages", "waiters", "acquire")
-	extendScript  = newScript("clock", "extend_shortcuts", "crowd", "state", "extend")
-	releaseScript = newScript("clock", "release_shortcuts", "release_relay", "crowd", "state", "messages", "waiters", "release")
-	showScript    = newScript("clock", "crowd", "state", "show")
-	cardScript    = newScript("card")
+	usualScripts = scripts{
+		acquire: newScript("clock", "acquire_shortcuts", "crowd", "state", "messages", "waiters", "acquire"),
+		extend:  newScript("clock", "extend_shortcuts", "crowd", "state", "extend"),
+		release: newScript("clock", "release_shortcuts", "release_relay", "crowd", "state", "messages", "waiters", "release"),
+		show:    newScript("clock", "crowd", "state", "show"),
+	}
+	// silentScripts are for WithoutScriptedWakeUps.
+	silentScripts = scripts{
+		acquire: newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire"),
+		extend:  usualScripts.extend,
+		release: newScript("clock", "release_shortcuts", "crowd", "state", "silent", "waiters", "release"),
+		show:    usualScripts.show,
+	}
+	redissonScripts = scripts{
+		acquire: newScript("redisson", "redisson_acquire"),
+		extend:  newScript("redisson", "redisson_extend"),
+		release: newScript("redisson", "redisson_release"),
+		show:    newScript("redisson", "redisson_show"),
+	}
+	plainScripts = scripts{
+		acquire: newScript("plain_acquire"),
+		extend:  newScript("plain_extend"),
+		release: newScript("plain_release"),
+		show:    newScript("plain_show"),
+	}
 
-	// The scripts for WithoutScriptedWakeUps.
-	silentAcquireScript = newScript("clock", "acquire_shortcuts", "crowd", "state", "silent", "waiters", "acquire")
-	silentReleaseScript = newScript("clock", "release_shortcuts", "crowd", "state", "silent", "waiters", "release")
-
-	redissonShowScript    = newScript("redisson", "redisson_show")
-	redissonAcquireScript = newScript("redisson", "redisson_acquire")
-	redissonExtendScript  = newScript("redisson", "redisson_extend")
-	redissonReleaseScript = newScript("redisson", "redisson_release")
-
-	plainShowScript    = newScript("plain_show")
-	plainAcquireScript = newScript("plain_acquire")
-	plainExtendScript  = newScript("plain_extend")
-	plainReleaseScript = newScript("plain_release")
+	cardScript = newScript("card")
 )
+
+// scripts returns the scripts for the configured form of keys.
+func (c *config) scripts() scripts {
+	switch {
+	case c.plain:
+		return plainScripts
+	case c.redisson:
+		return redissonScripts
+	case c.silent:
+		return silentScripts
+	}
+	return usualScripts
+}
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
@@ -109,9 +133,10 @@ func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
 	return w
 }
 
-// acquire returns the first argument of an acquire, and release that of a release.
+// acquire returns the first argument of an acquire.
 func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
+// release returns the first argument of a release.
 func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
 // word returns the argument for flags, which are in the order of their letters.

@@ -19,22 +19,7 @@ import (
 // operation, which SLOWLOG and MONITOR show.
 func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.Call {
 	var room [64]byte
-	return s.pipeline.Eval(of, s.named(room[:0], key), what)
-}
-
-// acquireScript and releaseScript return the scripts of the usual locks.
-func (s *Store) acquireScript() *pipeline.Script {
-	if s.silent {
-		return silentAcquireScript
-	}
-	return acquireScript
-}
-
-func (s *Store) releaseScript() *pipeline.Script {
-	if s.silent {
-		return silentReleaseScript
-	}
-	return releaseScript
+	return s.pipeline.Eval(of, s.named(room[:0], key), "", what)
 }
 
 // newSet returns an Optional call of SET key value NX PX ms for a lock's key.
@@ -43,13 +28,14 @@ func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
 }
 
-// call sends c and returns its answer.
-func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, error) {
-	v, err := s.exchange(ctx, op, c)
+// call sends c and returns its answer, and the outcome of the WAIT behind c.
+func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, pipeline.Replicated, error) {
+	r, err := s.pipeline.Do(ctx, c)
 	if err != nil {
-		return answer{}, err
+		return answer{}, r, s.failure(ctx, op, err)
 	}
-	return s.delivered(ctx, op, v)
+	a, err := s.delivered(ctx, op, r.Reply)
+	return a, r, err
 }
 
 // delivered reads an answer, and publishes the messages that silent.lua has added to
@@ -68,15 +54,6 @@ func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error)
 		})
 	})
 	return parse(op, list[1])
-}
-
-// exchange sends c and returns the reply.
-func (s *Store) exchange(ctx context.Context, op string, c *pipeline.Call) (any, error) {
-	v, err := s.pipeline.Do(ctx, c)
-	if err != nil {
-		return nil, s.failure(ctx, op, err)
-	}
-	return v, nil
 }
 
 // failure returns the error of a call with its class: it matches store.ErrUnavailable
@@ -122,8 +99,8 @@ func because(ctx context.Context, err error) error {
 	return brief.Error(err)
 }
 
-// answer is the answer of a script: a list that begins with a word and usually a
-// number. A number alone, or its digits, means okay and that number.
+// answer is the answer of a script: a list of a word, usually a number, and further
+// values. An answer that is only a number, or its digits, means okay and that number.
 type answer struct {
 	word, n int64
 	list    []any

@@ -34,6 +34,7 @@ type Store struct {
 	cluster *redis.ClusterClient // client, if it is a Cluster client
 
 	pipeline *pipeline.Pipeline
+	script   scripts
 	channel  string // for the Store's wake-ups
 	hub      *hub.Hub[watched]
 	nodes    nodes // the channels of Redisson's locks
@@ -67,7 +68,7 @@ var (
 // with ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
 // replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	s := &Store{client: client}
+	s := &Store{client: client, identity: identity{turn: make(chan struct{}, 1)}}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("redisstore: new: option is nil: %w", store.ErrInvalid)
@@ -91,6 +92,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s.acquires = newFlagArgs("acquire", acquireLetters, s.cluster != nil, common)
 	s.releases = newFlagArgs("release", releaseLetters, s.cluster != nil, common)
 	s.pipeline = pipeline.New(client)
+	s.script = s.scripts()
 	s.channel = wake + id
 	if s.redisson {
 		s.channel = beside("redisson_lock__channel", id)

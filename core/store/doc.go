@@ -92,6 +92,18 @@
 //     servers.
 //   - [Braced] accepts keys with braces.
 //
+// # Stability
+//
+// Before v1.0.0 a minor version may change the methods of a store, the types of this
+// package, and the duties of a store. CHANGELOG.md lists such changes under Changed or
+// Removed. A store that passes the storetest of a version serves the Locker of that
+// version.
+//
+// From v1.0.0 on, a minor version changes no method and no duty of the three methods. It
+// may add an optional interface, a field whose zero value keeps the old meaning, and a
+// case of storetest for a duty that is documented here. So name the fields in composite
+// literals.
+//
 // # How to begin
 //
 // Write Acquire, Extend and Release for exclusive claims, and refuse all other claims

@@ -13,7 +13,7 @@ import (
 type Depot struct {
 	DB     *gorm.DB        // not the pool of the locks
 	Locks  *core.Locker    // in a store with fencing tokens
-	Tokens *sqlstore.Store // of the dialect of DB; CheckToken uses its tables in the database of DB
+	Tokens *sqlstore.Store // of the dialect of DB, whose database must have the tables of sqlstore
 	Choose func(ctx context.Context, order string) (carrier string, err error)
 }
 

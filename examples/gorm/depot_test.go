@@ -66,7 +66,7 @@ func TestShip(t *testing.T) {
 }
 
 // TestQuerier_NoTransaction checks that CheckToken is refused outside a transaction and
-// in one that is rolled back, and that a rollback also forgets the token.
+// after the rollback of its transaction, and that a rollback also forgets the token.
 func TestQuerier_NoTransaction(t *testing.T) {
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func (d database) open(t *testing.T) *sql.DB {
 	return pool
 }
 
-// failing is a pool whose next transaction ends by the function end.
+// failing is a pool of connections. The Commit of its next transaction calls end instead.
 type failing struct {
 	*sql.DB
 	mu  sync.Mutex

@@ -75,7 +75,7 @@ func authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next gr
 
 const secret = "correct-horse"
 
-// tenant is the scope of idempotency keys: no tenant gets another one's receipts.
+// tenant returns the scope of idempotency keys, so that no tenant gets another one's receipts.
 func tenant(ctx context.Context, _ string, _ any) (string, error) {
 	name, ok := ctx.Value(tenantKey{}).(string)
 	if !ok {

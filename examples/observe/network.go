@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// network makes the connections to Redis, and can cut them. In the first part of a cut,
-// requests still arrive, but no reply arrives, as with a packet filter that blocks one
-// direction. Then all connections break, and new connections are refused. So the
-// outcome of the last requests is unknown.
+// network opens the connections to Redis, and can cut them. During a cut, new connections
+// are refused. In the first part of a cut, requests on open connections still arrive, but
+// no reply arrives, as with a packet filter that blocks one direction. Then all connections
+// break. So the outcome of the last requests is unknown.
 type network struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -38,7 +38,7 @@ func (n *network) dial(ctx context.Context, kind, addr string) (net.Conn, error)
 	return c, nil
 }
 
-// cutFor cuts the network for d, or until ctx is done. In the first tenth of d,
+// cutFor cuts the network for d, or until ctx is done. In the first tenth of d, open
 // connections only lose replies.
 func (n *network) cutFor(ctx context.Context, d time.Duration) {
 	n.mu.Lock()

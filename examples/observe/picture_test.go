@@ -66,8 +66,8 @@ type line struct {
 	points []model.SamplePair
 }
 
-// measure runs the example beside a Prometheus, and returns the lines of each panel by
-// the panel's ID.
+// measure runs the example and a Prometheus that scrapes it, and returns the lines of each
+// panel by the panel's ID.
 func measure(t *testing.T, all []panel) map[int][]line {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")

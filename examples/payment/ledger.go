@@ -26,8 +26,8 @@ type ledger interface {
 	charges(ctx context.Context, id string) (n int64, err error) // returns the number of charges
 }
 
-// openLedger opens the ledger of a replica. It is in the database of the locks if that
-// is a SQL database, and otherwise in Redis.
+// openLedger opens the ledger of a replica. With -store mysql or sqlite the ledger is in the
+// database of the locks, and otherwise in Redis.
 func openLedger(ctx context.Context, c config, closers *closers) (ledger, error) {
 	if c.store == "mysql" || c.store == "sqlite" {
 		db, err := c.openSQL(ctx, closers)

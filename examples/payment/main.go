@@ -22,10 +22,10 @@
 // service stays unavailable for some orders, the program names them. With -unlocked no
 // client stops waiting.
 //
-// The orders are stored in Redis, wherever the locks are. The responses for
-// Idempotency-Keys are stored there too, if the store of the locks cannot store them.
-// With mysql and sqlite everything is in one database, and an order is committed
-// together with its response.
+// With -store mysql or sqlite everything is in one database, and an order is committed
+// together with its response. With every other store, the orders are in Redis. The
+// responses for Idempotency-Keys are in Redis too, if the store of the locks cannot store
+// them.
 package main
 
 import (

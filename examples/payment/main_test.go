@@ -183,7 +183,8 @@ func TestPayment(t *testing.T) {
 	})
 }
 
-// stores starts real servers, and returns the flags with their addresses.
+// stores has, for each case, a function that starts the servers which the program does not
+// embed, and returns the program's flags.
 var stores = map[string]func(t *testing.T) []string{
 	"redlock": func(t *testing.T) []string {
 		var nodes []string

@@ -80,8 +80,8 @@ func (s *service) pay(c *gin.Context) {
 	}
 }
 
-// charge is the bank. It takes a few milliseconds, or as long as the client requests,
-// charges the order, and returns a receipt. It counts the charges.
+// charge stands for the bank. After a few milliseconds it charges the order and counts the
+// charge. It returns a receipt after the additional time slow.
 func (s *service) charge(ctx context.Context, id string, slow time.Duration) (receipt string, err error) {
 	select {
 	case <-time.After(5*time.Millisecond + rand.N(5*time.Millisecond)):

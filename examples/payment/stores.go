@@ -23,7 +23,7 @@ import (
 )
 
 // places are the stores for the locks, by the value of -store. Each function opens a
-// store with its own connections. closers release the connections, the last one first.
+// store with its own connections, and adds the functions that close them to closers.
 var places = map[string]func(ctx context.Context, c config, closers *closers) (core.Store, error){
 	"redis": func(ctx context.Context, c config, closers *closers) (core.Store, error) {
 		return openRedis(ctx, c.redis, closers)

@@ -21,8 +21,8 @@ func RunSwapped(ctx context.Context, out io.Writer, addr string) (int, error) {
 	return run(ctx, out, addr, swapped)
 }
 
-// RunFake plays one scene without a lock. Each side fails if its parameter says so. If
-// broken is true, the naive side cannot be played.
+// RunFake plays one scene without a lock. A side fails if its parameter is true. If broken
+// is true, the naive side cannot be played.
 func RunFake(ctx context.Context, out io.Writer, naiveFails, kitFails, broken bool) (int, error) {
 	part := func(fails, broken bool) side {
 		return side{"a fake", func(ctx context.Context, s *stage) {

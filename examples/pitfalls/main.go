@@ -35,7 +35,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "pitfalls: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	logging.Disable() // the client would log that dead processes are dead
+	logging.Disable() // the client would log the failed requests of dead processes
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

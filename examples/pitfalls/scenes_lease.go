@@ -51,8 +51,9 @@ var shortLease = scene{
 	verdict: besides("A"),
 }
 
-// atWork lets A work for more than two TTLs, and calls try repeatedly, until try returns
-// true. It returns the longest time after begun in which nothing happened.
+// atWork calls try repeatedly while A works, until try returns true or more than two TTLs
+// have passed. It returns the longest time between two calls, or between begun and the end
+// of the first call.
 func atWork(ctx context.Context, begun time.Time, try func() (done bool)) (stood time.Duration) {
 	end, last := time.Now().Add(ttl*2+ttl/4), begun
 	for done := false; !done && time.Now().Before(end); {

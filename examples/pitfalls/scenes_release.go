@@ -41,7 +41,7 @@ var blindDelete = scene{
 		}
 		a.resume()
 		lease.Release(ctx)
-		must(0, a.locks.Close(ctx)) // A's clean-up has reached Redis
+		must(0, a.locks.Close(ctx)) // waits until A's clean-up has reached Redis
 		if granted(c.locks.TryAcquire(ctx, order)) {
 			s.enter(c)
 		}
@@ -79,7 +79,7 @@ var compareApart = scene{
 		}
 		a.resume()
 		<-released
-		must(0, a.locks.Close(ctx)) // A's clean-up has reached Redis
+		must(0, a.locks.Close(ctx)) // waits until A's clean-up has reached Redis
 		if granted(c.locks.TryAcquire(ctx, order)) {
 			s.enter(c)
 		}

@@ -1,5 +1,6 @@
-// Package readme compiles and runs the Go code of every README.md. It also checks the
-// length of the repository's README.md, and the links of all pages.
+// Package readme compiles the Go code of every README.md, except those of nested modules,
+// and runs the code that needs no server outside the process. It also checks the form and
+// the links of pages, the translation, and the versions that pages name.
 package readme
 
 import (
@@ -77,7 +78,8 @@ const given = `ctx context.Context, client *redis.Client, store, a, b, c core.St
 // block with such a variable is compiled, but not run.
 var outside = regexp.MustCompile(`\b(db|zkConn|pool|queue)\b`)
 
-// runner is a program that calls the blocks, each with its own Redis, store and server.
+// runner is a program that calls the block named by its argument, with a new Redis, new
+// stores and new servers.
 const runner = `package main
 
 import (

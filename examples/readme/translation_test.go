@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// TestTranslation compares README.zh-CN.md with README.md: the code, the levels of
-// headings, the external links, and the numbers of versions. It cannot compare prose, so
-// it logs the commits that changed README.md after the last change of the translation.
+// TestTranslation compares README.zh-CN.md with README.md: the code, the levels of headings,
+// the links to other pages, the numbers of versions, the names in backquotes, and the
+// numbers of list items and table rows. It cannot compare prose, so it logs the commits
+// that changed README.md after the last change of the translation.
 func TestTranslation(t *testing.T) {
 	t.Parallel()
 	english, chinese := read(t, "README.md"), read(t, "README.zh-CN.md")
@@ -28,7 +29,7 @@ func TestTranslation(t *testing.T) {
 			got = slices.DeleteFunc(got, func(l string) bool { return l == "](README.md)" })
 			want = slices.DeleteFunc(want, func(l string) bool { return l == "](README.zh-CN.md)" })
 		}
-		if what != "code blocks" { // the order of the links follows the sentences
+		if what != "code blocks" { // a translated sentence can have its links and names in another order
 			slices.Sort(want)
 			slices.Sort(got)
 		}

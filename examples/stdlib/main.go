@@ -1,12 +1,12 @@
 // Command stdlib is a payment service that uses only net/http. Its clients click "pay"
-// on one order many times at once, at two replicas. One click is served, and the other
-// clicks are answered that a payment is in progress. A client that sends its request
-// again with its Idempotency-Key receives the same receipt.
+// on one order many times at once, at two replicas. The order is charged once. A click
+// during the charge is refused, because a payment is in progress. A client that sends its
+// request again with its Idempotency-Key receives the same receipt.
 //
 //	go run ./examples/stdlib                         # embedded Redis, no server needed
 //	go run ./examples/stdlib -redis 127.0.0.1:6379
 //
-// The exit code is 0 if the order was charged once, and 1 if not.
+// The exit code is 0 if the order was charged once. It is 1 if not, or if something failed.
 package main
 
 import (
@@ -113,7 +113,7 @@ func run(addr string, clicks int) (err error) {
 		urls = append(urls, server.URL+"/orders/"+order+"/pay")
 	}
 	var wg sync.WaitGroup
-	var paid atomic.Value // the Idempotency-Key of the served click
+	var paid atomic.Value // the Idempotency-Key of a click that got a receipt
 	var busy atomic.Int32
 	for i := range clicks {
 		wg.Go(func() {

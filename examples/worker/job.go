@@ -27,7 +27,7 @@ func (j *job) ProcessTask(context.Context, *asynq.Task) error {
 	return nil
 }
 
-// delivered checks the time before it passes a task to next.
+// delivered returns a handler that records whether a task is late, and then calls next.
 func (j *job) delivered(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		now := time.Now()

@@ -8,7 +8,8 @@
 //
 // The exit code is 0 if every balance is the sum of the account's bookings, no task was
 // archived or used a retry, and the job ran once in every tick. It is 1 if not. It is 2
-// if the result is unknown: either something failed, or -unlocked did no harm.
+// if the result is unknown: something failed, -unlocked did no harm, or the machine was too
+// busy for the job.
 package main
 
 import (
@@ -81,7 +82,8 @@ func work(ctx context.Context, c config) (status int, err error) {
 	if err := db.Ping(ctx).Err(); err != nil {
 		return 2, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	// Each run has its own queues and accounts, because a real Redis may have others.
+	// Each run has its own queues and accounts, because a real Redis may have those of
+	// earlier runs.
 	s := &service{db: db, run: fmt.Sprintf("worker-%d", rand.N(9000)+1000), job: job{every: 2 * time.Second, ran: map[int]int{}}}
 	defer s.clean(c.accounts)
 	booked, err := s.enqueue(ctx, c.tasks, c.accounts)

@@ -59,7 +59,8 @@ func forms() map[string][]connect.ClientOption {
 	return all
 }
 
-// TestAnswers runs the suite of package answers, which also tests grpc-go, in each form.
+// TestAnswers runs the suite of package answers, for each form of connect's clients and for a
+// client of grpc-go.
 func TestAnswers(t *testing.T) {
 	for name, opts := range clients {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/retry"
 )
 
-// quick is a retry policy without pauses.
+// quick is a retry policy with pauses of a millisecond.
 var quick = grpcmw.Retry(retry.Policy{Initial: time.Millisecond, Max: time.Millisecond, Multiplier: 1, Attempts: 3})
 
 // heard records the values of a header for each try.
@@ -42,8 +42,8 @@ func callPay(ctx context.Context, t *testing.T, url string, r *request, opts []c
 	return connect.NewClient[orders.Order, orders.Receipt](newHTTP(t), url+pay, opts...).CallUnary(ctx, r)
 }
 
-// Two calls with the same request have different keys. An inner interceptor gets no metadata of
-// these calls.
+// TestClientInterceptor_RequestTwice checks that two calls with the same request have different
+// keys, and that an inner interceptor gets only the caller's own outgoing metadata.
 func TestClientInterceptor_RequestTwice(t *testing.T) {
 	t.Parallel()
 	var keys heard

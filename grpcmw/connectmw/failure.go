@@ -32,8 +32,8 @@ func ofConnect(err error) *connect.Error {
 	return own
 }
 
-// withStatus returns err with the status that connect sends for it, for the rules. The
-// rules themselves recognize the errors of a context and of grpc-go.
+// withStatus returns err with the status that connect sends for it, because the rules know
+// only the errors of a context and of grpc-go.
 func withStatus(err error) error {
 	if s := statusOf(err); s != nil {
 		return &coded{err, s}
@@ -62,7 +62,7 @@ func (s *sending) StatusOf(err error) *status.Status { return statusOf(err) }
 
 var _ bridge.Errors = (*sending)(nil)
 
-// metaOf returns the metadata of an error.
+// metaOf returns the Meta of the error of connect in err, or nil.
 func metaOf(err error) http.Header {
 	own := ofConnect(err)
 	if own == nil {
@@ -72,8 +72,8 @@ func metaOf(err error) http.Header {
 	return read.Meta()
 }
 
-// said is an error of a rule. Its message is sent to the client, as valid UTF-8 like the
-// messages of grpc-go. The wrapped error is for other interceptors.
+// said is an error of a rule. The client gets the message, as valid UTF-8 like the messages
+// of grpc-go. Other interceptors can match the wrapped error.
 type said struct {
 	message string
 	reason  error

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/grpcmw/internal/orders"
 )
 
-// The reply to a call is lost. The next try gets the response of the first try, in each
-// form. The test covers hazard 72.
+// TestLostReplies checks that the handler runs once, and the client gets its response, if a
+// request or a reply is lost or a request is doubled, in each form (hazard 72).
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, opts := range clients {
@@ -56,7 +56,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// Clients call a method without side effects by GET. A Lock applies to such a call, but
+// TestGET calls a method without side effects by GET. A Lock applies to such a call, but
 // Idempotent does not.
 func TestGET(t *testing.T) {
 	t.Parallel()

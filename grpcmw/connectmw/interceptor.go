@@ -15,11 +15,11 @@ import (
 )
 
 // Interceptor returns an interceptor that applies rules to handlers. A key of rules is the
-// name of a procedure, such as ordersconnect.OrdersPayProcedure. It passes calls of
-// procedures without rules, and calls of clients, unchanged.
+// name of a procedure, such as ordersconnect.OrdersPayProcedure. The interceptor changes no
+// calls of procedures without rules, and on a client it changes nothing.
 //
-// Mount it as the innermost of the interceptors that can refuse a call, such as authentication
-// and validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
+// Mount it inside the interceptors that can refuse a call, such as authentication and
+// validation. A stream holds its lock as with grpcmw.StreamServerInterceptor.
 //
 // It panics if a procedure is not of the form "/package.Service/Method" or has no rules, or if a
 // rule is nil. Later changes of rules have no effect.

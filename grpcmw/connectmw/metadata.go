@@ -12,8 +12,8 @@ import (
 )
 
 // metadataOf returns headers in the form of grpc-go: names in lower case, and decoded
-// values for names that end in "-bin". If a value of such a name is not base64, all values
-// of the name are omitted, because another reader could use any of them.
+// values for names that end in "-bin". If one value of such a name is not base64, all values
+// of the name are omitted, because another reader could use any of the values.
 func metadataOf(h http.Header) metadata.MD {
 	md := make(metadata.MD, len(h))
 	addMetadata(md, h)

@@ -71,7 +71,7 @@ func servePay(t *testing.T, rules grpcmw.Rules, h handler, outer ...connect.Inte
 	return serve(t, connect.NewUnaryHandler(pay, h, connect.WithInterceptors(append(outer, connectmw.Interceptor(rules))...)))
 }
 
-// ask calls Pay. headers has pairs of names and values.
+// ask calls Pay. pairs has the names and values of headers.
 func ask(t *testing.T, url string, o *orders.Order, opts []connect.ClientOption, pairs ...string) (*response, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -217,7 +217,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// These are responses and errors that only handlers of connect return.
+// TestHandlers checks the responses and errors of handlers that are specific to connect.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) handler {

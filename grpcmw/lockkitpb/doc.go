@@ -14,6 +14,6 @@
 // number is registered. Code that was generated before then has to be generated again.
 package lockkitpb
 
-// It needs protoc (Debian: protobuf-compiler), which building and testing do not.
+// go generate needs protoc (Debian: protobuf-compiler). Building and testing do not need it.
 //
 //go:generate sh generate.sh

@@ -1,4 +1,4 @@
-// Import this file, do not copy it or generate code from it: a Go program in which
+// Import this file. Do not copy it or generate code from it: a Go program in which
 // its extension is registered twice panics when it starts.
 //
 //   protoc -I "$(go list -m -f '{{.Dir}}' github.com/lockkit/lockkit)/grpcmw/lockkitpb" ...
@@ -33,12 +33,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Guard is locks, or idempotent, or both; or none.
+// Guard has locks, or idempotent, or both. Or it has none.
 type Guard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first one is the outermost.
+	// The first lock is the outermost.
 	Lock []*Lock `protobuf:"bytes,1,rep,name=lock,proto3" json:"lock,omitempty"`
-	// It is outside of all locks.
+	// Idempotent is outside all locks.
 	Idempotent *Idempotent `protobuf:"bytes,2,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
 	// The method was reviewed, and needs no guard.
 	None          bool `protobuf:"varint,3,opt,name=none,proto3" json:"none,omitempty"`
@@ -100,24 +100,27 @@ func (x *Guard) GetNone() bool {
 // Lock runs calls with the same key one at a time, everywhere.
 type Lock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is locked, in [A-Za-z0-9._-]: a part of the key, and a label in metrics,
-	// errors and answers. The same name and value is the same lock everywhere.
+	// The name of the lock, in [A-Za-z0-9._-]: a part of the key, and a label in metrics,
+	// errors and responses. The same name and value is the same lock everywhere.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where in the request the key is: "order.id". Several fields together form one key.
+	// The path of the request's field with the key: "order.id". Several fields together
+	// form one key.
 	Field []string `protobuf:"bytes,2,rep,name=field,proto3" json:"field,omitempty"`
-	// Further keys under the same name, all or nothing, each a field's value.
+	// The paths of fields with further keys under the same name. Either all keys are
+	// locked, or none.
 	Also []string `protobuf:"bytes,3,rep,name=also,proto3" json:"also,omitempty"`
-	// How long to wait for the lock; one attempt if it is not set.
+	// The maximum wait for the lock. By default there is one attempt.
 	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
-	// How long the key stays taken after its holder died; 30 seconds if not set.
+	// The time for which the key stays taken after the death of its holder. The default
+	// is the Locker's, usually 30 seconds.
 	Ttl *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// The lock is no longer extended after so long; without end if not set.
+	// The time after which the lock is no longer extended. By default there is no limit.
 	MaxHold *durationpb.Duration `protobuf:"bytes,6,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`
-	// Shared holders keep exclusive ones out, and not each other.
+	// Shared holders exclude exclusive ones, but not each other.
 	Shared bool `protobuf:"varint,7,opt,name=shared,proto3" json:"shared,omitempty"`
 	// First come, first served, also among processes.
 	Fair bool `protobuf:"varint,8,opt,name=fair,proto3" json:"fair,omitempty"`
-	// The service does not start on a store that cannot give fencing tokens.
+	// Annotated fails if the store cannot give fencing tokens.
 	Fenced        bool `protobuf:"varint,9,opt,name=fenced,proto3" json:"fenced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -216,16 +219,16 @@ func (x *Lock) GetFenced() bool {
 	return false
 }
 
-// Idempotent gives calls with the same idempotency key one answer, within a scope
-// that the program says.
+// Idempotent gives calls with the same idempotency key one response, within a scope
+// that the program sets.
 type Idempotent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The field of the request that is the key; the metadata "idempotency-key" if
-	// it is not set.
+	// The path of the request's field with the key. The default is the metadata
+	// "idempotency-key".
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	// A call that died midway is not run again.
 	AtMostOnce bool `protobuf:"varint,2,opt,name=at_most_once,json=atMostOnce,proto3" json:"at_most_once,omitempty"`
-	// How long answers are kept, in place of what the program says.
+	// The time for which responses are stored. The default is set by the program's Once.
 	Retain        *durationpb.Duration `protobuf:"bytes,3,opt,name=retain,proto3" json:"retain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,7 +298,7 @@ var file_lockkit_v1_guard_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// What guards the method:
+	// The guard of the method:
 	//
 	//	rpc Pay(PayRequest) returns (Receipt) {
 	//	  option (lockkit.v1.guard) = {

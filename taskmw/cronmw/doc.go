@@ -5,8 +5,8 @@
 //	c := cron.New(cron.WithChain(cronmw.Once(locks, "reports", 30*time.Second, cron.DefaultLogger)))
 //
 // Each job needs a separate name, because jobs of one name exclude each other. In
-// gocron set it by gocron.WithName, without which Locker refuses the job. In cron use a
-// separate Once for each job.
+// gocron set the name by gocron.WithName, without which Locker refuses the job. In cron use a
+// separate Once for each job; a chain of the whole cron.Cron, as above, is for a single job.
 //
 // If a replica released its lock as soon as its job is done, a replica whose clock is a little
 // behind would run the job again. So the lock is kept for a fixed time after it was acquired,

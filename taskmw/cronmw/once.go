@@ -24,7 +24,7 @@ import (
 // name of a function: "main.report", "example.com/jobs.Report", "jobs.New.func1". The first
 // refusal notifies the observer of l of core.Misused.
 //
-// keep is the time, counted from the acquire, for which the key is kept; see the package
+// keep is the minimum time, counted from the acquire, for which the key is held; see the package
 // documentation. opts are the options of each acquire, which makes one attempt. A run that does
 // not get the lock is skipped. gocron's monitors and event listeners get the reason:
 // core.ErrBusy if another replica runs the job, or has run it.

@@ -202,7 +202,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// down is a store that is unavailable while is has the value true.
+// down is a store whose claims and extensions fail with ErrUnavailable while is.Load() is true.
 type down struct {
 	*memstore.Store
 	is atomic.Bool
@@ -266,7 +266,7 @@ func (m *method) run() { m.runs.Add(1) }
 
 func named() {}
 
-// misuses counts events of misuse.
+// misuses is an observer that counts core.Misused events about invalid arguments.
 type misuses struct{ atomic.Int32 }
 
 func (m *misuses) Observe(_ context.Context, e core.Event) {

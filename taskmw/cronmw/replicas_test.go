@@ -41,7 +41,7 @@ type report struct {
 	Job   string // "gocron" or "cron"
 	Ran   bool   // true: the job begins to run; false: its scheduled time has come
 	At    int64  // the time of the report, in nanoseconds since 1970
-	Since int64  // if Ran is true, the time at which the scheduled time of this run came
+	Since int64  // if Ran is true, the At of the report that the scheduled time of this run has come
 }
 
 // replica schedules one job by gocron and one by cron, every second. Both jobs take a
@@ -109,7 +109,7 @@ func (a asked) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 }
 
 // TestReplicas runs three processes that schedule the same jobs every second. They have the
-// same clock, and random delays.
+// same clock, so only the delays of the machine make them differ.
 func TestReplicas(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestReplicas(t *testing.T) {
 			late := 0
 			for i, r := range runs {
 				if i > 0 && r.At-runs[i-1].Since < int64(keep) {
-					// The previous run acquired the lock after its Since, and this run acquired it before At.
+					// The previous run acquired the lock after its Since, and this run before its At.
 					t.Errorf("two runs begin within %v", time.Duration(r.At-runs[i-1].Since))
 				}
 				if r.Since%int64(time.Second) > int64(keep) {

@@ -23,8 +23,8 @@ const (
 	// Reschedule waits for a busy key for 5 seconds, or for the time of core.Wait. Then it
 	// pauses for 0.5 to 1 second and nacks the message, so that the broker delivers the message
 	// again. If the store is unavailable, or too many other messages wait, the message cannot
-	// wait for its key. It then pauses for the rest of the wait too, at most 5 seconds. If the
-	// message's context has a deadline, the message waits for at most half of the time until
+	// wait for its key. The pause is then longer by the rest of the wait, at most 5 seconds. If
+	// the message's context has a deadline, the message waits for at most half of the time until
 	// the deadline. When the context is done, the message is nacked at once.
 	//
 	// The 5 seconds are one bound for a Lock and an Idempotent around one handler: the inner

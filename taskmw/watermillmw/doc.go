@@ -89,9 +89,9 @@
 // watermill 1.5 tries again with the context that the Timeout has canceled, and a message whose
 // context is done is nacked.
 //
-// An outer middleware has to pass on the message that it has received. If it passes on a copy
-// with the context, a busy message is lost: the copy is nacked, and the router acks the message.
-// A message.Copy without the context fails if it should be nacked, and at an Idempotent that
-// has no HandlerName. A middleware between two middlewares of this package may pass on a copy
-// with the context.
+// An outer middleware has to call the next handler with the message that it has received. If it
+// uses a copy with the context, a busy message is lost: the copy is nacked, and the router acks
+// the message. A message.Copy without the context fails if it should be nacked, and at an
+// Idempotent that has no HandlerName. A middleware between two middlewares of this package may
+// use a copy with the context.
 package watermillmw

@@ -55,8 +55,8 @@ import (
 // try of an inner Retry has reached the handler. Mount Idempotent inside a Lock if duplicates
 // are rare. An outer Idempotent costs two more calls to the store when the lock is busy.
 //
-// It panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
-// bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.
+// Idempotent panics if o or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than
+// 64 bytes, or an option is nil or for Lock only. The middleware is safe for concurrent use.
 func Idempotent(o *once.Once, name string, key KeyFunc, opts ...Option) message.HandlerMiddleware {
 	if o == nil {
 		panic("watermillmw: Idempotent: the Once is nil")
@@ -108,7 +108,7 @@ func (m *idempotent) process(msg *message.Message, next message.HandlerFunc) ([]
 		d.outer.tries.add(t)
 	}
 	switch {
-	case err == nil && (committed || !ran): // as it is stored
+	case err == nil && (committed || !ran): // return the stored messages
 		if produced, err = producedOf(out.Value); err != nil {
 			return nil, notRun(err)
 		}

@@ -7,8 +7,8 @@ import (
 )
 
 // KeyFunc returns the key of a message. It returns an error that matches core.ErrInvalid if the
-// message is wrong. The text of an error is not stored with the message; a middleware that
-// unwraps the error finds it.
+// message is wrong. The text of that error is not stored with the message. An outer middleware
+// finds the error with errors.Is and errors.As.
 //
 // The result is one part of the key, without control characters, or several parts with U+001F
 // between them, as Join returns them: parts "a" and "b" under the name "order" lock
@@ -31,8 +31,9 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// UUID returns a KeyFunc that takes the message's UUID, which is the same in each delivery. A
-// producer that publishes twice makes two UUIDs, unless it sets them itself.
+// UUID returns a KeyFunc that takes the message's UUID, which is the same in each delivery. If a
+// producer publishes twice, the two messages have different UUIDs, unless the producer gives
+// both the same one.
 func UUID() KeyFunc {
 	s := sourceOf("UUID")
 	return func(msg *message.Message) (string, error) { return s.Part(msg.UUID) }

@@ -22,7 +22,7 @@ import (
 // the second delivery waits. A handler that hangs keeps its key, unless
 // Acquire(core.MaxHold(d)) sets a limit.
 //
-// It panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
+// Lock panics if l or key is nil, name is not of the form [A-Za-z0-9._-]+ or has more than 64
 // bytes, an option is nil or for Idempotent only, or an acquire option is not allowed. The
 // middleware is safe for concurrent use, for Router.AddMiddleware and Handler.AddMiddleware.
 func Lock(l *core.Locker, name string, key KeyFunc, opts ...Option) message.HandlerMiddleware {
@@ -70,8 +70,8 @@ func (m *lock) process(msg *message.Message, next message.HandlerFunc) ([]*messa
 		}
 		return d.postpone(m.name, err)
 	}
-	// The outcome of the message does not depend on an error of Release. The observer is
-	// notified of it.
+	// The outcome of the message does not depend on an error of Release. The Locker's observer
+	// is notified of that error.
 	release := func() { _ = lease.Release(context.WithoutCancel(d.ctx)) }
 	if d.ctx.Err() != nil { // the broker has given up the message meanwhile
 		release()

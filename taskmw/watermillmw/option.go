@@ -29,8 +29,8 @@ type config struct {
 // and the time of the handler together have to be shorter than the time after which the
 // broker delivers again.
 //
-// It is for Lock, which panics if a value is not allowed. once.Acquire sets the options with which
-// Idempotent claims its runs.
+// Acquire is for Lock, which panics if a value is not allowed. once.Acquire sets the options with
+// which Idempotent claims its runs.
 func Acquire(opts ...core.AcquireOption) Option {
 	opts = append([]core.AcquireOption(nil), opts...)
 	for _, o := range opts {
@@ -42,17 +42,17 @@ func Acquire(opts ...core.AcquireOption) Option {
 }
 
 // Also locks more keys under the same lease, all or nothing. For example, a transfer locks both
-// accounts. All keys are in one name space, that of the middleware's name. The order of the
-// keys does not matter, and a key may be repeated. Two messages with the same keys do not
-// deadlock. Several Also add up. It is for Lock, and panics if a key is nil.
+// accounts. Each key is a value under the middleware's name, as the first key is. The order of
+// the keys does not matter, and a key may be repeated. Two messages with the same keys do not
+// deadlock. Several Also add up. Also is for Lock, and panics if a key is nil.
 func Also(keys ...KeyFunc) Option {
 	keys = clone("Also", keys)
 	return func(g *config) { g.also = append(g.also, keys...) }
 }
 
 // Fingerprint sets the value that has to be the same in all messages with one key. The default
-// is the payload. It is for payloads with irrelevant differences, such as a trace ID. If of
-// returns "" or an error, the message fails. It is for Idempotent, and panics if of is nil.
+// is the payload. Fingerprint is for payloads with irrelevant differences, such as a trace ID. If
+// of returns "" or an error, the message fails. It is for Idempotent, and panics if of is nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("watermillmw: Fingerprint: the function is nil")
@@ -63,8 +63,8 @@ func Fingerprint(of KeyFunc) Option {
 // HandlerName sets the handler's name in the calls of an Idempotent. The default is the name that
 // the router has put into the message's context. With HandlerName a handler of the router can
 // be renamed, and messages can lack the context of a router. If several handlers have the same
-// HandlerName, only one of them runs each message. It is for Idempotent, and panics if name is
-// empty, has more than 512 bytes, is not valid UTF-8 or contains control characters.
+// HandlerName, only one of them runs each message. HandlerName is for Idempotent, and panics if
+// name is empty, has more than 512 bytes, is not valid UTF-8 or contains control characters.
 func HandlerName(name string) Option {
 	if _, err := sourceOf("name").Part(name); err != nil {
 		panic(strings.Replace(err.Error(), ":", ": HandlerName:", 1))

@@ -97,7 +97,8 @@ func (r *rig) publish(msgs ...*message.Message) {
 	}
 }
 
-// A middleware between an Idempotent and a Lock may pass on a copy with the context.
+// A middleware between an Idempotent and a Lock may call the Lock with a copy of the message that
+// has the context.
 func TestRouter_BusyCopy(t *testing.T) {
 	t.Parallel()
 	r, l := newRig(t), memLocker(t)
@@ -273,8 +274,9 @@ func TestRouter_TwoHandlersOfATopic(t *testing.T) {
 	}
 }
 
-// TestRouter_CopyWithoutContext checks that a message is not lost if a middleware passes on a
-// copy without the context (hazard 76). The message fails and is delivered again.
+// TestRouter_CopyWithoutContext checks that a message is not lost if an outer middleware calls the
+// next handler with a copy without the context (hazard 76). The message fails and is delivered
+// again, or the copy runs if the Idempotent has a HandlerName.
 func TestRouter_CopyWithoutContext(t *testing.T) {
 	t.Parallel()
 	copies := func(next message.HandlerFunc) message.HandlerFunc {

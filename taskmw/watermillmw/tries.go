@@ -91,7 +91,7 @@ func isUnclear(ctx context.Context, err error) bool {
 // isNotRun reports whether err is a failure of a middleware of this package.
 func isNotRun(err error) bool { return errors.As(err, new(*failure)) }
 
-// isNacked reports whether the broker will deliver msg again.
+// isNacked reports whether msg was nacked, so that the broker delivers it again.
 func isNacked(msg *message.Message) bool {
 	select {
 	case <-msg.Nacked():

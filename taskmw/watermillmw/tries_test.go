@@ -75,8 +75,9 @@ func TestIdempotent_BusyAfterATry(t *testing.T) {
 	}
 }
 
-// A handler can publish a message under the context of the message that it handles. The
-// published message is another message, so a Lock of its consumer nacks it.
+// A handler can publish a message under the context of the message that it handles. A Lock whose
+// key is busy nacks the published message itself, although that context has the outer message's
+// run.
 func TestTries_PublishedInside(t *testing.T) {
 	t.Parallel()
 	sim(t, "nacked", func(t *testing.T) {

@@ -77,17 +77,32 @@ func check(args []string, out, errs io.Writer) int {
 	return exitUnfit
 }
 
-// faults returns the lines of a check's error, without package and operation names.
+// faults returns the faults that a check joined in err, each on one line, without package
+// and operation names.
 func faults(err error) []string {
 	all := []string{}
-	if err == nil {
-		return all
-	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		if _, fault, ok := strings.Cut(line, "store: check: "); ok {
-			line = fault
+	for _, err := range joined(err) {
+		text := err.Error()
+		if _, fault, ok := strings.Cut(text, "store: check: "); ok {
+			text = fault
 		}
-		all = append(all, internals.ReplaceAllString(line, ""))
+		all = append(all, oneLine(internals.ReplaceAllString(text, "")))
+	}
+	return all
+}
+
+// joined returns the errors that errors.Join joined in err, or err itself. The text of a
+// client's error can have several lines too.
+func joined(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	parts, ok := err.(interface{ Unwrap() []error })
+	if !ok || errors.Join(parts.Unwrap()...).Error() != err.Error() {
+		return []error{err}
+	}
+	for _, part := range parts.Unwrap() {
+		all = append(all, joined(part)...)
 	}
 	return all
 }

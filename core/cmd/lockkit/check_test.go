@@ -16,6 +16,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
+// verdict is the output of check -json.
+type verdict struct {
+	Fit    *bool
+	Faults []string
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	// unfit fails the test unless a check reports a fault on a line with the prefix
@@ -45,10 +51,7 @@ func TestCheck(t *testing.T) {
 		c := do(t, store, "check")
 		unfit(t, c, "maxmemory-policy allkeys-lru")
 		unfit(t, c, "nothing is saved to disk")
-		var v struct {
-			Fit    *bool
-			Faults []string
-		}
+		var v verdict
 		c = do(t, store, "check", "-json")
 		if err := json.Unmarshal([]byte(c.out), &v); err != nil || v.Fit == nil || *v.Fit || len(v.Faults) != 2 || c.code != 1 {
 			t.Errorf("%+v: %v", c, err)
@@ -166,4 +169,30 @@ func TestCheck(t *testing.T) {
 			t.Errorf("of a server that is down: %+v", c)
 		}
 	})
+}
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	const refused = "127.0.0.1:1: connect: connection refused"
+	for _, store := range []string{
+		"redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1", "postgres://u:p@127.0.0.1:1/d", "mysql://u:p@127.0.0.1:1/d", "mariadb://u:p@127.0.0.1:1/d",
+	} {
+		t.Run(strings.SplitN(store, ":", 2)[0], func(t *testing.T) {
+			t.Parallel()
+			var v verdict
+			c := do(t, store, "check", "-json")
+			if err := json.Unmarshal([]byte(c.out), &v); err != nil || len(v.Faults) != 1 || strings.ContainsAny(c.out, "\t") || c.code != 69 {
+				t.Errorf("got %+v (%v), want one fault and code 69", c, err)
+			}
+			for _, c := range []call{do(t, store, "check"), do(t, store, "show", "order:1"), do(t, store, "run", "order:1", "--", "true")} {
+				text := c.out + c.errs
+				if c.code != 69 || strings.Count(text, "\n") != 1 || strings.Contains(text, ":;") || strings.Contains(text, `\u{`) {
+					t.Errorf("got %+v, want one line, and code 69", c)
+				}
+				if strings.Count(text, refused) != 1 {
+					t.Errorf("got %q, want the refusal once", text)
+				}
+			}
+		})
+	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// These are the exit codes, as defined in sysexits.h where it defines one.
+// The exit codes from 64 to 75 are defined in sysexits.h.
 const (
 	exitOK     = 0
 	exitUnfit  = 1  // of check
@@ -84,12 +84,31 @@ var internals = regexp.MustCompile(`\b(?:(?:lockkit|core|inspect|redisstore|pgst
 // kit contains no key, owner or token. It may contain text of a server, which must not
 // control the terminal.
 func complain(errs io.Writer, code int, err error) int {
-	var parts []string
-	for part := range strings.SplitSeq(internals.ReplaceAllString(err.Error(), ""), "\n") {
-		parts = append(parts, visible.Text(strings.TrimSpace(part)))
-	}
-	_, _ = fmt.Fprintf(errs, "lockkit: %s\n", strings.Join(parts, "; "))
+	text := internals.ReplaceAllString(err.Error(), "")
+	_, _ = fmt.Fprintf(errs, "lockkit: %s\n", visible.Text(oneLine(text)))
 	return code
+}
+
+// oneLine returns the lines of text on one line. A line that is repeated appears once:
+// pgx lists an address for the attempt with TLS, and again for the one without.
+func oneLine(text string) string {
+	var b strings.Builder
+	last := ""
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line == last {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(last, ":"):
+			b.WriteString(" ")
+		case last != "":
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+		last = line
+	}
+	return b.String()
 }
 
 // status returns the exit code for an error of the kit.

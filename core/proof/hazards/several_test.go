@@ -30,7 +30,11 @@ func (p plan) openSeveral() (store core.Store, end func(), err error) {
 		}
 	}
 	on := func(client redis.UniversalClient) (core.Store, error) {
-		s, err := redisstore.New(client, redisstore.WithPrefix(p.Prefix))
+		opts := []redisstore.Option{redisstore.WithPrefix(p.Prefix)}
+		if p.Plain {
+			opts = append(opts, redisstore.WithPlainKeys())
+		}
+		s, err := redisstore.New(client, opts...)
 		if err == nil {
 			ends = append(ends, func() { _, _ = s.Close(), client.Close() })
 		}

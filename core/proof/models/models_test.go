@@ -3,7 +3,9 @@ package models_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -21,21 +23,42 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
+// maxLines and maxMemory limit all models together: the lines of their files, and the
+// megabytes of their searches.
+const maxLines, maxMemory = 500, 8192
+
 // TestModels searches all states of each model. The numbers of states must be the numbers
-// in README.md.
+// in README.md, and all searches together must need at most maxMemory.
 func TestModels(t *testing.T) {
 	t.Parallel()
+	var mu sync.Mutex
+	var searches int
+	var all result
+	t.Cleanup(func() {
+		if searches < len(models) {
+			return // -run has selected some
+		}
+		t.Logf("the searches took %.0f s and %.0f MB together", all.seconds, all.memory)
+		if all.memory > maxMemory {
+			t.Errorf("got %.0f MB for all searches, want at most %d", all.memory, maxMemory)
+		}
+	})
 	for _, name := range models {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := open(t, name, "", "")
-			states, broken := m.search(t, "-O1")
-			if broken {
+			r := m.search(t, "-O1")
+			if r.broken {
 				events, promise := m.trail(t)
 				t.Fatalf("got %s broken, want no broken promise:\n%s", promise, strings.Join(events, "\n"))
 			}
-			t.Logf("%s states", states)
-			if row := fmt.Sprintf("| `%s.pml` | %s |", name, states); !strings.Contains(page(t), row) {
+			t.Logf("%s states, %.0f s, %.0f MB", r.states, r.seconds, r.memory)
+			mu.Lock()
+			searches++
+			all.seconds += r.seconds
+			all.memory += r.memory
+			mu.Unlock()
+			if row := fmt.Sprintf("| `%s.pml` | %s |", name, r.states); !strings.Contains(page(t), row) {
 				t.Errorf("README.md lacks %q (Spin 6.5.2 counts so)", row)
 			}
 			tally.Note(t, tally.Facts{Part: "models", Runs: 1, Violations: map[string]int{"broken promises": 0}})
@@ -43,16 +66,36 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// TestModelsAreShort checks that all models together have at most maxLines lines.
+func TestModelsAreShort(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.pml")
+	if err != nil || len(files) != len(models)+1 {
+		t.Fatalf("got the files %q (%v), want key.pml and %d models", files, err, len(models))
+	}
+	lines := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(text), "\n")
+	}
+	if lines > maxLines {
+		t.Errorf("got %d lines in %q, want at most %d", lines, files, maxLines)
+	}
+}
+
 // TestMutants puts small mistakes into each model. The search must find the promise that
-// each mistake breaks. A store must answer as the mutant does, unless the mistake is in
-// the store's rule: then the answers must differ.
+// each mistake breaks. If the mistake changes the answers of the store (atStore), the
+// answers of a real store must differ. Otherwise they must be the same.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	for _, mu := range mutants {
 		t.Run(mu.name, func(t *testing.T) {
 			t.Parallel()
 			m := open(t, mu.model, mu.from, mu.to)
-			if _, broken := m.search(t, "-O0"); !broken {
+			if !m.search(t, "-O0").broken {
 				t.Fatalf("got no broken promise, want %s", mu.promise)
 			}
 			events, promise := m.trail(t)

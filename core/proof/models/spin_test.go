@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // limit is the time limit of one program. A search takes half a minute on a free core.
 const limit = 10 * time.Minute
 
-// models are the files of the models.
+// models are the names of the models' files, without .pml.
 var models = []string{"store", "passing", "once"}
 
 // model is a copy of the models in a separate directory, because Spin writes files
@@ -67,20 +68,33 @@ func (m model) run(t *testing.T, program string, args ...string) string {
 var (
 	errorsFound = regexp.MustCompile(`errors: (\d+)`)
 	statesFound = regexp.MustCompile(`(\d+) states, stored`)
+	memoryUsed  = regexp.MustCompile(`([\d.]+)\s+total actual memory usage`)
+	timeTaken   = regexp.MustCompile(`elapsed time ([\d.]+) seconds`)
 )
 
-// search searches all states, or until the first broken promise, and returns the number
-// of states. level is the compiler's optimization level for the search.
-func (m model) search(t *testing.T, level string) (states string, broken bool) {
+// result is the result of a search.
+type result struct {
+	states          string
+	broken          bool
+	memory, seconds float64 // memory is in megabytes
+}
+
+// search searches all states, unless it finds a broken promise before. level is the
+// compiler's optimization level for the search.
+func (m model) search(t *testing.T, level string) result {
 	t.Helper()
 	m.run(t, "spin", "-a", m.name+".pml")
 	m.run(t, "gcc", "-w", level, "-DSAFETY", "-DMEMLIM=4000", "-o", "pan", "pan.c")
 	out := m.run(t, filepath.Join(m.dir, "pan"), "-m100000", "-w22")
 	found, stored := errorsFound.FindStringSubmatch(out), statesFound.FindStringSubmatch(out)
-	if found == nil || stored == nil || strings.Contains(out, "max search depth") || found[1] == "0" && strings.Contains(out, "not completed") {
+	memory, seconds := memoryUsed.FindStringSubmatch(out), timeTaken.FindStringSubmatch(out)
+	if found == nil || stored == nil || memory == nil || seconds == nil || strings.Contains(out, "max search depth") || found[1] == "0" && strings.Contains(out, "not completed") {
 		t.Fatalf("the search did not come to its end:\n%s", out)
 	}
-	return stored[1], found[1] != "0"
+	r := result{states: stored[1], broken: found[1] != "0"}
+	r.memory, _ = strconv.ParseFloat(memory[1], 64)
+	r.seconds, _ = strconv.ParseFloat(seconds[1], 64)
+	return r
 }
 
 // trail returns the model's events before the broken promise, and the promise.
@@ -95,7 +109,7 @@ func (m model) trail(t *testing.T) (events []string, promise string) {
 	return eventsOf(out), promise
 }
 
-// eventsOf returns the lines of out that a store replays.
+// eventsOf returns the events in out, which the replay applies to a store.
 func eventsOf(out string) (events []string) {
 	for line := range strings.Lines(out) {
 		if e, ok := strings.CutPrefix(strings.TrimSpace(line), "do "); ok {

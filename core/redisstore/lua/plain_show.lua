@@ -3,16 +3,10 @@
 -- KEYS[1]  the key
 -- ARGV     1 'show', 2 the maximum length of an owner
 -- answer   {0, <remaining ms>, <owner>}, with -1 ms if the key has no expiry;
---          {0} if there is no key; {2} if it is not a lock: OK and LOST of clock.lua
+--          {0} if there is no key; {2} or WRONGTYPE if it is not a lock: OK and
+--          LOST of clock.lua
 
-local got = redis.pcall('GET', KEYS[1])
-if type(got) == 'table' and got.err then
-  if string.find(got.err, 'WRONGTYPE', 1, true) then
-    return {2}
-  end
-  -- The errors of servers before 7.2 do not name the refused command.
-  return redis.error_reply('NOPERM GET: ' .. got.err)
-end
+local got = redis.call('GET', KEYS[1])
 if not got then
   return {0}
 end

@@ -4,16 +4,9 @@
 -- KEYS[1]  the key
 -- ARGV     1 'show'
 -- answer   {0, <time in ms>, <remaining ms of the key>, fields and values}; {0} if the key
---          does not exist; {2} if the key is not a lock
+--          does not exist; {2} or WRONGTYPE if the key is not a lock
 
-local known = redis.pcall('HLEN', KEYS[1])
-if type(known) == 'table' and known.err then
-  if string.find(known.err, 'WRONGTYPE', 1, true) then
-    return {LOST}
-  end
-  -- Servers before 7.2 do not name the refused command.
-  return redis.error_reply('NOPERM HLEN: ' .. known.err)
-end
+local known = redis.call('HLEN', KEYS[1])
 if known == 0 then
   return {OK}
 end

@@ -13,7 +13,7 @@ import (
 
 // bank charges once for each key.
 type bank struct {
-	lose  int // the number of first replies that are lost
+	lose  int // the number of replies that are lost, beginning with the first
 	calls int
 	taken map[string]int
 }

@@ -27,8 +27,8 @@ var (
 
 var errLost = errors.New("the commit was lost")
 
-// partition is a partition with the committed offset of its group. The commit of the offset
-// lost fails once.
+// partition is a partition with the committed offset of its group. The first commit of the
+// offset in the field lost fails.
 type partition struct {
 	committed, lost int
 	values          []string
@@ -236,7 +236,7 @@ func (o *outage) Acquire(ctx context.Context, c store.Claim) (store.Grant, error
 func TestHandle_Waits(t *testing.T) {
 	own := errors.New("no connection")
 	for name, c := range map[string]struct {
-		elsewhere error // of the other consumer's handler
+		elsewhere error // the error of the other consumer's handler
 		down      bool
 		handled   int
 	}{

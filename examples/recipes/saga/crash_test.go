@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 }
 
 // runSaga runs a saga with the steps reserve, charge and ship. Counters in Redis stand
-// for the services. The charge has an idempotency key, as README.md advises. It calls
-// die between its effect and its record.
+// for the services. The charge has an idempotency key, as README.md advises. The charge
+// calls die after its effect, before package once records it.
 func runSaga(client *redis.Client, die func()) error {
 	store, err := redisstore.New(client)
 	if err != nil {

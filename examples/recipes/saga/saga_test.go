@@ -53,8 +53,8 @@ func TestRun_TakenUpLate(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		ship    []error // the errors of its first tries
-		refund  []error
+		ship    []error // the errors of the first tries to ship
+		refund  []error // the errors of the first tries to refund
 		want    []string
 		refused bool
 		runs    int

@@ -18,7 +18,7 @@ import (
 // handled.
 const Redeliverable = 3 * 24 * time.Hour
 
-// Hook is a webhook of GitHub, which requests redeliveries from GitHub's API.
+// Hook is a webhook of GitHub. It requests redeliveries through GitHub's API.
 type Hook struct {
 	// URL is the hook in the API, without a slash at its end:
 	// https://api.github.com/repos/OWNER/REPO/hooks/ID, or with /orgs/ORG/hooks/ID for an
@@ -41,11 +41,11 @@ type hookDelivery struct {
 	Status      string    `json:"status"`
 }
 
-// Redeliver requests a redelivery of each event of the time of Redeliverable that has no
-// delivery with an answer of 2xx, the oldest event first. It returns the number of
-// requested redeliveries. GitHub delivers them later, perhaps after Redeliver has
-// returned. An event whose first delivery is older is given up. Two calls at once request
-// some redeliveries twice, which is harmless behind Handler.
+// Redeliver requests a redelivery of each event that has no delivery with the status OK,
+// the oldest event first. It gives up an event whose first delivery is older than
+// Redeliverable. It returns the number of requested redeliveries. GitHub delivers them
+// later, perhaps after Redeliver has returned. Two calls at once request some redeliveries
+// twice, which is harmless if Handler receives them.
 //
 // A delivery that GitHub refuses to repeat does not prevent the others. After any other
 // error, Redeliver sends no further requests. The error matches each failed request's
@@ -70,8 +70,8 @@ func (h Hook) Redeliver(ctx context.Context) (requested int, err error) {
 	return requested, errors.Join(refused...)
 }
 
-// failed returns the first deliveries of the events since a time that have no successful
-// delivery. GitHub lists the newest delivery first.
+// failed returns the IDs of the first deliveries since that time whose events have no
+// successful delivery. GitHub lists the newest delivery first.
 func (h Hook) failed(ctx context.Context, since time.Time) (ids []int64, err error) {
 	done := map[string]bool{} // by GUID
 	for query := "?per_page=100"; query != ""; {

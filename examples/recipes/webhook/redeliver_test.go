@@ -31,7 +31,7 @@ type listed struct {
 	StatusCode  int       `json:"status_code"`
 }
 
-// github is a fake of GitHub. It delivers each event once, and again if its API is asked.
+// github is a fake of GitHub. It delivers each event once, and again on request to its API.
 type github struct {
 	receiver http.Handler
 	url      string // of the hook in the API
@@ -100,11 +100,11 @@ func (g *github) deliver(guid string, age time.Duration, redelivery, impatient b
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d.ID = 1<<60 + int64(len(g.deliveries)) // no float64 has all of these numbers
+	d.ID = 1<<60 + int64(len(g.deliveries)) // a float64 cannot represent all of these numbers
 	g.deliveries = append(g.deliveries, d)
 }
 
-// list answers with two deliveries at most, so that a job has to ask for further pages.
+// list answers with at most two deliveries, so that a job has to request further pages.
 func (g *github) list(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -91,7 +91,7 @@ func (s *service) send(ctx context.Context, replica int, id string) delivery {
 	return delivery{response.StatusCode, response.Header.Get("Idempotent-Replayed") == "true", response.Header.Get("Retry-After"), nil}
 }
 
-// await delivers the event until a replica accepts it, and returns that answer.
+// await delivers the event until the replica accepts it, and returns that answer.
 func (s *service) await(replica int, id string) (d delivery) {
 	s.t.Helper()
 	testserver.Eventually(s.t, time.Minute, "the event is accepted", func() bool {

@@ -59,8 +59,8 @@ func (s Sender) maxBody() int64 {
 }
 
 // Verified returns a handler that runs next for each delivery of s, including repeated
-// ones. Use it for a next that only accepts deliveries, without the locks' store, and
-// has them handled later. next can find the ID by s.ID.
+// ones. Use it if next only accepts deliveries, and a worker handles them later. An outage
+// of the locks' store then loses no delivery. next can find the ID by s.ID.
 func (s Sender) Verified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.maxBody()))

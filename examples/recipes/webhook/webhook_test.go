@@ -265,8 +265,8 @@ func TestNoSecret(t *testing.T) {
 	}
 }
 
-// TestGitHubSignatureAsID checks the ID that the page proposes against recorded
-// deliveries.
+// TestGitHubSignatureAsID checks that a recorded delivery is not handled again if the
+// signature is the ID, as README.md proposes.
 func TestGitHubSignatureAsID(t *testing.T) {
 	t.Parallel()
 	sender, runs := senders["github"], 0

@@ -107,7 +107,7 @@ func busyMessages(t *testing.T, b broker) {
 
 // redelivered checks that a message runs once, and that the messages of the run are published,
 // although the broker delivers the message again while its handler still runs (hazard 61). The
-// broker does so after a time-out, or because the consumer is gone, and even to another
+// second delivery comes after a time-out, or because the consumer is gone, possibly at another
 // process.
 func redelivered(t *testing.T, b broker) {
 	l := newLocker(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command on one key. It is sent once, alone or with others. A Pipeline
-// creates it. The caller adds arguments, at most four texts and five numbers, and
-// passes it to Do or DoWait once. After that the caller must not use it any more.
+// Call is one command on one key. It is sent once, alone or with others. A caller gets
+// it from a Pipeline, adds arguments, at most four texts and five numbers, and passes it
+// to Do once. After that the caller must not use the Call any more.
 //
 // Its texts and numbers are stored in the Call, and the command's arguments are pointers
 // to them. This saves an allocation for each argument, and keeps the values out of the
@@ -85,6 +85,14 @@ func (c *Call) Optional() *Call {
 // it was done.
 func (c *Call) Timed() *Call {
 	c.timed = true
+	return c
+}
+
+// Wait sends a WAIT for this number of replicas behind c, for at most limit. A limit of
+// 0 sends none. Otherwise the ctx of Do must be Bounded. WAIT counts the replicas that
+// have the writes of its own connection, so both commands are in one pipeline.
+func (c *Call) Wait(replicas int, limit time.Duration) *Call {
+	c.replicas, c.limit = replicas, limit
 	return c
 }
 

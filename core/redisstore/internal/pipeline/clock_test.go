@@ -22,7 +22,8 @@ func TestTimed(t *testing.T) {
 	client := testclient.Redis(t, server.Addr, patient)
 	us := func() int64 { return client.Time(t.Context()).Val().UnixMicro() }
 	timed := func(p *pipeline.Pipeline, key string) (any, error) {
-		return p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed())
+		got, err := p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed())
+		return got.Reply, err
 	}
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
@@ -105,7 +106,7 @@ func TestTimed(t *testing.T) {
 		proxy := testserver.NewRedisProxy(t, server.Addr)
 		p, key := newPipeline(t, testclient.Redis(t, proxy.Addr, patient)), newKey()
 		wait := func(p *pipeline.Pipeline, key string) (pipeline.Replicated, error) {
-			return p.DoWait(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, 20*time.Millisecond)
+			return p.Do(t.Context(), p.SetNX([]byte(key), []byte("value"), 60_000).Timed().Wait(1, 20*time.Millisecond))
 		}
 		before := us()
 		got, err := wait(p, key)
@@ -199,7 +200,7 @@ func TestAHookGivesUpBeforeAWait(t *testing.T) {
 			p := newPipeline(t, client)
 			ctx, cancel := pipeline.Bounded(t.Context())
 			defer cancel()
-			got, err := p.DoWait(ctx, p.SetNX([]byte("key"), []byte("value"), 60_000).Timed(), 1, time.Second)
+			got, err := p.Do(ctx, p.SetNX([]byte("key"), []byte("value"), 60_000).Timed().Wait(1, time.Second))
 			if err == nil || pipeline.Sent(err) || !errors.Is(err, why) && why != nil {
 				t.Errorf("got %+v and %v", got, err)
 			}
@@ -215,7 +216,8 @@ func TestAHookGivesUpBeforeAWait(t *testing.T) {
 func TestALateTime(t *testing.T) {
 	t.Parallel()
 	timed := func(t *testing.T, p *pipeline.Pipeline) (any, error) {
-		return p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 60_000).Timed())
+		got, err := p.Do(t.Context(), p.SetNX([]byte(newKey()), []byte("value"), 60_000).Timed())
+		return got.Reply, err
 	}
 	start := func(t *testing.T, addr string, h *leaving) *pipeline.Pipeline {
 		client := testclient.Redis(t, addr, patient)

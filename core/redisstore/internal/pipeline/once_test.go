@@ -85,7 +85,7 @@ func TestOnce(t *testing.T) {
 		"with a WAIT": func(t *testing.T, p *pipeline.Pipeline, _ *gate, keys []string) (errs []error) {
 			for _, key := range keys {
 				ctx, cancel := pipeline.Bounded(t.Context())
-				_, err := p.DoWait(ctx, p.SetNX([]byte(key), []byte("value"), 60_000).Timed(), 1, time.Millisecond)
+				_, err := p.Do(ctx, p.SetNX([]byte(key), []byte("value"), 60_000).Timed().Wait(1, time.Millisecond))
 				cancel()
 				errs = append(errs, err)
 			}

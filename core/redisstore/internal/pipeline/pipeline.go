@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -34,22 +33,17 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, with word as the first argument. It copies
-// the key.
-func (p *Pipeline) Eval(of *Script, key []byte, word any) *Call {
+// Eval returns a call of a script on a key, and on a second key unless other is "". Its
+// first argument is word. Eval copies the key. In a Cluster both keys must be in one slot.
+func (p *Pipeline) Eval(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha
-	c.words = append(c.words, "evalsha", &c.once, "1", &c.key, word)
-	return c
-}
-
-// EvalTwo returns a call on two keys, like Eval. In a Cluster both keys must be in one
-// slot.
-func (p *Pipeline) EvalTwo(of *Script, key []byte, other string, word any) *Call {
-	c := newCall(&p.calls, key)
-	c.script, c.once.bytes = of, of.sha
-	c.words = append(c.words, "evalsha", &c.once, "2", &c.key, other, word)
-	return c
+	c.words = append(c.words, "evalsha", &c.once, "1", &c.key)
+	if other != "" {
+		c.words[2] = "2"
+		c.Word(other)
+	}
+	return c.Word(word)
 }
 
 // SetNX returns a call of SET key value NX PX ms. Its reply is "OK", or nil if the key
@@ -62,34 +56,20 @@ func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	return c.Num(ms)
 }
 
-// Replicated is the outcome of a call and of the WAIT behind it.
+// Replicated is the outcome of a call and of the WAIT behind it. Without a WAIT, only
+// Reply has a meaning.
 type Replicated struct {
 	Reply    any
 	Replicas int64 // replicas that have the write; unknown if Err is not nil
 	Err      error // the error of the WAIT
 }
 
-// Do sends c and returns the reply. If the server does not know the script, Do sends c
+// Do sends c and returns its outcome. If the server does not know the script, Do sends c
 // again with the text. It waits for the reply until ctx is done or Limit has passed. In
 // a Cluster Do follows a slot that has moved, for at most Limit more. A Timed call
 // fails with ErrElsewhere instead. An error reply is a redis.Error. For any other
 // error, Sent reports whether c may have reached the server.
-func (p *Pipeline) Do(ctx context.Context, c *Call) (any, error) {
-	got, err := p.do(ctx, c)
-	return got.Reply, err
-}
-
-// DoWait sends c like Do, with a WAIT for this number of replicas behind c. The WAIT
-// lasts for at most limit. DoWait waits for the reply until ctx is done; ctx must be
-// Bounded. WAIT counts the replicas that have the writes of its own connection, so both
-// commands are in one pipeline.
-func (p *Pipeline) DoWait(ctx context.Context, c *Call, replicas int, limit time.Duration) (Replicated, error) {
-	c.replicas, c.limit = replicas, limit
-	return p.do(ctx, c)
-}
-
-// do sends c until it reaches the server of its key and that server knows its script.
-func (p *Pipeline) do(ctx context.Context, c *Call) (Replicated, error) {
+func (p *Pipeline) Do(ctx context.Context, c *Call) (Replicated, error) {
 	bound := func() (cancel context.CancelFunc) {
 		ctx, cancel = Bounded(ctx)
 		return cancel
@@ -159,7 +139,7 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 		all.Go(func() {
 			calls := make([]*Call, len(group))
 			for n, i := range group {
-				calls[n] = p.Eval(script, []byte(items[i].Key), word).Text(items[i].Text).Num(items[i].Num)
+				calls[n] = p.Eval(script, []byte(items[i].Key), "", word).Text(items[i].Text).Num(items[i].Num)
 			}
 			for n, r := range p.doGroup(ctx, to, calls) {
 				results[group[n]] = r
@@ -184,7 +164,7 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 	}
 	if len(unknown) > 0 {
 		first := unknown[0]
-		got, err := p.do(ctx, calls[first].withText())
+		got, err := p.Do(ctx, calls[first].withText())
 		results[first] = Result{got.Reply, err}
 	}
 	if len(unknown) > 1 {
@@ -206,7 +186,7 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 		tickets <- struct{}{}
 		all.Go(func() {
 			defer func() { <-tickets }()
-			got, err := p.do(ctx, calls[i].again())
+			got, err := p.Do(ctx, calls[i].again())
 			results[i] = Result{got.Reply, err}
 		})
 	}

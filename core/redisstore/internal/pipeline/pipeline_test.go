@@ -54,15 +54,15 @@ var errTaken = errors.New("another has the key")
 // take takes a key. The texts are further arguments without a meaning. It returns the
 // reply, or errTaken.
 func take(ctx context.Context, p *pipeline.Pipeline, key string, texts ...string) (any, error) {
-	c := p.Eval(takeScript, []byte(key), "acquire").Text("value of " + key)
+	c := p.Eval(takeScript, []byte(key), "", "acquire").Text("value of " + key)
 	for _, text := range texts {
 		c.Text(text)
 	}
-	v, err := p.Do(ctx, c)
-	if err == nil && v == int64(0) {
+	got, err := p.Do(ctx, c)
+	if err == nil && got.Reply == int64(0) {
 		return nil, errTaken
 	}
-	return v, err
+	return got.Reply, err
 }
 
 // takeAll takes many keys at once, and returns the replies of the hook or server.

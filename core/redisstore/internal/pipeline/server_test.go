@@ -49,7 +49,7 @@ func TestReplies(t *testing.T) {
 	p := newPipeline(t, testclient.Redis(t, server.Addr))
 	key := []byte(newKey())
 	for i, want := range []any{"OK", nil} {
-		if got, err := p.Do(t.Context(), p.SetNX(key, []byte("value"), 60_000)); err != nil || got != want {
+		if got, err := p.Do(t.Context(), p.SetNX(key, []byte("value"), 60_000)); err != nil || got.Reply != want {
 			t.Errorf("SET NX, time %d: got %v, %v, want %v", i+1, got, err, want)
 		}
 	}
@@ -61,7 +61,7 @@ func TestReplies(t *testing.T) {
 	}
 	ctx, cancel := pipeline.Bounded(t.Context())
 	defer cancel()
-	got, err := p.DoWait(ctx, p.Eval(takeScript, []byte(newKey()), "acquire").Text("value"), 1, time.Millisecond)
+	got, err := p.Do(ctx, p.Eval(takeScript, []byte(newKey()), "", "acquire").Text("value").Wait(1, time.Millisecond))
 	if err != nil || got.Reply != int64(1) || got.Err != nil || got.Replicas != 0 {
 		t.Errorf("with WAIT, where there is no replica: got %+v, %v", got, err)
 	}

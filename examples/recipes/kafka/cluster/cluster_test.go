@@ -27,7 +27,7 @@ const (
 
 var errStopped = errors.New("stopped before its commit")
 
-// stopping is a client. Its commit with the number at fails and stops the member.
+// stopping is a client of a member of the group. Its at-th commit fails, which stops the member.
 type stopping struct {
 	at int // counted down; 0: no commit fails
 	kafka.Client
