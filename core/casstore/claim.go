@@ -14,10 +14,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// Acquire implements store.Store. In a place that is Usual, it takes a usual lock in
-// one step, unless the key is busy. Any other claim takes a Load and a Save. A refusal
-// is saved only if the claim's place in the queue is new, or a quarter of the place's
-// lifetime has passed.
+// Acquire implements store.Store. In a place that is Usual, it takes a free key for a
+// usual lock in one step. Any other claim takes a Load and a Save. A refusal is saved
+// only if the claim's place in the queue is new, or a quarter of the place's lifetime
+// has passed.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -114,8 +114,8 @@ func placeOf(state *keystate.State, lease string) *keystate.Waiter {
 }
 
 // settle restores the old deadline of c, which was in the queue before, unless a
-// quarter of the lifetime of its place has passed. So a claim that asks repeatedly
-// causes few writes.
+// quarter of the lifetime of its place has passed. So repeated acquires of one claim
+// cause few writes.
 func settle(state *keystate.State, before keystate.Waiter, c store.Claim) {
 	now := placeOf(state, c.Lease)
 	if now == nil || now.Until.Sub(before.Until) >= min(c.TTL, store.WaiterLife)/4 {

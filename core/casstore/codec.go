@@ -71,8 +71,8 @@ var (
 	errNewer   = errors.New("the entry was written by another version of this package")
 )
 
-// word is a lease or an owner. Printable ASCII is stored as it is, anything else as
-// base64 after "=".
+// word is a lease or an owner. Printable ASCII without a leading "=" is stored
+// unchanged, anything else as base64 after "=".
 type word string
 
 // MarshalText implements encoding.TextMarshaler.
@@ -266,8 +266,9 @@ func moved(written int64, now time.Time) func(us int64) time.Time {
 	return func(us int64) time.Time { return time.UnixMicro(us - back) }
 }
 
-// wasSetBack reports whether the clock was set back since e was written. Then the times
-// that decode has set back must be saved, or they would never be reached.
+// wasSetBack reports whether the clock was set back since e was written. The times that
+// decode has set back must then be saved. Otherwise each later decode would set them
+// back further, and they would never be reached.
 func wasSetBack(e Entry) bool {
 	if e.State == nil {
 		return e.Version != 0 && e.Alone.Written.After(e.Now)

@@ -20,10 +20,10 @@ var errNoRecord = fmt.Errorf("a record is needed: %w", store.ErrInvalid)
 // until the end of tx. Commit calls each method at most once, with a ctx that is derived
 // from ctx and done after two seconds.
 //
-// Commit fails with store.ErrLost if another run has begun or has saved since c's lease
-// began its run. Commit has then written nothing. It fails with store.ErrSaved if c's
-// lease itself was the last to save. After any other error except store.ErrInvalid, the
-// transaction must be rolled back.
+// Commit fails with store.ErrLost unless c's lease has begun the last run, and no other
+// lease has saved a record since. Commit has then written nothing. It fails with
+// store.ErrSaved if c's lease itself was the last to save. After any other error except
+// store.ErrInvalid, the transaction must be rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"
 	if err := s.check("release", &c); err != nil {

@@ -38,9 +38,9 @@ func (f *far) Save(ctx context.Context, key string, old, e casstore.Entry) (bool
 	return ok, err
 }
 
-// TestContention_Readers checks that a write loses only against other processes. In
-// each of four processes, ten goroutines read-lock one key again and again. For each
-// write that wins, at most two lose.
+// TestContention_Readers checks that a write loses only against other processes. In each
+// of four Stores, which stand for processes, ten goroutines read-lock one key again and
+// again. For each write that wins, at most two lose.
 func TestContention_Readers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestContention_Readers(t *testing.T) {
 	})
 }
 
-// TestContention_Waiters checks that fifty processes that wait for a key rarely make the
-// writes of its holder lose.
+// TestContention_Waiters checks that fifty Stores with a waiting claim rarely make the
+// writes of the key's holder lose.
 func TestContention_Waiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ type shelf struct {
 	entries map[string]casstore.Entry
 }
 
-// Load implements casstore.Place. The time is that of the place.
+// Load implements casstore.Place. It reads the place's own time.
 func (s *shelf) Load(_ context.Context, key string, _ casstore.Want) (casstore.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

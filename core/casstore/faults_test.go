@@ -80,8 +80,8 @@ func twice(op string, write func()) error {
 	return nil
 }
 
-// TestSentTwice checks that a write that a driver sends twice has the result of the
-// first one.
+// TestSentTwice checks writes that a driver sends twice. Each has the result of its
+// first copy.
 func TestSentTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,8 +143,9 @@ func TestSentTwice_TakenBetween(t *testing.T) {
 	})
 }
 
-// TestOutcomes checks that the class of an error follows from what has happened.
-// Neither the cause of the caller's ctx nor the error of a write changes the class.
+// TestOutcomes checks the classes of errors. If a write may have taken effect, the
+// outcome is unknown, whatever the cause of the caller's ctx or the write's error
+// matches. If nothing was written, the error matches store.ErrUnavailable.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	operations := map[string]func(ctx context.Context, s *casstore.Store, held, free store.Claim) error{
@@ -538,8 +539,7 @@ func TestSweep_Pages(t *testing.T) {
 				if m.deleted != keys || len(m.entries) != 1 {
 					t.Errorf("got %d deleted, %d left, want %d deleted", m.deleted, len(m.entries), keys)
 				}
-				// The first page of a process may be the same as that of another
-				// process.
+				// Two processes may begin with the same page.
 				if most := keys/page + 3*(processes-1); m.deletes > most || m.doomed > most*page {
 					t.Errorf("got %d steps with %d entries, want %d steps at most", m.deletes, m.doomed, most)
 				}
@@ -695,8 +695,8 @@ func TestClockSetBack_Refused(t *testing.T) {
 	}
 }
 
-// TestOutage checks that a Store knows that its place is down, and that it probes the
-// place even if there are no calls.
+// TestOutage checks that a Store detects that its place is down, and probes the place
+// even if there are no calls.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

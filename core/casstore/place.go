@@ -11,10 +11,10 @@ import (
 // Place stores an [Entry] for each key, and changes it by compare-and-set. An entry can
 // be a row of a table, a key of etcd or an item of DynamoDB.
 //
-// The Store calls a Place from many goroutines. The caller of the Store can leave a
-// call while it runs. The ctx of a call is done after two seconds and does not carry
-// the caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no
-// braces, so the Store's own keys begin with one.
+// The Store calls a Place from many goroutines. A call of the Place can outlast the
+// Store's caller. The ctx of a call is done after two seconds and does not carry the
+// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces, so
+// the Store's own keys begin with one.
 //
 // A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
 // certainly changed nothing. After any other error of a method that writes, the outcome
@@ -45,8 +45,8 @@ type Place interface {
 	Save(ctx context.Context, key string, old, e Entry) (bool, error)
 }
 
-// ErrConflict is returned when a statement was rolled back because of another one, as
-// after a deadlock or a serialization failure. The Store then repeats the call.
+// ErrConflict is returned when a Place has changed nothing because of another statement,
+// for example after a deadlock or a serialization failure. The Store then tries again.
 var ErrConflict = errors.New("another statement was faster")
 
 // Want describes the data that a Load needs. A place may ignore it and return the
@@ -59,8 +59,8 @@ type Want struct {
 // Entry is the data of one key in a place. Times are stored in microseconds. A place
 // stores Version, State and Value, and the fields that its optional interfaces need.
 type Entry struct {
-	// Version changes with each write. The Store chooses a random number of at least 1,
-	// which is never used twice. 0 means that there is no entry.
+	// Version changes with each write. The Store chooses a random number from 1 to
+	// 2^63-1. 0 means that there is no entry.
 	Version int64
 	// Now is the place's own time, set by Load and ignored by Save.
 	Now time.Time
@@ -71,22 +71,24 @@ type Entry struct {
 	// State is ASCII text, in JSON. It is nil if Alone holds the whole state, which
 	// occurs only in a place that is Usual.
 	State []byte
-	// Alone is the usual lock. A Place that is not Usual may ignore it.
+	// Alone has the last token, and the key's only hold if State is nil. A Place that is
+	// not Usual may ignore Alone.
 	Alone Alone
 	// Value is the value of the record, up to 64 MiB. It is nil if there is no value.
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
-	// Due is the time at which everything in the entry has expired, unless the entry is
-	// written again.
+	// Due is the earliest time at which the entry may be deleted. Everything in it has
+	// expired by then, unless it is written again.
 	Due time.Time
 	// Wake lists the leases of the waiting claims that Save must wake, in a place that
 	// is a Watcher. The place does not store it.
 	Wake []string
 }
 
-// Alone is an exclusive hold that is the whole state of its key, for the columns of a
-// row. Times are whole microseconds.
+// Alone has the last token of a key, and a hold that is exclusive and the whole state of
+// its key. A place can store the fields in the columns of a row. Times are whole
+// microseconds.
 type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
@@ -134,15 +136,16 @@ type Usual interface {
 }
 
 // Pooled is a Place whose calls share connections and may have to wait for one. For a
-// Place that is not Pooled, the outcome of a call is unknown if its caller leaves while
-// the call waits in the Place. Each call of a Pooled place has one connection, so no
-// write is sent twice: a write with the result false has changed nothing.
+// Place that is not Pooled, the outcome of a write is unknown if its caller leaves while
+// the write waits in the Place. Each call of a Pooled place has one connection, and a
+// Pooled place sends no write twice. So a write with the result false has changed
+// nothing.
 type Pooled interface {
 	Place
 
 	// Connect waits for a connection until ctx is done. ctx is the caller's and lasts
-	// at most two seconds. The Store calls at most one method of the Place with the
-	// returned ctx, and then release. If Connect fails, nothing was sent.
+	// at most two seconds. The Store calls one method of the Place with a ctx derived
+	// from connected, and then release. If Connect fails, nothing was sent.
 	Connect(ctx context.Context) (connected context.Context, release func(), err error)
 }
 
@@ -162,10 +165,10 @@ type Watcher interface {
 	Place
 
 	// Watch returns a channel that receives a value when any process makes a Save for key
-	// with this lease in e.Wake. It has the contract of store.Watcher's Watch: the watch
-	// is live before Watch returns, a wake-up is a hint, the channel is closed when the
-	// watch breaks, and the watch ends with ctx. Watch is the only method that gets the
-	// caller's ctx. Watch fails with store.ErrUnavailable.
+	// with this lease in e.Wake. It has the contract of store.Watcher's Watch. The watch
+	// is live before Watch returns, and ends with ctx. A wake-up is a hint. The channel
+	// is closed when the watch breaks. Watch is the only method that gets the caller's
+	// ctx. Watch fails with store.ErrUnavailable.
 	Watch(ctx context.Context, key, lease string) (<-chan struct{}, error)
 }
 
@@ -194,8 +197,8 @@ type Sweeper interface {
 	// appear some minutes late. Values may be left out.
 	Dead(ctx context.Context, most int) ([]Item, error)
 
-	// Raise raises the floor to at least token. The Store calls it at least ten seconds
-	// before it deletes an entry with that token.
+	// Raise raises the floor to at least token. The Store deletes an entry at least ten
+	// seconds after a Raise with its token or a higher one.
 	Raise(ctx context.Context, token uint64) error
 
 	// Delete deletes each of the entries that still has the version of its item, in as

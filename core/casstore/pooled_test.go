@@ -150,7 +150,7 @@ func TestPooled_RefusedOnce(t *testing.T) {
 	}
 }
 
-// TestProber checks that the Store probes a Prober to find out whether it is back.
+// TestProber checks that in an outage the Store calls Probe of a Prober, and not Load.
 func TestProber(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

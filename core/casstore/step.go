@@ -19,8 +19,9 @@ const probing = "{probe}"
 
 var (
 	errNoAnswer = errors.New("no answer within the time of a call")
-	// errUnsure is returned if a Save was reported as lost, but the place was left as
-	// that Save would have left it.
+	// errUnsure is returned if a Release has found its hold, its Save has returned
+	// false, and the next Load does not find the hold. The Save may have been sent
+	// twice.
 	errUnsure = errors.New("the hold is gone, by this call or by another one")
 )
 
@@ -34,11 +35,11 @@ type move struct {
 	// is Pooled sends no write twice. wrote is the write's version.
 	sent  bool
 	wrote int64
-	// apply changes the state. It is called again if the Save has lost.
+	// apply changes the state. It is called after each Load, so it can be called again.
 	apply func(s *keystate.State, e Entry) result
 }
 
-// result contains the facts that determine an operation's result.
+// result is the result of apply. It determines what step does next.
 type result struct {
 	wake []string
 	// save is set if the result counts only after the place was written.
@@ -72,7 +73,7 @@ func (s *Store) step(ctx context.Context, op string, m move) error {
 			return s.undecided(op, m.sent, err)
 		}
 		if m.wrote != 0 && old.Version == m.wrote {
-			return nil // the Save was sent twice, and its first copy has won
+			return nil // the write was sent twice, and its first copy has won
 		}
 		m.sent, m.wrote = false, 0
 		now := time.UnixMicro(old.Now.UnixMicro())
@@ -162,8 +163,8 @@ func (e *endedError) Error() string { return e.cause.Error() }
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// do calls the place, and returns early if ctx is done. The value that the place
-// returns with an error is returned too.
+// do calls the place, and returns early if ctx is done. If the place returns an error,
+// do also returns the place's value.
 func do[T any](ctx context.Context, s *Store, call func(ctx context.Context) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {

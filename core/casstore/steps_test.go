@@ -48,8 +48,8 @@ func release(t *testing.T, s store.Store, c store.Claim, want error) {
 }
 
 // TestSteps checks that an acquire and a release of the usual lock take one step each,
-// and the extension of usual holds takes one step per 512 holds. Every other operation
-// takes a Load and a Save.
+// and that the extension of usual holds takes one step per 512 holds. The extension of
+// shared holds takes a Load and a Save per key.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// TestSteps_Waiting checks that a waiting claim asks with a Load, and is written again
-// only after a quarter of its lifetime.
+// TestSteps_Waiting checks that a repeated Acquire of a waiting claim makes a Load, and
+// that the claim is written again only after a quarter of its lifetime.
 func TestSteps_Waiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestSteps_Waiting(t *testing.T) {
 	})
 }
 
-// TestSteps_Polling checks that a claim without a place in the queue also asks again
-// with a Load, and is granted by a Save.
+// TestSteps_Polling checks that a repeated Acquire of a claim without a place in the
+// queue also begins with a Load. A Save grants the claim.
 func TestSteps_Polling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -268,8 +268,9 @@ func TestTurn(t *testing.T) {
 			return s.Revoke(ctx, held.Key, store.HoldID(held.Lease), 0)
 		}},
 	} {
-		// begin returns a Store of a place that hangs, with a hold in it. hung begins a call
-		// for the key of the hold, and sent counts the calls that have reached the place.
+		// begin returns a Store with a hold, whose place hangs from then on. hung begins
+		// a call for the key of the hold, and sent counts the calls that have reached
+		// the place.
 		begin := func(t *testing.T) (s *casstore.Store, held store.Claim, hung func(), sent *atomic.Int32) {
 			b := &bad{memory: newMemory()}
 			s, held, sent = newStore(t, b), claim("key"), new(atomic.Int32)

@@ -60,9 +60,9 @@ type Option func(*Store)
 // WithName sets the name at the beginning of errors. The default is "casstore".
 func WithName(name string) Option { return func(s *Store) { s.name = name } }
 
-// New returns a Store of locks in p. It sends nothing. If p is also a Usual, Pooled,
-// Prober, Watcher, Lister, Sweeper or store.Checker, the Store uses that interface. p
-// as a store.Checker can refuse claims that other stores would accept.
+// New returns a Store that stores its locks in p. It sends nothing. If p is also a
+// Usual, Pooled, Prober, Watcher, Lister, Sweeper or store.Checker, the Store uses that
+// interface. As a store.Checker, p can refuse claims that other stores accept.
 //
 // New fails with store.ErrInvalid if p or an option is nil, or the name is empty.
 func New(p Place, opts ...Option) (*Store, error) {
@@ -137,7 +137,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 // refused contains the leases of this process that were refused as busy. The next
 // Acquire of such a lease begins with a Load, because an attempt to write is the most
 // expensive way to find a key busy. It does not matter whether the lease has a place in
-// the queue. A lease that does not ask again is forgotten.
+// the queue. A lease that is not acquired again is removed later.
 type refused struct {
 	mu     sync.Mutex
 	until  map[string]time.Time // by lease, by the clock of this process
@@ -171,7 +171,8 @@ func (p *refused) remove(lease string) bool {
 	return there
 }
 
-// failed returns the caller's error for an error of the rule.
+// failed returns err with the names of the Store and the operation. It returns nil and a
+// BusyError unchanged.
 func (s *Store) failed(op string, err error) error {
 	if err == nil || errors.As(err, new(*store.BusyError)) {
 		return err

@@ -62,11 +62,12 @@ func (s *Store) sweep() {
 	})
 }
 
-// sweepAll deletes dead entries below the floor, raises the floor for the next sweep,
-// and reports whether dead entries are left. It stops after an error, and a later sweep
-// does the rest. It also stops if another process has deleted most of a page, because
-// that process deletes the next pages. If a page could not be deleted, the next one is
-// a quarter as long, because long values can be too much for one step.
+// sweepAll deletes dead entries with a token up to the floor, raises the floor for the
+// next sweep, and reports whether dead entries are left. It stops after an error, and a
+// later sweep does the rest. It also stops if another process has deleted at least half
+// of a page, because that process deletes the next pages. If a page could not be
+// deleted, the next one is a quarter as long, because long values can be too much for
+// one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper
 	settled := w.floor > 0 && time.Since(w.raised) >= settling

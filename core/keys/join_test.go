@@ -25,7 +25,7 @@ func locker(tb testing.TB) *core.Locker {
 	return l
 }
 
-// same returns value, so that a source is its own value.
+// same returns value. For Join, each source is then its own value.
 func same(value string) (string, error) { return value, nil }
 
 func TestKey(t *testing.T) {

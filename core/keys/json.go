@@ -74,10 +74,10 @@ func unescape(text []byte) string {
 	return value
 }
 
-// field returns the value of the field with this name in data, a valid JSON text, or
-// nil if there is no such field. times is the number of fields whose name matches in
-// any case, or less than 0 if data is not an object. field allocates only for names
-// with escapes, because a text can be large and have any content.
+// field returns the value of the field with this name in data, which is a valid JSON
+// text. The value is nil if there is no such field. times is the number of fields whose
+// names match in any case. It is negative if data is not an object. field allocates only
+// for names with escapes, because a text can be large and have any content.
 func field(data, name []byte) (value []byte, times int) {
 	c := cursor{data: data}
 	if c.next() != '{' {

@@ -19,8 +19,8 @@ import (
 // maxKey is the maximum length of a key that a Locker accepts, in bytes.
 const maxKey = 512
 
-// Source describes a place from which an adapter takes values. The description can be
-// shown to anyone. A Source has no state.
+// Source describes the part of a request, call, task or message from which an adapter
+// takes values. The description can be shown to anyone. A Source has no state.
 type Source struct {
 	Adapter string // such as "httpmw"; errors and panics begin with it
 	Kind    string // such as "header"

@@ -10,8 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/keys"
 )
 
-// check fails the test unless got is want or, if fault is not empty, err is an *Error
-// that contains fault.
+// check fails the test unless got is want and err is nil. If fault is not empty, check
+// instead fails the test unless got is empty and err is an *Error whose text contains
+// fault.
 func check(t *testing.T, got string, err error, want, fault string) {
 	t.Helper()
 	if fault == "" {

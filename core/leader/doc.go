@@ -13,8 +13,8 @@
 // # Guarantees
 //
 //   - The work runs under the lease's context. For one election and one Locker it never
-//     runs twice at once, even if a lease is lost, because the next campaign begins
-//     after the work of the last term has returned.
+//     runs twice at once, even if a lease is lost. The next campaign begins after the
+//     work of the last term has returned.
 //   - When the context of Run is done, the context of the term is done too. Run then
 //     waits for the work, releases the key and returns.
 //   - While the store does not answer, the process continues to campaign.

@@ -36,9 +36,9 @@ type Elector struct {
 // New returns an Elector for the election of key. All Electors with the same store and
 // key take part in one election. New sends nothing to the store.
 //
-// New fails with core.ErrInvalid if l or an option is nil or an option is not allowed,
-// and with core.ErrUnsupported if the store reports that it cannot give tokens. If the
-// store does not report that, Run fails instead.
+// New fails with core.ErrInvalid if l or an option is nil, or if an option is not
+// allowed. It fails with core.ErrUnsupported if the store reports that it cannot give
+// tokens. If the store does not report that, Run fails instead.
 func New(l *core.Locker, key string, opts ...Option) (*Elector, error) {
 	if l == nil {
 		return nil, fmt.Errorf("new elector: locker is nil: %w", core.ErrInvalid)

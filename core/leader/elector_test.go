@@ -24,7 +24,8 @@ var errWork = errors.New("the work failed")
 
 func TestTerms(t *testing.T) {
 	t.Parallel()
-	// One of three processes leads. When it stops, the next one leads at once.
+	// One of three processes leads. When the leader stops, another process leads at
+	// once.
 	sim(t, "next of three leads", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		all := map[string]*process{}
@@ -51,8 +52,8 @@ func TestTerms(t *testing.T) {
 			}
 		}
 	})
-	// A process that is cut off stops leading before another one begins. It campaigns
-	// again when its work has returned.
+	// A leader that is cut off stops leading before another process begins. The former
+	// leader campaigns again when its work has returned.
 	sim(t, "partitioned leader steps down first", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", time.Hour)
@@ -208,7 +209,7 @@ func TestWork(t *testing.T) {
 		}
 		other.close()
 	})
-	// The error of Run has the error that the work returned when ctx was done.
+	// The error of Run matches the error that the work returned after ctx was done.
 	sim(t, "error of the work", func(t *testing.T) {
 		p := candidate(t, memstore.New(), nil, "only")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -219,7 +220,7 @@ func TestWork(t *testing.T) {
 		}), errWork, context.DeadlineExceeded)
 		p.close()
 	})
-	// A panic of the work continues, and the key is released.
+	// A panic of the work reaches the caller of Run, and the key is released.
 	sim(t, "panic", func(t *testing.T) {
 		var calls []bool
 		p := candidate(t, memstore.New(), nil, "only", leader.OnTerm(func(_ uint64, leading bool) { calls = append(calls, leading) }))
@@ -289,7 +290,8 @@ func TestResign(t *testing.T) {
 		}
 		after(2 * time.Second)
 		b.want(t, 2, "second")
-		// The first process campaigns again, because it has seen that second leads.
+		// The first process campaigns again, because it has seen that the second one
+		// leads.
 		after(ttl / 2)
 		second.stop(nil)
 		after(time.Second)
@@ -311,7 +313,8 @@ func TestResign(t *testing.T) {
 		after(2 * time.Second)
 		b.want(t, 2, "only")
 	})
-	// Resign does nothing in a process that does not lead, even for its next term.
+	// Resign does nothing in a process that does not lead, and does not affect its next
+	// term.
 	sim(t, "not leading", func(t *testing.T) {
 		b, store := newBook(t), memstore.New()
 		first := start(t, store, b, "first", 0)

@@ -17,7 +17,7 @@ func ExampleRun() {
 	err = leader.Run(context.Background(), locks, "reports", func(ctx context.Context) error {
 		term, _ := core.LeaseFromContext(ctx)
 		fmt.Println("leads with a token:", term.Token() > 0)
-		return nil // nil means that the work is done; a longer work continues until ctx is done
+		return nil // nil means that the work is done; longer work continues until ctx is done
 	})
 	fmt.Println(err)
 	// Output:

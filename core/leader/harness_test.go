@@ -53,7 +53,7 @@ func (s *link) set(cut bool) {
 	s.cut = cut
 }
 
-// campaigns returns the number of the process's requests for the key.
+// campaigns returns the number of exclusive acquires that the process has sent.
 func (s *link) campaigns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *link) Release(ctx context.Context, c store.Claim) error {
 	return s.Store.Release(ctx, c)
 }
 
-// process is a process that takes part in the election.
+// process stands for a process that can take part in the election.
 type process struct {
 	t       *testing.T
 	name    string
@@ -114,7 +114,7 @@ type process struct {
 }
 
 // start returns a process that takes part. Its work lasts until its term is done, and
-// then for linger.
+// for linger after that.
 func start(t *testing.T, store *memstore.Store, b *book, name string, linger time.Duration, opts ...leader.Option) *process {
 	t.Helper()
 	p := candidate(t, store, b, name, opts...)
@@ -171,7 +171,7 @@ func (p *process) work(ctx context.Context) error {
 	return nil
 }
 
-// leads reports whether the process's Elector says that it leads.
+// leads reports whether the process leads, according to IsLeader.
 func (p *process) leads() bool { return p.elector.IsLeader(p.t.Context()) == nil }
 
 // book records the terms of all processes.
@@ -186,7 +186,7 @@ type entry struct {
 	name       string
 	token      uint64
 	begun      time.Time
-	over, done time.Time // the times when the context and the work were done
+	over, done time.Time // the times at which the context and the work were done
 	cause      error
 }
 

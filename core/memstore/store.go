@@ -4,8 +4,9 @@
 //	locker, err := core.New(memstore.New())
 //
 // It supports every kind of claim. It reads the time with time.Now and starts no
-// goroutine. So in a testing/synctest bubble, a test with a day of leases takes only a
-// moment. Lockers that share one Store behave like processes that share one server.
+// goroutine. So in a testing/synctest bubble, a test in which leases last for a day
+// takes only a moment. Lockers that share one Store behave like processes that share one
+// server.
 package memstore
 
 import (

@@ -156,10 +156,10 @@ type Plain struct {
 	most  time.Duration
 }
 
-// NewPlain returns a Plain whose Lock waits for at most the time most, because no
-// context ends the wait. The key of a lock is core.Key("plain", key). So a client that
-// chooses keys, such as idempotency keys, cannot take a name of Locks. NewPlain panics
-// like New, and if most is not positive.
+// NewPlain returns a Plain whose Lock waits for at most the time most, because it gets
+// no context that could end the wait. The key of a lock is core.Key("plain", key). So a
+// client that chooses keys, such as idempotency keys, cannot take a name of Locks.
+// NewPlain panics like New, and if most is not positive.
 func NewPlain(l *core.Locker, most time.Duration, opts ...core.AcquireOption) *Plain {
 	if most <= 0 {
 		panic("named: a Plain waits for a positive time")

@@ -57,7 +57,7 @@ func (s *link) Extend(ctx context.Context, claims []store.Claim) []store.Extensi
 	return answers
 }
 
-// process returns the Locker of a new process, and its connection to store.
+// process returns a new Locker, which stands for a process, and its connection to store.
 func process(t *testing.T, store *memstore.Store) (*core.Locker, *link) {
 	t.Helper()
 	s := &link{Store: store}
@@ -213,7 +213,8 @@ func TestLocks(t *testing.T) {
 		want(t, <-next)
 		want(t, l.Unlock(t.Context(), name))
 	})
-	// A context that limits Lock alone ends no renewal.
+	// If the context of Lock is done after the lock was taken, the lock is still
+	// extended.
 	sim(t, "Lock's context is done", func(t *testing.T) {
 		lk, link := process(t, memstore.New())
 		l := named.New(lk)
@@ -310,8 +311,8 @@ func TestVariations(t *testing.T) {
 		want(t, l.Unlock(t.Context(), "key"))
 		want(t, p.Unlock("key"), core.ErrInvalid)
 	})
-	// Only one of many callers finds a key new, and one again after the key is
-	// forgotten.
+	// IsDuplicate returns false to only one of many callers, and to one more after the
+	// key is forgotten.
 	sim(t, "Seen", func(t *testing.T) {
 		store := memstore.New()
 		var fresh atomic.Int32

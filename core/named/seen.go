@@ -33,9 +33,9 @@ func NewSeen(l *core.Locker, keep time.Duration, opts ...core.AcquireOption) *Se
 }
 
 // IsDuplicate reports whether key is remembered, and remembers it if not. If several
-// callers ask at once, only one of them gets false. After an error the key may be
-// remembered or not. IsDuplicate does not report whether the first caller has done its
-// work. Use package once to know that.
+// callers pass a new key at once, only one of them gets false. After an error the key
+// may be remembered or not. IsDuplicate does not report whether the first caller has
+// done its work. Use package once to know that.
 func (s *Seen) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	lease, err := s.locker.TryAcquire(ctx, core.Key("seen", key), s.opts...)
 	if err == nil {

@@ -114,7 +114,7 @@ func classOf(err error) (class, bool) {
 }
 
 // ofRows reports whether the server has refused a statement because of row-level
-// security. The SQLSTATE is that of a missing right, and the text can be in any
+// security. The SQLSTATE also stands for a missing right, and the text can be in any
 // language. So ofRows compares the names of the server's functions that return such an
 // error.
 func ofRows(err error) bool {

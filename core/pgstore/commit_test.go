@@ -162,9 +162,10 @@ func TestIn_WaitsForDisk(t *testing.T) {
 	}
 }
 
-// TestIn_OtherHolds checks that an open transaction does not delay the other holds of the
-// process. It has locked the row of its run by a Commit, and then the row of a usual hold.
-// Also over a slow network the other holds are extended together.
+// TestIn_OtherHolds checks that an open transaction does not delay the extension of
+// other holds of the process. The transaction locks the row of its run by a Commit, and
+// then also the row of a usual hold. Even over a slow network the other holds are
+// extended together.
 func TestIn_OtherHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))

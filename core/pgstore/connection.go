@@ -21,8 +21,8 @@ const (
 // connection takes a connection from the pool. The pool pings a connection that was idle
 // for a second, and sets no time limit for the ping. If a load balancer or a firewall
 // has forgotten the connection, the ping is never answered. So after silenceLimit
-// connection also asks for a new one, as renewed documents, and uses the one that arrives
-// first. The first one may just as well be a slow dial, so it continues.
+// connection also requests a new one, as renewed documents, and uses the one that
+// arrives first. The first one may just as well be a slow dial, so it continues.
 //
 // The wait for the pool or for a new connection has no further limit: a caller that
 // began again would lose its place in the pool's queue.

@@ -22,7 +22,7 @@ type fake struct {
 	mu       sync.Mutex
 	dial     time.Duration // the time of a dial
 	sessions int           // sessions since the restart
-	old      []*line       // the lines before the restart
+	old      []*line       // all lines, of which a restart breaks the present ones
 }
 
 // line is the server's end of a connection.
@@ -122,7 +122,8 @@ type slowDial struct {
 	idle, calls, most int
 }
 
-// test checks that no call is lost, if all calls begin at once or half of them later.
+// test checks that no call is lost, whether all calls begin at once or half of them
+// later.
 func (c slowDial) test(t *testing.T) {
 	t.Helper()
 	const limit = 2 * time.Second // of a call
@@ -153,7 +154,7 @@ func (c slowDial) test(t *testing.T) {
 						t.Errorf("got %v, want nil", err)
 					}
 				}
-				time.Sleep(20 * time.Second) // pgx closes a connection for up to 15 s
+				time.Sleep(20 * time.Second) // pgx can take 15 s to close a connection
 				if s := pool.Stat(); s.AcquiredConns() != 0 || s.ConstructingConns() != 0 {
 					t.Errorf("got %d connections in use, %d dials", s.AcquiredConns(), s.ConstructingConns())
 				}

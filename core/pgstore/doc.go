@@ -112,11 +112,11 @@
 //
 // # While the server is down
 //
-// A server counts as down if it refuses connections, or if a call and a probe after it
-// have each had no answer for two seconds. While the server is down, one probe at a time
-// connects to it, outside the pool. Until the server answers, other acquires fail at
-// once with store.ErrUnavailable and the error of the connection. Extend and Release are
-// always sent.
+// A server counts as down in two cases: it refuses connections, or a call and then a
+// probe have each had no answer for two seconds. While the server is down, one probe at
+// a time connects to it, outside the pool. Until the server answers, other acquires fail
+// at once with store.ErrUnavailable and the error of the connection. Extend and Release
+// are always sent.
 //
 // # Rights
 //

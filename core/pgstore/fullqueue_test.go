@@ -11,10 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWakeUps_FullQueue checks that a release and a Commit that wake a waiter notify nobody
-// while the server's queue of notifications is half full, as after a listener got stuck. A
-// notification fails once the queue is full, and the write with it. The server's functions
-// are replaced, because its queue takes 8 GB.
+// TestWakeUps_FullQueue checks a release and a Commit that would wake a waiter. They
+// send no notification while the server's queue of notifications is at least half full,
+// as after a listener got stuck. Once the queue is full, a notification fails, and so
+// does its write. The server's functions are replaced, because its queue takes 8 GB.
 func TestWakeUps_FullQueue(t *testing.T) {
 	t.Parallel()
 	server := database(t)
@@ -60,7 +60,7 @@ func TestWakeUps_FullQueue(t *testing.T) {
 			if err := free(c); err != nil {
 				t.Errorf("at a half: got %v, want nil", err)
 			}
-			acquire(t, s, w) // the waiter, which asks again without a wake-up
+			acquire(t, s, w) // the waiter's next attempt, without a wake-up
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLocker runs Lockers of several processes on one server.
+// TestLocker runs several Lockers, which stand for processes, on one server.
 func TestLocker(t *testing.T) {
 	server := database(t)
 	for _, c := range []struct {

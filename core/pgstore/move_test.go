@@ -264,8 +264,8 @@ func TestMigrate_Rights(t *testing.T) {
 }
 
 // TestMigrate_BesideReader calls Migrate while a transaction is open that has read the
-// tables, like pg_dump's. It checks that Migrate does not delay calls of version 6 for
-// longer than they wait.
+// tables, like pg_dump's. It checks that calls of version 6 are still answered while
+// Migrate waits for the transaction.
 func TestMigrate_BesideReader(t *testing.T) {
 	t.Parallel()
 	server := shared.Get(t).NewDatabase(t)

@@ -131,7 +131,7 @@ func TestErrorReplies(t *testing.T) {
 		server.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = convert_from(NEW.name, 'UTF8'); END $$;
 			CREATE TRIGGER refuse BEFORE UPDATE ON lockkit.locks FOR EACH ROW WHEN (length(NEW.name) = 5) EXECUTE FUNCTION public.refuse()`)
-		answers := func() { // returns when the gate is open, at the latest after a probe
+		answers := func() { // waits until an answer or a probe has opened the gate
 			testserver.Eventually(t, patience, "the server is known to answer", func() bool {
 				_, err := s.Acquire(t.Context(), claimed())
 				return err == nil

@@ -75,7 +75,8 @@ func TestOnce(t *testing.T) {
 		for i, opts := range [][]once.Option{nil, {once.AtMostOnce()}} {
 			key := fmt.Sprintf("crash %d", i)
 			cut := testserver.NewPostgresProxy(t, server.Addr)
-			// The process of the Locker dying is cut off, as if the process had died.
+			// The Locker called dying stands for a process. It is cut off, as if the
+			// process had died.
 			dying, err := core.New(newStore(t, testclient.Postgres(t, server.URLAt(cut.Addr))))
 			if err != nil {
 				t.Fatal(err)

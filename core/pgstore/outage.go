@@ -45,15 +45,15 @@ func (p *place) writable(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// moved records that a server accepted no locks. The idle connections may lead to that
-// server too.
+// moved records that a server accepted no locks. It closes the idle connections, which
+// may lead to that server too.
 func (p *place) moved(why error) {
 	if p.away.CompareAndSwap(false, true) {
 		p.abandon(why)
 	}
 }
 
-// found records that a server accepts locks again. Connections that were opened before
+// found records that a server accepts locks again. It closes the idle connections, which
 // may still lead to the server that accepts none.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {

@@ -55,8 +55,8 @@ var (
 	_ store.Checker    = (*place)(nil)
 )
 
-// maxTogether limits the number of holds that one statement extends, which has each key
-// twice, in hex.
+// maxTogether limits the number of holds that one statement extends. The statement
+// contains each key twice, in hex.
 const maxTogether = 512
 
 func newPlace(pool *pgxpool.Pool, listeners *hub.Hub[struct{}]) *place {

@@ -54,10 +54,11 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 
 // by returns the Place with prepared statements if the connection of ctx allows them,
 // and otherwise the Place with texts. Prepared statements need all of these conditions:
-// pgx would prepare statements by default, the key, the lease and the owner of c are
-// short, statements need not set their isolation level, and the session of the
-// connection keeps its prepared statements. Behind a pooler the next statement may be
-// sent to another session.
+//   - pgx would prepare statements by default;
+//   - the key, the lease and the owner of c are short;
+//   - statements need not set their isolation level;
+//   - the session of the connection keeps its prepared statements. Behind a pooler the
+//     next statement may be sent to another session.
 func (p *place) by(ctx context.Context, c store.Claim) *table.Place {
 	conn, ok := ctx.Value(connected{}).(*pgxpool.Conn)
 	if !ok || p.isolated.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement ||

@@ -101,7 +101,7 @@ func TestRows(t *testing.T) {
 		release(t, s, stuck)
 	})
 
-	// A busy error has the number of waiters. With many waiters each one polls less
+	// A busy error has the number of waiters. If there are many, a Locker polls less
 	// often.
 	t.Run("number of waiters", func(t *testing.T) {
 		c := claimed()

@@ -67,7 +67,7 @@ func nested(c store.Claim) store.Claim {
 	return c
 }
 
-// sql returns the form of a text in a statement.
+// sql returns s in hex, as a statement contains it.
 func sql(s string) string { return hex.EncodeToString([]byte(s)) }
 
 func acquire(t testing.TB, s store.Store, c store.Claim) store.Grant {

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// newLocker returns a Locker on a Store of its own, like that of another process.
+// newLocker returns a Locker on a new Store, which stands for a process.
 func newLocker(t testing.TB, url string, opts ...pgstore.Option) *core.Locker {
 	t.Helper()
 	l, err := core.New(newStore(t, testclient.Postgres(t, url), opts...))
@@ -110,8 +110,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// holders has the leases of the callers inside. An expired lease, for example after the
-// machine stood still, does not count as an overlap.
+// holders contains the leases of the callers that have the key. An expired lease, for
+// example after the machine stood still, does not count as an overlap.
 type holders struct {
 	mu  sync.Mutex
 	all map[*core.Lease]bool

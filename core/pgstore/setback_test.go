@@ -96,7 +96,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("the token is %d after %d", again.Token, after.Token)
 		}
 	})
-	// A live holder keeps the key, if its hold is extended alone or in a batch.
+	// A live holder keeps the key, whether its hold is extended alone or in a batch.
 	t.Run("live holder", func(t *testing.T) {
 		t.Parallel()
 		for _, batch := range []int{0, 1} {
@@ -188,7 +188,7 @@ func TestClockSetBack(t *testing.T) {
 		release(t, s, live)
 		acquire(t, s, next)
 	})
-	// A late acquire is refused after its release.
+	// An acquire that arrives after its release is refused.
 	t.Run("straggler", func(t *testing.T) {
 		t.Parallel()
 		c := claimed()

@@ -147,7 +147,7 @@ func TestStoreThroughPooler(t *testing.T) {
 }
 
 // TestStoreThatIsToldEverythingTwice runs the suite with each request sent twice. A
-// repeated claim asks for the same state, and an answer is saved once. The database also
+// repeated claim requests the same state, and an answer is saved once. The database also
 // has unusual settings for all of its sessions: one snapshot per transaction,
 // asynchronous commits, other quotation and another encoding.
 func TestStoreThatIsToldEverythingTwice(t *testing.T) {

@@ -53,8 +53,8 @@ func TestSweep_Statements(t *testing.T) {
 	}
 }
 
-// TestSweep_WrittenMeanwhile checks that a row that was written after the sweep has read
-// it stays, and that a locked row does not delay the sweep.
+// TestSweep_WrittenMeanwhile checks that a row stays if it was written after the sweep
+// has read it, and that a locked row does not delay the sweep.
 func TestSweep_WrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, database(t))

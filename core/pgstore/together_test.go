@@ -88,7 +88,7 @@ func leaseOf(t *testing.T, connections int, also []string) (*core.Lease, *testse
 }
 
 // takesAll acquires and releases all the keys. It fails the test if a key is held before
-// that, or after it.
+// or afterwards.
 func (s successor) takesAll(t *testing.T, also []string) {
 	t.Helper()
 	if err := s.locker.Do(t.Context(), "order", func(context.Context) error { return nil }, core.Also(also...), core.Wait(0)); err != nil {

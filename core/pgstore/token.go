@@ -38,10 +38,11 @@ import (
 // resource, and not before. The database must have the kit's tables (Migrate). The locks
 // can be in another database.
 //
-// For an invalid argument CheckToken fails with store.ErrInvalid before it sends
-// anything: a nil tx, a token of 0, which no fenced lease has, a token above the maximum
-// of int64, or a resource that is empty, longer than 512 bytes, not valid UTF-8, or
-// contains a zero byte.
+// CheckToken fails with store.ErrInvalid, before it sends anything, for these arguments:
+//   - a nil tx;
+//   - a token of 0, which no fenced lease has, or above the maximum of int64;
+//   - a resource that is empty, has more than 512 bytes, is not valid UTF-8, or contains
+//     a zero byte.
 func CheckToken(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
 	switch {
 	case tx == nil:

@@ -24,7 +24,8 @@ type posing struct {
 
 func (c posing) Read(b []byte) (int, error) { return c.replies.Read(b) }
 
-// as returns a change of a pool's configuration that makes the server report version.
+// as returns a function that changes a pool's configuration, so that the server seems to
+// report version.
 func as(version string) func(*pgxpool.Config) {
 	return func(config *pgxpool.Config) {
 		dial := config.ConnConfig.DialFunc

@@ -7,8 +7,8 @@
 //	LONG=1 make proof          # the same with its full counts, in hours
 //
 // Each part consists of some packages of tests. The tests report their counts through
-// package tally, and the program adds them up. It fails if a test fails, if a part
-// reports no counts, or if a test saw a violation.
+// package tally, and the program adds them up. It fails if a test fails, if no test of a
+// package passes, or if a test saw a violation.
 package main
 
 import (
@@ -28,7 +28,7 @@ type part struct {
 	name, about string
 	packages    []string
 	own         bool // the packages' own tests, which make test runs
-	trials      bool // only those own tests that make more trials here; PART=all runs all own tests
+	trials      bool // only the own tests that make more trials in the proof; PART=all runs all own tests
 	swift       bool // a long run omits the race detector, which leaves time for more seeds
 	wide        bool // its tests mostly wait, so more of them run in parallel than there are cores
 }

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// releasing is a repository with .ci/release, a module at the top level and one inside.
+// releasing is a repository with .ci/release, a module at the top level and two nested
+// modules.
 type releasing struct {
 	t   *testing.T
 	dir string

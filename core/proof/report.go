@@ -24,7 +24,7 @@ func (r *record) total(part string) (sum tally.Facts) {
 		sum.Runs += f.Runs
 		sum.Grants += f.Grants
 		sum.ToOthers += f.ToOthers
-		if f.Part != "mutants" { // mutants count as faults themselves
+		if f.Part != "mutants" { // these faults are the mutants themselves
 			add(sum.Faults, f.Faults)
 		}
 		add(sum.Outcomes, f.Outcomes)

@@ -54,8 +54,8 @@ const (
 // which mostly wait for servers and pass on a busy machine too.
 const side = 2
 
-// run runs the parts and prints the outcome of each package. Packages of other parts run
-// alone, because tests with many processes need the machine for themselves.
+// run runs the parts and prints the outcome of each package. Except in the part trials, a
+// package runs alone, because tests with many processes need the machine for themselves.
 func (r *record) run(picked []part, dir string, out io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "lockkit-proof-"); err != nil {
@@ -139,8 +139,8 @@ func (r *record) arguments(p part, pkg string) ([]string, error) {
 	return args, nil
 }
 
-// trials returns the pattern of the tests in the directory dir that ask package tally
-// for their number of trials.
+// trials returns the pattern of the tests in the directory dir that call Trials,
+// AllTrials or ProofOnly of package tally.
 func trials(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 )
 
 // Acquire implements store.Store. It takes one round trip, or none if a message has
-// already granted the key. It takes a second one if a usual claim finds the key taken,
-// and the key was free at the last acquire. It takes one more if the server does not
-// know the script.
+// already granted the key. If it begins with a SET that finds the key taken, it takes a
+// second one for a script. It takes one more if the server does not know the script.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err

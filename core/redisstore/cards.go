@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// sweepEvery is the number of cards after which a Store deletes the expired cards of
-// other processes. Until then their fields stay in the hash.
+// sweepEvery is the number of Puts from one deletion of expired cards to the next. The
+// first Put of a Store deletes them too. Until then their fields stay in the hash.
 const sweepEvery = 100
 
 // Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they

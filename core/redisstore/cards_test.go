@@ -15,9 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCardsOfProcesses checks the cost of a card: a command when its Locker is created,
-// one every 10 s, and one when the Locker is closed. A lock takes as many commands as
-// without a card.
+// TestCardsOfProcesses checks the entries and the cost of cards. A card costs a command
+// when its Locker is created, one every 10 s, and one when the Locker is closed. A lock
+// takes as many commands as without a card.
 func TestCardsOfProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -17,8 +17,8 @@ import (
 // channels manages the channels of Redisson's locks on the connection to one server.
 // Each lock has its own channel. A Store subscribes to it for the first watch of the
 // lock, and unsubscribes a few seconds after the last one. In a Cluster Redisson sends
-// sharded messages if the servers support them. So there is a connection to each
-// master, which listens to both kinds.
+// sharded messages if the servers support them. So a Store has a connection to each
+// master, and listens to both kinds of messages.
 type channels struct {
 	hub    *hub.Hub[watched]
 	client atomic.Pointer[redis.Client] // of a master; replaced if the Cluster client makes a new one
@@ -29,7 +29,7 @@ type channels struct {
 	conn *redis.PubSub
 	gone chan struct{} // closed when conn cannot be used any more
 	on   map[string]*channel
-	left map[string]int // replies that are still expected for channels that were left
+	left map[string]int // by channel: the unsubscribe replies that are still expected
 }
 
 type channel struct {
@@ -182,7 +182,7 @@ func (c *channels) subscribe(ctx context.Context, name string, sharded bool) err
 	}
 }
 
-// join sends the subscription to a new channel. No caller can cancel it.
+// join sends the SUBSCRIBE for a new channel. No caller can cancel join.
 func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 	c.send.Lock()
 	defer c.send.Unlock()

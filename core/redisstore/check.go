@@ -17,7 +17,7 @@ import (
 )
 
 // Check reports whether the server, or every master of a Cluster, is fit to store
-// locks. It also tries the Store's operations on a key that expires within seconds.
+// locks. It also tries the Store's operations on keys that expire within seconds.
 // Check returns nil, or one error that lists the faults and their remedies:
 //
 //   - The server is a replica, is loading its data, or is older than 6.2.
@@ -164,7 +164,7 @@ func older(version string, major, minor int) bool {
 	return errA == nil && errB == nil && (a < major || a == major && b < minor)
 }
 
-// try runs the Store's operations on a new key.
+// try runs the Store's operations on new keys.
 func (s *Store) try(ctx context.Context) error {
 	claim := store.Claim{
 		Key: "check:" + rand.Text(), Owner: rand.Text(), Lease: rand.Text(),

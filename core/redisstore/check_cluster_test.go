@@ -9,14 +9,15 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCheckCluster changes the clocks of a Cluster (hazard 21).
+// TestCheckCluster checks that Check reports the wrong clocks of a Cluster, including
+// those of its replicas (hazard 21).
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)
 	cluster := clock.StartCluster(true, append(fit, testserver.NoFailover...)...)
 	client := testclient.Cluster(t, cluster)
 	s := newStore(t, client)
-	// At first, the nodes of a new Cluster do not send each other all messages.
+	// At first, the nodes of a new Cluster do not exchange all messages.
 	testserver.Eventually(t, testserver.Settled, "Check passes with right clocks", func() bool {
 		return s.Check(t.Context()) == nil
 	})

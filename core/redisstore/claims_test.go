@@ -202,8 +202,9 @@ func (r *rig) fields(t testing.TB, c store.Claim) map[string]string {
 	return m
 }
 
-// last returns the last token that the fields show. It is the value of field t. If there is
-// none, it is the time at which a hold was granted whose value has no weight.
+// last returns the last token that the fields show, which is the value of field t. If
+// there is no such field because the lock is a short string, last returns the time at
+// which that string was written.
 func last(fields map[string]string) uint64 {
 	token := fields["t"]
 	for name, value := range fields {
@@ -215,7 +216,7 @@ func last(fields map[string]string) uint64 {
 	return n
 }
 
-// slack is the maximum delay of a call's return on a busy machine. It is far below the
+// slack is the maximum delay of a call's return on a busy machine. It is below the
 // time-outs of a client.
 const slack = 2 * time.Second
 

@@ -14,8 +14,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// errorReplies lists error replies. refused is set for refusals, and displaced if the
-// client's idle connections are closed after the reply.
+// errorReplies lists error replies. refused is set if the reply shows that the server
+// has changed nothing. displaced is set if the client's idle connections are closed
+// after the reply.
 var errorReplies = []struct {
 	reply     string
 	refused   bool
@@ -155,7 +156,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 					return err
 				})
 			})
-			t.Run("extend", func(t *testing.T) { // one of many that are sent together
+			t.Run("extend", func(t *testing.T) { // sent by pipeline.DoAll
 				connectionsAfter(t, server, c.reply, c.displaced, func(s *redisstore.Store, held store.Claim) error {
 					return extend(s, held)
 				})
@@ -164,8 +165,8 @@ func TestErrorReplies_Connections(t *testing.T) {
 	}
 }
 
-// connectionsAfter makes a call, lets each old connection answer with reply, and checks
-// the client's connections. A lock is held in the meantime.
+// connectionsAfter holds a lock, makes a call to which each old connection answers with
+// reply, and checks the client's connections.
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()
 	r := newRig(t, server, func(o *redis.Options) {

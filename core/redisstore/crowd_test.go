@@ -146,8 +146,8 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	}
 }
 
-// TestCrowdWithoutRights checks a user who may not write hashes. The user's keys stay
-// strings of any length, and nothing is lost.
+// TestCrowdWithoutRights checks users who lack one of the rights for hashes. Their keys
+// stay strings of any length, and no hold is lost.
 func TestCrowdWithoutRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -24,16 +24,15 @@
 //
 // The whole state of a lock is in one key. So the state is in one slot of a Cluster,
 // and every decision is one command or one script on one key. Without WithPrefix, the
-// lock with the key "order:42" has the name "lk2:{order:42}" in Redis. An exclusive
-// lock alone has the value
+// lock with the key "order:42" has the name "lk2:{order:42}" in Redis. If an exclusive
+// claim finds the key free, a SET NX PX without a script writes the value
 //
 //	<ms> <owner> <lease>
 //
 // These are the lock's length in milliseconds, its owner and its lease. The lock
-// expires with its key. If the key is free, a SET NX PX writes this value, without a
-// script. A TIME behind that SET returns the fencing token, which only the holder
-// knows. Any other value is "f" and fields. Each field is a tab, its name, a space and
-// its text:
+// expires with its key. A TIME behind that SET returns the fencing token, which only
+// the holder knows. Any other value is "f" and fields. Each field is a tab, its name, a
+// space and its text:
 //
 //	r          the record of a run: deadline, attempt, state, and the lease that
 //	           began or saved it. A deadline of 0 is the end of the key
@@ -51,29 +50,30 @@
 // A key with more than eight leases and no record is a hash with the same fields. The
 // hash also has a list of leases for each owner (o:<owner>), and n, which summarizes
 // all leases. So the server does the same work for a reader or a permit whether there
-// are ten others or thousands. If no answer depends on an expired lease, the lease may
-// stay in a hash for up to a second.
+// are ten others or thousands. A script may leave an expired lease in a hash for up
+// to a second, if no answer depends on the lease.
 //
 // Times are on the server's clock. The time at which an entry was written is in
 // microseconds. Its length, and the deadlines of records and waiters, are in
 // milliseconds. An entry that was written in the future shows that the clock was set
 // back. Such an entry lasts for its length from now on, so a dead holder's key is still
 // free after its TTL. Records last longer in this case. The key expires with its last
-// entry. If the key has only tokens that the clock has passed, it is deleted. Until
-// then a release leaves a key, usually for 2 ms. Expired entries are deleted when the
-// key is next used.
+// entry, but not before the clock has passed the tokens of the last grant. So a release
+// can leave the key with only these tokens, usually for 2 ms. Expired entries are
+// deleted when the key is next used.
 //
-// A record takes the length of its value, or up to a quarter more, and 400 bytes, for
-// as long as it is retained. Each call on the key reads the whole record, and usually
+// A record takes at most 1.25 times the length of its value, plus 400 bytes, for as
+// long as it is retained. Each call on the key reads the whole record, and usually
 // writes it. So avoid locks on the key of a long record.
 //
 // A Store wakes its waiters through its own pub/sub channel, "lk2:wake:<id>", which the
-// list of waiters names. The script that makes room publishes to it. If the process
-// listens, the script has already admitted the waiter for a short time, and the message
-// says so. A Store subscribes when it waits, and unsubscribes a minute after the last
-// wait.
+// list of waiters names. The script that makes room publishes to it. The message wakes
+// the waiter, which then sends a request. If the waiter's process listens, the script
+// can also admit the waiter for a short time. The message then contains the grant. A
+// Store subscribes for its first watch, and unsubscribes a minute after the last one.
 //
-// With WithPlainKeys a lock is one string named prefix and key, which holds the owner.
+// With WithPlainKeys a lock is one string that contains the owner. Its name is the
+// prefix and the key.
 // With WithRedisson a lock is a hash, which lua/redisson.lua describes. The wake-ups of
 // Redisson's locks are messages on a separate channel for each lock.
 //
@@ -96,8 +96,8 @@
 // of several servers may send the TIME to another server than the one that stores the
 // key. WithProxy avoids this TIME.
 //
-// The Store sends each command once, even if the client retries. Otherwise a retry
-// after a lost reply would find the Store's own lock and report it as busy. A call
+// The Store sends each command once, even if the client is set to retry. Otherwise a
+// retry after a lost reply would find the Store's own lock and report it as busy. A call
 // returns when its context is done, whatever the client's time-outs. If a caller
 // leaves, its call's connection returns to the pool when the client's read time-out has
 // passed, or at the context's deadline if ContextTimeoutEnabled is set. Set it, so that
@@ -121,11 +121,12 @@
 // for readers of SLOWLOG or MONITOR.
 //
 // A load balancer may forget idle connections without notifying either side. After a
-// late call, the Store sends a PING over each idle connection of the client, at most
-// once in four seconds. In the meantime calls use new connections. A silent connection
-// is closed when its PING times out. The PING also opens a connection if the late call
-// had no time for that. Set ConnMaxIdleTime below the load balancer's idle time-out, to
-// avoid late calls. The default of go-redis is 30 minutes.
+// call that took too long, the Store sends a PING over each idle connection of the
+// client, at most once in four seconds. In the meantime calls use new connections. A
+// silent connection is closed when its PING times out. If the client has no idle
+// connection, the PING opens one, for which the call may have had too little time. Set
+// ConnMaxIdleTime below the load balancer's idle time-out, to avoid such calls. The
+// default of go-redis is 30 minutes.
 //
 // After a failover the client's address may lead to another server, while its
 // connections still lead to the former one. If a server answers LOADING, MASTERDOWN,
@@ -159,6 +160,6 @@
 // because they are at least the server's clock in microseconds. Tokens can decrease
 // only if the clock is set back in one of three states: the key is absent, the key has
 // only a tombstone, or a lock's SET is done and its TIME is not. If another program
-// deletes the key between SET and TIME, the token can be higher than that of the next
-// holder. See core/PROOF.md.
+// deletes the key between SET and TIME, the deleted lock's token can be higher than
+// the next holder's token. See core/PROOF.md.
 package redisstore

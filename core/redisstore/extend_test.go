@@ -120,8 +120,9 @@ func readers(t *testing.T, s *redisstore.Store, n int) []store.Claim {
 	return all
 }
 
-// TestExtendBesideOthers extends one of many holds. Nothing else may change, for any
-// value of the record, and a hold that already lasts longer must not be shortened.
+// TestExtendBesideOthers extends one of many holds. Nothing else may change, even if the
+// record's value looks like holds. A hold that already lasts longer must not be
+// shortened.
 func TestExtendBesideOthers(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

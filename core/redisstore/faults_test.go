@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// trials is the number of runs of each case with a fault.
+// trials is the number of runs of each case with a fault. Slow cases run less often.
 const trials = 10
 
 // TestFaults loses, delays and doubles requests and replies.

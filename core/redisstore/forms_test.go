@@ -19,9 +19,10 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestFormsAgree compares a key that is a string, a key that becomes a hash as soon as
-// possible, and the rule in Go. All three must decide the same, whatever expires
-// between two calls. The test sets the time itself, so it never sleeps.
+// TestFormsAgree compares a key that is always a string with a key that becomes a hash
+// when it has more than two or eight leases, and, in two thirds of the sequences, with
+// the rule in Go. All must decide the same, whatever expires between two calls. The
+// test sets the time itself, so it never sleeps.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)

@@ -30,8 +30,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it finds the hold, and releases it by
-// its lease. The ID of a lease is never reused, except that a hold of Redisson's has
-// the ID of its thread. keep also works for the keys of other programs.
+// its lease. The ID of a hold is never reused. The exception is a hold of Redisson's
+// own, which has the ID of its thread. keep also works for the keys of other programs.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {

@@ -282,7 +282,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	if cards, err := s.Cards(t.Context()); err != nil || len(cards) != 3 {
 		t.Errorf("got %d cards and %v", len(cards), err)
 	}
-	// A master of the cursor no longer exists.
+	// The master in a cursor may no longer exist.
 	if _, _, err := s.List(t.Context(), "127.0.0.1:1 17", 10); err != nil {
 		t.Error(err)
 	}
@@ -358,9 +358,9 @@ func FuzzView(f *testing.F) {
 	})
 }
 
-// holdsBackTime acquires c, delays its TIME, and calls the function meanwhile before it
-// delivers the TIME. It returns the grant that the holder finally gets, and the grant
-// of the next holder.
+// holdsBackTime acquires c and delays its TIME. It calls meanwhile, makes the next
+// holder acquire the key, and then delivers the TIME. It returns the grant that the
+// holder finally gets, and the grant of the next holder.
 func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)

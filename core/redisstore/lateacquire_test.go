@@ -10,8 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLateAcquire shows a limit of plain keys and of Redisson's keys. An acquire that arrives
-// after its own release holds the key, for at most its TTL. The usual keys refuse it.
+// TestLateAcquire shows a limit of plain keys and of Redisson's keys. An acquire that
+// arrives after the release of its lease holds the key, for at most its TTL. The usual
+// keys refuse it.
 func TestLateAcquire(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -26,13 +26,13 @@ const (
 )
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
-// database, including keys that are not locks, at most 50,000 in one call. A step
-// covers up to 1,000 keys, with a pause after each step. In a Cluster List walks over
-// one master after the other. It leaves out keys that match but have a value that no
-// Store wrote.
+// database, including keys that are not locks, about 50,000 at most in one call. A step
+// covers about 1,000 keys at most, with a pause after each step. In a Cluster List
+// walks over one master after the other. It leaves out keys that match but have a value
+// that no Store wrote.
 //
-// A page is longer than most if one step finds more. next is a cursor, in a Cluster
-// with the address of a master. It contains no key.
+// If the last step finds more keys than needed, the page has more than most entries.
+// next is a cursor, in a Cluster with the address of a master. It contains no key.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op, name = "list", "redisstore: list"
 	if err := inspection.CheckPage(name, most); err != nil {
@@ -189,7 +189,8 @@ func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err er
 	return v, ok, nil
 }
 
-// away runs work, whose outcome does not matter after ctx is done, and returns early then.
+// away runs work in a separate goroutine. It returns early if ctx is done or the limit
+// of a call has passed. The outcome of work is lost then.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()

@@ -142,8 +142,9 @@ func luaStarts() []string {
 }
 
 // TestScriptsInLua54 runs the scripts in Lua 5.1, which Redis uses, and in Lua 5.4. Lua
-// 5.4 has integers, and does not compare numbers with strings. Both versions must send
-// the same commands, store the same texts and return the same answers.
+// 5.4 has integers, and its math.max does not compare a number with a string. Both
+// versions must send the same commands, store the same texts and return the same
+// answers.
 func TestScriptsInLua54(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a busy machine changes no outcome")
@@ -274,8 +275,8 @@ func TestScriptsInLua54(t *testing.T) {
 	}
 }
 
-// recordRedisson records the scripts of Redisson's locks, with holds of Redisson's own
-// too.
+// recordRedisson records the scripts of Redisson's locks, on keys that the Store holds
+// and on keys that Redisson holds.
 func recordRedisson(t *testing.T, r *luaRecorder) {
 	t.Helper()
 	s := newStore(t, testclient.Redis(t, r.proxy.Addr), redisstore.WithRedisson())

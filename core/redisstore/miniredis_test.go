@@ -44,7 +44,7 @@ func TestStoreOnMiniredis(t *testing.T) {
 	})
 }
 
-// wire is one end of a net.Pipe with a buffer for written bytes, like that of a socket.
+// wire is one end of a net.Pipe with a buffer for written bytes, as a socket has.
 // Without the buffer a long pipeline would block both ends.
 type wire struct {
 	net.Conn

@@ -12,7 +12,7 @@ import (
 // noPermText is the error of servers before 7.2 for a missing right inside a script.
 const noPermText = "The user executing the script can't"
 
-// withRight adds the missing rights to an error of such a server.
+// withRight adds the missing rights to err if err is such an error.
 func (s *Store) withRight(ctx context.Context, err error) error {
 	if err == nil || !strings.Contains(err.Error(), noPermText) {
 		return err

@@ -31,10 +31,11 @@ type identity struct {
 }
 
 // Node implements store.Node for a *redis.Client. It sends INFO, for which the user
-// needs the right. A hook on the client counts its dials. Node sends INFO only after
-// the client has dialed, and once for all concurrent callers. It does not notice a
-// proxy that keeps its clients' connections while it replaces the server behind them.
-// For a Cluster, which is many servers, Node fails with store.ErrUnsupported.
+// needs the right. A hook on the client counts its dials. Node stores the answer, and
+// sends INFO again only after another dial, once for all concurrent callers. It does
+// not notice a proxy that keeps its clients' connections while it replaces the server
+// behind them. For a Cluster, which is many servers, Node fails with
+// store.ErrUnsupported.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// format is part of all names, after the prefix. So processes with another format
-	// do not misread the entries.
+	// format follows the prefix in all names, except with WithPlainKeys and
+	// WithRedisson. So processes with another format do not misread the entries.
 	format      = "lk2:"
 	plainPrefix = "lk1:" // for plain keys without WithPrefix
 	maxPrefix   = 256    // bytes

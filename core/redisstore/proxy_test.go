@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWithProxy checks that no two commands of a call rely on the same clock, because a
-// proxy may send them to different servers.
+// TestWithProxy checks that only scripts are sent. A proxy may send a SET and its TIME
+// to different servers, whose clocks differ.
 func TestWithProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil, redisstore.WithProxy())

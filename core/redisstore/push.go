@@ -14,10 +14,10 @@ import (
 //
 // The waiter does not know the time of the grant. But the grant was made after the
 // waiter's last request, and the waiter knows when it sent that. The grant lasts for
-// the time since that request plus WINDOW of clock.lua. Before it expires the waiter
-// extends it; if the waiter has died, the key is free again. A message counts only if
-// it names the place that the last request got, because an earlier grant may have
-// expired.
+// the time since that request plus WINDOW of clock.lua. The waiter extends the grant
+// before it expires. If the waiter has died, the grant expires and the key is free
+// again. A message counts only if it names the place that the last request got, because
+// an earlier grant may have expired.
 
 const (
 	// minPushValidity is the minimum remaining validity of a pushed grant that is used.
@@ -31,8 +31,8 @@ const (
 
 // place is the place of a watching claim in the wait list.
 type place struct {
-	asked time.Time // the time of the request that last renewed it
-	until string    // its deadline, which identifies it
+	asked time.Time // the time of the request that last renewed the place
+	until string    // the place's deadline, which identifies it
 }
 
 // pushed is a grant that arrived by message.

@@ -42,7 +42,7 @@ func tagOf(name string) string {
 // channelOf returns the channel to which Redisson publishes "0" when a lock becomes free.
 func (s *Store) channelOf(key string) string { return beside("redisson_lock__channel", s.key(key)) }
 
-// counterOf returns the key in which RFencedLock counts its tokens.
+// counterOf returns the name of the key in which RFencedLock counts its tokens.
 func (s *Store) counterOf(key string) string { return beside("redisson_lock_token", s.key(key)) }
 
 // askingRedisson returns a call of redisson_acquire.lua for c.

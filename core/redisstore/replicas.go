@@ -16,7 +16,8 @@ import (
 func (s *Store) replicated(c *pipeline.Call) *pipeline.Call { return c.Wait(s.replicas, s.ackWait) }
 
 // acknowledged returns nil if enough replicas have the grant of c with this token. r is
-// the outcome of the grant.
+// the outcome of the grant. If too few replicas have it, acknowledged releases the grant
+// and returns an error.
 func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, r pipeline.Replicated) error {
 	switch {
 	case !s.acks:

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// redialer is a hook that makes all dials fail after a call. With again it also repeats
-// a failed call.
+// redialer is a hook that makes all dials fail after a pipeline of calls. With again
+// set, it also makes them fail after a failed single call, and repeats failed calls.
 type redialer struct {
 	again bool
 	away  atomic.Bool

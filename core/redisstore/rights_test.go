@@ -16,11 +16,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// usualRights contains the documented rights, without those for cards and lists.
+// usualRights contains the documented rights of a service, except pubsub|numsub. Without
+// that right a release only wakes waiters.
 const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
 
-// TestRights checks that the documented rights are sufficient, and that each of them is
-// needed.
+// TestRights checks that these rights, and those for plain keys, are sufficient. Each of
+// them is needed, except ping and unsubscribe, which a short test does not use.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)

@@ -24,8 +24,8 @@ type step struct {
 	want error
 }
 
-// scene returns steps with every operation that a store can make on a key. The key is
-// first granted by a SET, or with fields by a script.
+// scene returns steps with every operation that a store can make on a key. The first
+// grant is made by a SET, or by a script if fields is set.
 func scene(s *redisstore.Store, key string, fields bool) []step {
 	ctx := context.Background()
 	claimOf := func(key string) store.Claim {

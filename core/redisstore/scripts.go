@@ -133,9 +133,10 @@ func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {
 	return w
 }
 
-// acquire returns the first argument of an acquire, and release that of a release.
+// acquire returns the first argument of an acquire.
 func (w flagArgs) acquire(f acquireFlags) any { return w.word(f.fair, f.wait, f.byMessage) }
 
+// release returns the first argument of a release.
 func (w flagArgs) release(f releaseFlags) any { return w.word(f.undo, f.left) }
 
 // word returns the argument for flags, which are in the order of their letters.

@@ -99,8 +99,8 @@ func because(ctx context.Context, err error) error {
 	return brief.Error(err)
 }
 
-// answer is the answer of a script: a list that begins with a word and usually a
-// number. A number alone, or its digits, means okay and that number.
+// answer is the answer of a script: a list of a word, usually a number, and further
+// values. An answer that is only a number, or its digits, means okay and that number.
 type answer struct {
 	word, n int64
 	list    []any

@@ -26,8 +26,8 @@ import (
 
 const (
 	moment = time.Millisecond     // the lifetime of an entry that has expired after a step
-	after  = 4 * time.Millisecond // a sleep that is longer
-	swift  = time.Second          // the limit of a sequence, far below its other times
+	after  = 4 * time.Millisecond // a sleep that is longer than moment
+	swift  = time.Second          // the limit of a sequence, far below other lifetimes
 )
 
 // twin is one of the keys on which the same steps are made.

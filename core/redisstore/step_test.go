@@ -168,8 +168,8 @@ func TestTokensOverARestart(t *testing.T) {
 	}
 }
 
-// TestReleaseOfWhatIsNoLock checks that a string that does not begin with a number is
-// not a lock, however it ends.
+// TestReleaseOfWhatIsNoLock checks that a string without the three words of a lock is
+// not a lock, even if it ends with the lease.
 func TestReleaseOfWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLeaseNamedLikeAToken checks that no lease is mistaken for the token at the end of
-// a string, whatever its name.
+// TestLeaseNamedLikeAToken releases a lease whose name is the token at the end of the
+// stored string. That must not release the hold in the string.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

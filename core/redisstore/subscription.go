@@ -47,7 +47,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 	dead := time.AfterFunc(deadAfter, func() { l.End(errors.New("the subscription is dead")) })
 	defer dead.Stop()
 	wg.Go(func() {
-		// Only Close makes a Receive return.
+		// A Receive that waits ignores ctx, and returns when the connection is closed.
 		<-ctx.Done()
 		_ = sub.conn.Close()
 	})

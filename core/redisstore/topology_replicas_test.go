@@ -74,7 +74,7 @@ func TestReplicasAnywhere(t *testing.T) {
 type witnessed struct {
 	t      *testing.T
 	client redis.UniversalClient
-	exists redis.UniversalClient // for a test that checks for itself
+	exists redis.UniversalClient // finds keys without the Store
 	keys   []string
 	rounds int
 }
@@ -119,9 +119,9 @@ func (w *witnessed) back(n int, name string) {
 	w.seen(n, name)
 }
 
-// unseen acquires on several connections at once. Some of them have written before, so
-// that every replica has those earlier writes. No claim may be granted, and none may
-// leave a key.
+// unseen acquires on several connections at once while fewer than n replicas answer.
+// Some of the connections have written before, and every replica has those writes. No
+// claim may be granted, and none may leave a key.
 func (w *witnessed) unseen(n int, name string) {
 	w.t.Helper()
 	s := newStore(w.t, w.client, redisstore.WithReplicas(n, 50*time.Millisecond))

@@ -20,7 +20,7 @@ import (
 //
 // With plain keys Watch fails with store.ErrUnsupported, and after Close with
 // store.ErrClosed. It fails with store.ErrUnavailable if the server does not confirm
-// the subscription before ctx is done, or within two seconds.
+// the subscription within two seconds and before ctx is done.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := s.usable("watch", &c); err != nil {
 		return nil, err

@@ -255,8 +255,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWakeUpsAreHints checks that a lost wake-up has no effect except that nobody is
-// woken.
+// TestWakeUpsAreHints publishes many wake-ups of one watch, between messages that name
+// no watch. The watch receives, and later wake-ups still arrive.
 func TestWakeUpsAreHints(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -22,8 +22,9 @@ type Tx struct{ q Querier }
 // level READ COMMITTED, which is the default. On SQLite it should begin IMMEDIATE.
 //
 // Commit fails with core.ErrUnsupported if the transaction is on another server than the
-// locks, such as a writable replica of MariaDB or MySQL. It sends nothing to the locks'
-// server for that, so it does not detect that the locks have moved during the run.
+// locks, such as a writable replica of MariaDB or MySQL. If the transaction is on the
+// server that the locks last read as the one that writes, Commit sends the locks' server
+// nothing. So it does not detect that the locks have moved during the run.
 func In(q Querier) Tx { return Tx{q} }
 
 // saver is implemented by *Store, and by types that embed it.

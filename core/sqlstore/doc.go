@@ -32,13 +32,13 @@
 // Every statement must reach the one server that writes. Three setups can admit two
 // holders: a standby that answers, a replica that takes over without the last commits,
 // and a cluster in which several servers write. A read that a standby or a read-only
-// server has answered is an error. A statement writes nothing if its time was read from
-// another server's clock. So a proxy that sends plain reads to a replica can cause
-// refusals, but no second holder. Commits have to be durable:
-// innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync on PostgreSQL,
-// synchronous=FULL on SQLite. MariaDB and MySQL with a binary log need sync_binlog=1,
-// which is not the default of MariaDB, and binlog_format=ROW or MIXED. Check finds most
-// of these faults.
+// server has answered is an error. A write that depends on the time of an earlier read
+// changes nothing if that time is ahead of the server's clock, or more than a second
+// behind it. So a proxy that sends plain reads to a replica can cause refusals, but no
+// second holder. Commits have to be durable: innodb_flush_log_at_trx_commit=1 on MariaDB
+// and MySQL, fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL with a
+// binary log need sync_binlog=1, which is not the default of MariaDB, and
+// binlog_format=ROW or MIXED. Check finds most of these faults.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set
@@ -76,11 +76,11 @@
 //
 //	postgres://app@pooler/shop?default_query_exec_mode=exec
 //
-// Everything works then. The pool of the caller's transactions needs the setting too.
-// Without it pgx prepares statements in one session and can find them missing in the
-// next one. Such a call changes nothing, fails with store.ErrUnavailable and names the
-// setting. Whether a call fails depends on the pooler's choice, so Check can succeed
-// without the setting.
+// With this mode everything works. The pool of the caller's transactions needs the
+// setting too. Without it pgx prepares statements in one session and can find them
+// missing in the next one. Such a call changes nothing, fails with store.ErrUnavailable
+// and names the setting. Whether a call fails depends on the pooler's choice, so Check
+// can succeed without the setting.
 //
 // # After a failover
 //
@@ -106,8 +106,8 @@
 // needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with lockkit_,
 // and on PostgreSQL also USAGE of the schema lockkit. Row-level security on these tables
 // must let the Store's user see all rows. Otherwise the errors of Check and of each call
-// name that security. The user of a transaction with once.Commit needs SELECT on the
-// version table, and SELECT and UPDATE on the table of the locks. The user of a
+// name row-level security. The user of a transaction with once.Commit needs SELECT on
+// the version table, and SELECT and UPDATE on the table of the locks. The user of a
 // transaction with CheckToken needs SELECT, INSERT and UPDATE on the table whose name
 // ends in seen. Check does not test the rights of these users: the errors of Commit and
 // CheckToken name the GRANT.

@@ -31,7 +31,7 @@ var (
 type Store struct {
 	*casstore.Store
 	place *rows.Place
-	turns chan struct{} // a turn of each release in flight, if the pool has no limit
+	turns chan struct{} // contains an element for each release in flight, if the pool has no limit
 }
 
 // New returns a Store in the tables that Migrate makes in the database of db. It sends

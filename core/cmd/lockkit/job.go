@@ -30,7 +30,8 @@ type job struct {
 }
 
 // startJob starts the command. The calling goroutine must last as long as the job,
-// because the kernel kills the command when the thread that started the command exits.
+// because on Linux the kernel kills the command when the thread that started the command
+// exits.
 func startJob(path string, args, env []string) (*job, error) {
 	runtime.LockOSThread()
 	adopt()

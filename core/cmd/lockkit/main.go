@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/visible"
 )
 
-// These are the exit codes, as defined in sysexits.h where it defines one.
+// The exit codes from 64 to 75 are defined in sysexits.h.
 const (
 	exitOK     = 0
 	exitUnfit  = 1  // of check

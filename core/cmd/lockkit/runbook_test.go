@@ -153,7 +153,8 @@ func (s *scene) noted(command string) {
 	s.words[command] = true
 }
 
-// complete fails the test for each command of the section that the test did not run.
+// complete fails the test for each command of the section that was neither run nor
+// noted.
 func (s *section) complete(t *testing.T) {
 	t.Helper()
 	for _, b := range s.blocks {
@@ -168,8 +169,8 @@ func (s *section) complete(t *testing.T) {
 	}
 }
 
-// alike returns a command's output with the words of the page, and without the parts
-// that vary.
+// alike returns a command's output with the page's words in place of the test's, and
+// without the parts that vary.
 func (s *scene) alike(text string) string {
 	var back []string
 	for i := 0; i+1 < len(s.here); i += 2 {

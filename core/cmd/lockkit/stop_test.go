@@ -16,8 +16,8 @@ import (
 // to the expiry of the key, for a busy machine.
 const ttl = 10 * time.Second
 
-// heldBack starts the program with a worker that ignores SIGTERM and has a child that
-// ignores it too.
+// heldBack starts the program with a worker that does not exit at SIGTERM, and has a
+// child that does not either.
 func heldBack(t *testing.T, store string, args ...string) (p *holder) {
 	t.Helper()
 	p = &holder{command: file(t), child: file(t)}
@@ -52,7 +52,7 @@ func (h *holder) wantLost(t *testing.T) {
 }
 
 // wantApart checks that the next command began after the first command and its child had
-// exited, and that both received SIGTERM before.
+// exited. Both must have received SIGTERM before.
 func (h *holder) wantApart(t *testing.T, next string) {
 	t.Helper()
 	last, begin := h.lastSign(), sign(next, signBegin)

@@ -85,14 +85,14 @@ const storeFlagsHelp = `  -store URL     where the locks live, in place of LOCKK
 type storeClient struct {
 	core.Store
 	servers   string                          // shown to operators
-	connected func(ctx context.Context) error // waits, if the client connects in advance
+	connected func(ctx context.Context) error // waits for a client that connects in advance
 	check     func(ctx context.Context) error
 	close     func()
 }
 
 // open returns the store that the flags select. Only ZooKeeper is connected at once.
 // session is ZooKeeper's session timeout, for which the key of a crashed holder stays
-// taken. Its errors match core.ErrInvalid and do not contain a password.
+// taken. The errors of open match core.ErrInvalid and do not contain a password.
 func (f *storeFlags) open(session time.Duration) (*storeClient, error) {
 	raw := f.url
 	if raw == "" {

@@ -40,7 +40,7 @@ func TestStoreFlags_Proxy(t *testing.T) {
 }
 
 // TestStoreFlags_NoScriptedWakeUps checks that with -no-scripted-wake-ups the program
-// publishes instead of its script.
+// itself sends PUBLISH, and no script does.
 func TestStoreFlags_NoScriptedWakeUps(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

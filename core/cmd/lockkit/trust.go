@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// trust decides until when the command may run. The engine trusts a lease for 95 % of
-// its key's time to live. Nearly half of the rest is for stopping the command. The
-// remainder allows for clock drift and a busy machine.
+// trust decides how long the command may run. The engine trusts a lease for 95 % of its
+// key's time to live. Nearly half of the rest is for stopping the command. The remainder
+// allows for clock drift and a busy machine.
 type trust struct {
 	lease *core.Lease
 	last  time.Time     // the latest deadline of the lease that was read
@@ -76,7 +76,7 @@ func (t *trust) watch(j *job, signals <-chan os.Signal) (lost, stopped bool) {
 	}
 }
 
-// end returns the time at which a command that must stop is killed, at the latest
+// end returns the time at which a command that must stop is killed. It is never after
 // killAt. If the lease expired while the machine was suspended, the lease's deadline is
 // in the past.
 func (t *trust) end() time.Time {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A worker is a command that writes signs of life into a file. Each sign is eight bytes
-// with the time on the clock that all processes share.
+// A worker is a command that writes signs of life into a file. Each sign has eight
+// bytes. Except for signPid, it is a time on the clock that all processes share.
 const (
 	signBegin = iota * 8
 	signAlive
@@ -26,8 +26,8 @@ const (
 )
 
 // work runs a worker. "worker FILE" exits at SIGTERM or SIGINT, and "worker FILE once"
-// exits at once. "worker FILE stubborn" ignores the signals, and "worker FILE parent
-// FILE2" also has a stubborn child.
+// exits at once. "worker FILE stubborn" does not exit at these signals. "worker FILE
+// parent FILE2" does not either, and has a stubborn child.
 func work(args []string) int {
 	file, err := os.OpenFile(args[0], os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// most is the maximum number of bytes that are shown of such a text.
+// most is the maximum number of bytes that are shown of an external text.
 const most = 200
 
 // Error returns err with its text cut to 200 bytes, if it is longer. The result matches
@@ -27,8 +27,8 @@ func (c *cut) Error() string { return c.text }
 
 func (c *cut) Unwrap() error { return c.err }
 
-// Text returns s, or its first 200 bytes and the number of the remaining bytes. It does
-// not cut a rune in two.
+// Text returns s if it has at most 200 bytes. Otherwise it returns the first bytes of s,
+// at most 200, and the number of the remaining ones. It does not cut a rune in two.
 func Text(s string) string {
 	if len(s) <= most {
 		return s

@@ -1,12 +1,13 @@
-// Package calls runs a call so that its caller can leave it. A client may not return
-// when a context is done, or may close its connection then.
+// Package calls runs a call so that its caller can leave it. Some clients do not return
+// when a context is done, and others close their connection.
 //
-// The package is for calls whose late outcome nobody needs: those of redisstore, its
-// pipeline and casstore. The SQL stores use it through casstore, and take connections
-// with Either. These stores limit a call themselves, because the pipeline's timer and
-// PostgreSQL's wait for a row use that limit. They also know whether anything was sent.
-// In zkstore a late answer is a node that has to be deleted, and in redlock it is a
-// vote, so these packages have their own implementations. memstore makes no such calls.
+// The package is for calls whose late outcome is not needed: the calls of redisstore,
+// its pipeline and casstore. The SQL stores use it through casstore, and take
+// connections with Either. These stores limit a call themselves, because the pipeline's
+// timer and PostgreSQL's wait for a row use that limit. They also know whether anything
+// was sent. In zkstore a late answer is a node that has to be deleted, and in redlock it
+// is a vote, so these packages have their own implementations. memstore makes no such
+// calls.
 package calls
 
 import (
@@ -47,10 +48,11 @@ func Detached[T any](ctx context.Context, work func() (T, error)) (value T, left
 	}
 }
 
-// Either runs first and returns its outcome. If first takes longer than pause, Either also
-// runs second in a new goroutine, and returns the value that arrives first. If that is
-// second's, the context of first is canceled. A later value of second is passed to
-// release.
+// Either runs first and returns its outcome. If first takes longer than pause, Either
+// also runs second in a new goroutine. If second returns a value, Either cancels the
+// context of first and waits until first has returned. It returns a value of first if
+// there is one, and otherwise second's value. A value of second that Either does not
+// return is passed to release.
 //
 // stop cancels the context of first, and waits until first has returned. A panic in
 // second is an error. If both fail, the error is first's, or second's after stop.

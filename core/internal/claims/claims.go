@@ -1,13 +1,13 @@
 // Package claims contains the checks that all stores on servers make before a claim is
-// sent. A Locker sends no claim that these checks refuse. For example, a weight that is
-// not positive would make room for other claims.
+// sent. A Locker sends no claim that these checks refuse, but another caller of a store
+// may. For example, a weight that is not positive would make room for other claims.
 //
 // Each store adds its own checks. In Redis a lease and an owner must not contain a space,
 // because spaces separate the parts of an entry. Dates of PostgreSQL have a maximum, and
-// sessions of ZooKeeper cannot keep records.
-// redlock checks only that a majority can decide a claim; its nodes check the rest.
-// memstore does not use this package: it has no format, and accepts any key, value and
-// limit. core/storetest builds broken stores on memstore, with claims beyond store.All.
+// sessions of ZooKeeper cannot store records. redlock checks only that a majority can
+// decide a claim; its nodes check the rest. memstore uses only CheckKey, and only for
+// operators. It has no format, and accepts any key except "", and any value and limit.
+// core/storetest builds broken stores on memstore, with claims beyond store.All.
 package claims
 
 import (
@@ -64,7 +64,8 @@ func Check(s, op string, c *store.Claim, braces bool) error {
 	return fmt.Errorf("%s: %s: %s: %w", s, op, fault, store.ErrInvalid)
 }
 
-// CheckKey returns store.ErrInvalid for a key that no store accepts.
+// CheckKey fails with store.ErrInvalid unless key is 1 to 512 bytes of printable UTF-8.
+// If braces is false, it also refuses a key with braces.
 func CheckKey(op, key string, braces bool) error {
 	if fault := badKey(key, braces); fault != "" {
 		return fmt.Errorf("%s: %s: %w", op, fault, store.ErrInvalid)

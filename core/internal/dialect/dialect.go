@@ -2,9 +2,11 @@
 // key, changed by compare-and-set. It sends nothing. Stores that use this package
 // exclude each other if they share a database.
 //
-// Each statement is its own transaction, which commits without a COMMIT. A statement
-// reads the time from the server, in microseconds since 1970, UTC. No statement depends
-// on the isolation level, the time zone or the SQL mode of its session.
+// Except in a transaction of the caller, each statement is its own transaction, which
+// commits without a COMMIT. A statement reads the time from the server, in microseconds
+// since 1970, UTC. No statement depends on the time zone or the SQL mode of its session.
+// MySQL's statements refuse READ-UNCOMMITTED, and PostgreSQL's can fail above READ
+// COMMITTED. Other isolation levels do not matter.
 package dialect
 
 import (
@@ -28,7 +30,8 @@ type Dialect interface {
 	Server() Statement
 	Outdated(version string) string
 	// Hidden reads the remedy if row-level security hides all rows of some of the tables
-	// from the user, or "". It is empty if the database has no row-level security.
+	// from the user, or "". The statement is empty if the database has no row-level
+	// security.
 	Hidden(tables ...string) Statement
 	// Creation names the rights that the user of Schema needs.
 	Creation() string
@@ -48,8 +51,8 @@ type Dialect interface {
 	// files. The first database has the tables. Its file is empty if the database is in
 	// memory. File returns an empty Statement if the database is on a server.
 	File() Statement
-	// Rights returns the rights that a user needs. A right to the schema is the first
-	// one.
+	// Rights returns the rights that a user needs. If there is a right to the schema, it
+	// is the first one.
 	Rights() []Right
 
 	// Take returns the token: as a row, or as the insert ID if Numbered returns true.
@@ -77,10 +80,10 @@ type Dialect interface {
 	// key.
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
-	// Delete deletes the rows of items whose version is unchanged. It deletes none if the
-	// server's time is before that of items, which a server with another clock may have
-	// read. It waits for no locked row, except on SQLite, where a transaction locks the
-	// file.
+	// Delete deletes the rows of items whose version is unchanged. It deletes none if
+	// the server's time is before the time at which items were read. A server with
+	// another clock may have read them. It waits for no locked row, except on SQLite,
+	// where a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables. The ID is random, and a copy of the database has
@@ -227,5 +230,6 @@ const (
 )
 
 // bucket is the unit of the column due, in microseconds. A row is swept some minutes
-// after its last entry has expired. With so coarse a unit few writes change the index.
+// after its last entry has expired. The unit is so coarse that few writes change the
+// index.
 const bucket = 300_000_000

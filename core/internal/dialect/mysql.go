@@ -19,16 +19,16 @@ type MySQL struct{}
 const (
 	mysqlNow = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))"
 	// mysqlWait limits the wait for the lock of a row to a second; the default is 50 s.
-	// MySQL reads it as a comment.
+	// MySQL reads mysqlWait as a comment.
 	mysqlWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ "
 	// mysqlNoWait makes a statement fail at once if a row is locked. A grant also reads,
-	// and so locks, the row of the version. Because it does not wait, it does not delay a
-	// statement that raises the floor. MySQL reads it as a comment.
+	// and so locks, the row of the version. Because a grant does not wait, it does not
+	// delay a statement that raises the floor. MySQL reads mysqlNoWait as a comment.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
 	// mysqlNewest makes a locking read return the newest row, even in a transaction with
-	// an older snapshot, as on MySQL. Without it MariaDB 11.6.2 and later would end that
-	// transaction with error 1020, because the watchdog has written to the row
-	// meanwhile.
+	// an older snapshot. MySQL always does this. MariaDB 11.6.2 and later would
+	// otherwise end that transaction with error 1020, because the watchdog has written
+	// to the row meanwhile.
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can

@@ -165,10 +165,11 @@ const (
 
 // dropSubscription has the statements that end a subscription whose origin is gone. A
 // DROP alone would fail, because it also drops the slot of the origin. Without a DROP a
-// disabled subscription can be continued, so its tables are still those of a replica.
+// disabled subscription can be continued, so its tables still count as a replica's.
 const dropSubscription = "ALTER SUBSCRIPTION … DISABLE, ALTER SUBSCRIPTION … SET (slot_name = NONE) and DROP SUBSCRIPTION …"
 
-// Load implements Dialect. The newest row is not in a logical replica.
+// Load implements Dialect. With Current it also checks that the table is not a logical
+// replica, which may lack the newest row.
 func (d PostgreSQL) Load(key string, w casstore.Want) Statement {
 	original := "true"
 	if w.Current {

@@ -10,9 +10,9 @@ func (PostgreSQL) Server() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('server_version')"}
 }
 
-// Server implements Dialect. By its documentation, ProxySQL answers a bare SELECT
-// VERSION() itself, by its settings, and passes one behind a comment to the server. No
-// test runs ProxySQL.
+// Server implements Dialect. By its documentation, ProxySQL itself answers a bare SELECT
+// VERSION(), with a version from its settings. It passes the statement to the server if
+// a comment precedes it. No test runs ProxySQL.
 func (MySQL) Server() Statement { return Statement{Text: "/* of the server */ SELECT VERSION()"} }
 
 // Server implements Dialect.

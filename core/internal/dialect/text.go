@@ -125,9 +125,9 @@ func (t *text) update(locks, key string, old, e *casstore.Entry) *text {
 	return t.add(" WHERE name=").name(key).add(" AND version=").num(old.Version)
 }
 
-// soon adds the condition that the server's time is at most a second after that of old,
-// and not before it. So a Save does not use a time that another server's clock has read.
-// For a long value the limit is later, because the value takes longer to arrive.
+// soon adds the condition that the server's time is at most a second after old.Now, and
+// not before it. So a Save does not depend on the clock of another server. For a long
+// value the limit is later, because the value takes longer to arrive.
 func (t *text) soon(now string, old, e *casstore.Entry) *text {
 	at := old.Now.UnixMicro()
 	return t.add(" AND ", now, " BETWEEN ").num(at).add(" AND ").num(at + settled + int64(len(e.Value)/pace))

@@ -12,7 +12,7 @@ import (
 // ErrClosed is returned by Watch after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// keep is the time for which a connection without watches stays open.
+// keep is the minimum time for which a connection without watches stays open.
 const keep = time.Minute
 
 // Hub manages the watches of a store. Each watch has data of type D, which the Hub's

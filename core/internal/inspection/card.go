@@ -31,8 +31,8 @@ func EncodeCard(op string, c store.Card, ttl time.Duration) ([]byte, error) {
 	return text, nil
 }
 
-// DecodeCard decodes a card that EncodeCard returned for process. It returns false for
-// any other text.
+// DecodeCard decodes a card that EncodeCard returned for process. It returns false for a
+// text that is too long or is not a card of process.
 func DecodeCard(process string, text []byte) (c store.Card, ok bool) {
 	if len(text) > store.MaxCard || json.Unmarshal(text, &c) != nil || c.Process != process || !id.MatchString(process) {
 		return store.Card{}, false

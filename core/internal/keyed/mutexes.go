@@ -20,7 +20,7 @@ type mutex struct {
 	free  chan struct{} // contains one element while the mutex is held
 }
 
-// Lock locks the key. If ctx is done before, it fails with ctx's cause.
+// Lock locks the key. If ctx is done first, Lock fails with ctx's cause.
 func (m *Mutexes[K]) Lock(ctx context.Context, key K) error {
 	if m.TryLock(key) {
 		return nil // even if ctx is done

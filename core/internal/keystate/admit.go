@@ -82,7 +82,7 @@ func (s *State) fence(now time.Time, c store.Claim, held bool) uint64 {
 	return s.Token
 }
 
-// enter adds w to the waiters. A claim that asks again keeps its place.
+// enter adds w to the waiters. A claim that is refused again keeps its place.
 func (s *State) enter(w Waiter) {
 	if i := s.place(w.Lease); i >= 0 {
 		w.Since = s.Waiters[i].Since
@@ -109,8 +109,8 @@ func (s *State) place(lease string) int {
 // wake returns the leases of the waiting claims to wake:
 //   - every claim that a finished record answers,
 //   - the earliest claim that would be admitted now,
-//   - the earliest claim before this one, if only holds without an owner keep that
-//     claim out.
+//   - the earliest claim that only holds without an owner keep out, unless it comes
+//     after the claim of the second kind.
 //
 // The claim of the third kind keeps its place, and so does a fair claim that would be
 // admitted. Every other woken claim loses its place, so that the next change wakes the

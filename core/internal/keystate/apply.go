@@ -101,8 +101,8 @@ func (s *State) release(now time.Time, c store.Claim) error {
 // Commit ends the hold of c and saves its record, if c's lease has begun the last run
 // and nothing was saved since. It returns the leases to wake. It fails with
 // store.ErrSaved if the lease itself was the last to save a record, and no run has
-// begun since. It fails with store.ErrLost if the lease's run is not the last one, or
-// another lease has saved.
+// begun since. It fails with store.ErrLost if the lease has not begun the last run, or
+// another lease has saved since.
 func (s *State) Commit(now time.Time, c store.Claim) (wake []string, err error) {
 	s.expire(now)
 	switch {

@@ -54,7 +54,7 @@ type Tombstone struct {
 	Until time.Time
 }
 
-// Record is a stored answer.
+// Record is the stored record of a run, in package once its answer.
 type Record struct {
 	Value   []byte
 	Attempt int

@@ -1,5 +1,5 @@
-// Package offline prevents tests from querying DNS servers, and names what go-redis does
-// while a server is down.
+// Package offline prevents tests from querying DNS servers. It also names a function in
+// which goroutines of go-redis outlive their pool.
 package offline
 
 import (
@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// Resolve makes all later lookups of names fail at once, except those of names in the
+// Resolve makes all later lookups of names fail at once, except lookups of names in the
 // hosts file. Call it in TestMain.
 //
 // redis.NewFailoverClient looks up the placeholder that it uses as an address. If a DNS
@@ -20,5 +20,5 @@ func Resolve() {
 }
 
 // Dialing is the function in which a goroutine of go-redis waits after the dials of a
-// pool have failed. It returns up to a second after the pool was closed.
+// pool have failed. The function returns at most a second after the pool was closed.
 const Dialing = "github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"

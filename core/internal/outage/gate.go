@@ -91,15 +91,15 @@ func (g *Gate) fail(begun Mark, err error) {
 		err = errors.New(err.Error()) // the callers that get this error have other contexts
 	}
 	g.why.Store(&err)
-	if g.Begin() != begun { // the caller of Answered may have checked why before it was stored
+	if g.Begin() != begun { // Answered may have read why before it was stored
 		g.open()
 	}
 }
 
 // Doubt records that a call got no answer. Its caller may have had little time, or its
 // connection may have been idle too long or lost. So a missing answer only starts a
-// probe. Doubt returns the result of Why. If the deadline of ctx has passed, Doubt
-// first waits for the end of the probe, for at most 10 ms.
+// probe. Doubt returns the result of Why. If the gate is open and the deadline of ctx
+// has passed, Doubt first waits for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {

@@ -40,7 +40,7 @@ type Place struct {
 	Together int
 
 	id   atomic.Pointer[string] // the ID of the tables at the server that writes, or nil
-	most atomic.Int64           // the maximum bytes of a statement, of the last Load, or 0
+	most atomic.Int64           // the maximum bytes of a statement, as the last Load has read it; 0 if unknown
 }
 
 var (
@@ -161,15 +161,15 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// IsReplica reports whether a read was answered by a server that may not be the one that
-// writes.
+// IsReplica reports whether err is from a read that was answered by a server that may
+// not be the one that writes.
 func IsReplica(err error) bool {
 	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
 }
 
 // fits returns an error if a statement of size bytes is longer than the server allows.
-// The server would close the connection, so that the outcome would be unknown. 0 for
-// most means that the maximum is unknown.
+// Otherwise the server would close the connection, and the outcome would be unknown. 0
+// for most means that the maximum is unknown.
 func fits(size, most int64) error {
 	if most > 0 && size >= most {
 		return fmt.Errorf("a statement of %d bytes is needed, the server takes %d: set max_allowed_packet", size, most)

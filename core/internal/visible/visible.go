@@ -1,6 +1,6 @@
-// Package visible escapes characters of external texts that a reader cannot see, or
-// that control a terminal. These are control characters, and characters that change the
-// direction of writing.
+// Package visible escapes characters of external texts that a reader cannot see, or that
+// control a terminal: all characters for which unicode.IsPrint returns false. Among
+// these are control characters, and characters that change the direction of writing.
 package visible
 
 import (
@@ -12,7 +12,8 @@ import (
 )
 
 // Text returns s with each such character as \u{202e}, and each byte that is not UTF-8
-// as \x{ff}. Different texts have different results.
+// as \x{ff}. It also escapes a backslash that could begin such an escape. So different
+// texts have different results.
 func Text(s string) string {
 	var b strings.Builder
 	for i, size := 0, 0; i < len(s); i += size {

@@ -27,12 +27,12 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv makes the test binary a process that obtains a certificate or migrates a
-// database. It holds a plan.
+// childEnv is an environment variable that makes the test binary a child, which obtains
+// a certificate or migrates a database. Its value is a plan.
 const childEnv = "LOCKKIT_PLUGS_CHILD"
 
 type plan struct {
-	Addr, Dir string        // of a Redis, and of the certificates
+	Addr, Dir string        // the address of a Redis, and the directory of the certificates
 	TTL       time.Duration // of a lock on a certificate
 	URL       string        // of the database
 }
@@ -52,8 +52,8 @@ func (s storage) TryLock(ctx context.Context, name string) (bool, error) {
 
 func (s storage) Unlock(ctx context.Context, name string) error { return s.Locks.Unlock(ctx, name) }
 
-// authority issues certificates. It reports that it does, and waits until its parent
-// lets it go on.
+// authority issues certificates. Before each one it prints "issuing", and waits for a
+// line from the parent process.
 type authority struct{ in *bufio.Reader }
 
 func (a authority) IssuerKey() string { return "authority" }
@@ -78,7 +78,7 @@ func (a authority) Issue(_ context.Context, csr *x509.CertificateRequest) (*cert
 	return &certmagic.IssuedCertificate{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
 }
 
-// work is the main of a child.
+// work is the main function of a child.
 func work(text string) int {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -111,12 +111,12 @@ func obtain(p plan) int {
 	return 0
 }
 
-// child is such a process. It stops with the test.
+// child is a running child process, which is stopped at the end of the test.
 type child struct {
 	t       *testing.T
 	process *testserver.Process
 	in      io.WriteCloser
-	lines   chan string // closed when it has exited
+	lines   chan string // closed when the process has exited
 }
 
 func startChild(t *testing.T, p plan) *child {
@@ -149,7 +149,7 @@ func startChild(t *testing.T, p plan) *child {
 	return c
 }
 
-// await fails the test unless this is the next line.
+// await fails the test unless the child's next line is want.
 func (c *child) await(want string) {
 	c.t.Helper()
 	if line := c.next(); line != want {
@@ -157,7 +157,7 @@ func (c *child) await(want string) {
 	}
 }
 
-// next returns the next line.
+// next returns the child's next line.
 func (c *child) next() string {
 	c.t.Helper()
 	select {
@@ -169,7 +169,7 @@ func (c *child) next() string {
 	}
 }
 
-// goOn lets a child go on.
+// goOn makes a waiting child continue.
 func (c *child) goOn() {
 	c.t.Helper()
 	if _, err := io.WriteString(c.in, "go on\n"); err != nil {
@@ -180,7 +180,8 @@ func (c *child) goOn() {
 func TestCertmagic(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
-	// begin starts two processes. The second one waits for the first, which is issuing.
+	// begin starts two processes. The second one waits for the first, whose authority is
+	// issuing.
 	begin := func(t *testing.T, ttl time.Duration) (first, second *child) {
 		t.Helper()
 		t.Parallel()
@@ -196,12 +197,12 @@ func TestCertmagic(t *testing.T) {
 		})
 		return first, second
 	}
-	// Two processes obtain one certificate.
+	// Two processes obtain one certificate, which is issued once.
 	t.Run("one certificate", func(t *testing.T) {
 		first, second := begin(t, time.Minute)
 		first.goOn()
 		first.await("obtained")
-		second.await("obtained") // and not issuing
+		second.await("obtained") // without "issuing" before it
 	})
 	// When a process dies while it obtains a certificate, the other one obtains it.
 	t.Run("process dies", func(t *testing.T) {

@@ -1,3 +1,4 @@
-// Package plugs contains only tests, of package named with the libraries that it is
-// for. It is a Go module of its own, so that they stay out of the kit's go.mod.
+// Package plugs tests package named with the libraries that it is for. It contains no
+// other code. It is a separate Go module, so that these libraries stay out of the kit's
+// go.mod.
 package plugs

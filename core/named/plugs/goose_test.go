@@ -37,8 +37,8 @@ func steps() fs.FS {
 	return files
 }
 
-// migrate is a child that migrates a database when its parent lets it, and reports how
-// many migrations it has run.
+// migrate is the main function of a child that migrates a database. It waits for a line
+// from its parent process first, and prints the number of migrations that it has run.
 func migrate(p plan) int {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, p.URL)
@@ -65,7 +65,7 @@ func migrate(p plan) int {
 	return 0
 }
 
-// newProvider makes a provider of migrations, with a Locker of its own.
+// newProvider returns a provider of migrations with a new Locker.
 func newProvider(pool *pgxpool.Pool, url string) (*goose.Provider, *sql.DB, error) {
 	store, err := pgstore.New(pool)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestGoose(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
 	server := testserver.StartPostgres(t)
-	// They migrate at once, and run each migration once.
+	// Three processes migrate a database at once, and each migration runs once.
 	t.Run("three processes", func(t *testing.T) {
 		t.Parallel()
 		if err := pgstore.Migrate(t.Context(), testclient.Postgres(t, server.URL())); err != nil {
@@ -119,7 +119,7 @@ func TestGoose(t *testing.T) {
 			t.Errorf("%v are noted, want %d", got, migrations)
 		}
 	})
-	// Its own tests of lockers pass.
+	// goose's own tests of lockers pass with a DB.
 	t.Run("tests of goose", func(t *testing.T) {
 		t.Parallel()
 		database := server.NewDatabase(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/named"
 )
 
-// If one of these libraries changes its interface, this does not compile.
+// The test does not compile if one of these libraries has changed its interface.
 var (
 	_ certmagic.Locker                 = (*named.Locks)(nil)
 	_ certmagic.TryLocker              = (*named.Locks)(nil)

@@ -31,7 +31,7 @@ func process(t *testing.T, store core.Store) *core.Locker {
 
 func TestWatermill(t *testing.T) {
 	t.Parallel()
-	// Of one message that two processes get ten times, one is new.
+	// If two processes get one message ten times each, it is new only once.
 	t.Run("ten times in two processes", func(t *testing.T) {
 		t.Parallel()
 		store := memstore.New()
@@ -64,7 +64,7 @@ func TestWatermill(t *testing.T) {
 
 func TestFiber(t *testing.T) {
 	t.Parallel()
-	// Of requests with one key that two processes get at once, one runs.
+	// If two processes get requests with one key at once, only one request runs.
 	t.Run("one key in two processes", func(t *testing.T) {
 		t.Parallel()
 		store, answers := memstore.New(), &kept{values: map[string][]byte{}}
@@ -100,7 +100,7 @@ func TestFiber(t *testing.T) {
 	})
 }
 
-// kept is the storage of fiber's middleware for answers, for all processes.
+// kept stores the answers of fiber's middleware, for all processes.
 type kept struct {
 	mu     sync.Mutex
 	values map[string][]byte

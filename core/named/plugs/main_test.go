@@ -18,10 +18,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for something that must come.
+// patience limits how long a test waits for an event.
 const patience = 60 * time.Second
 
-// onRedis returns the Locker of a process. It lasts as long as the process.
+// onRedis returns a Locker that is never closed, so it lasts as long as its process.
 func onRedis(addr string) *core.Locker {
 	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1}))
 	if err != nil {

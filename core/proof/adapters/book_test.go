@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/proof/tally"
 )
 
-// passedOn is the name under which leases with a passed hold are counted.
+// passedOn is the name of the count of holds that were passed on.
 const passedOn = "passed on"
 
 // book adds up the facts of all trials.
@@ -19,8 +19,8 @@ type book struct {
 	facts tally.Facts
 }
 
-// newBook returns a book. After the clean-up of all trials, the book is reported to
-// package tally.
+// newBook returns a book. After all trials, the test fails if a goroutine is left, or if
+// too few events happened. Then the facts are reported to package tally.
 func newBook(t *testing.T) *book {
 	b := &book{facts: tally.Facts{
 		Part:   "adapters",

@@ -45,7 +45,8 @@ func serveGRPC(v *service, method string) front {
 		rules = append([]grpcmw.Rule{grpcmw.Idempotent(v.runs, grpcmw.AnyCaller())}, rules...)
 	}
 	f.rules = grpcmw.Rules{method: rules}
-	// Every second service recovers from panics inside the lock, the others outside.
+	// In half of the trials the recovery from panics is inside the lock, in the others
+	// outside.
 	unary := []grpc.UnaryServerInterceptor{recoverUnary, grpcmw.UnaryServerInterceptor(f.rules)}
 	streams := []grpc.StreamServerInterceptor{recoverStream, grpcmw.StreamServerInterceptor(f.rules)}
 	if v.trial%4 > 1 {
@@ -72,7 +73,7 @@ func serveGRPC(v *service, method string) front {
 	return f
 }
 
-// check reports whether Check finds the rules wrong.
+// check reports whether grpcmw.Check refuses the rules.
 func (f *grpcFront) check() bool { return errors.Is(grpcmw.Check(f.server, f.rules), core.ErrInvalid) }
 
 func (f *grpcFront) pay(ctx context.Context, _ *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
@@ -167,7 +168,7 @@ func (f *grpcFront) outcome(s *status.Status, header, trailer metadata.MD) outco
 		}
 	}
 	hints += len(trailer["grpc-retry-pushback-ms"])
-	again := hints == 2 && len(header) == 0 // so that clients retry automatically
+	again := hints == 2 && len(header) == 0 // clients retry automatically
 	switch code := s.Code(); {
 	case code == codes.OK && strings.Join(trailer["idempotent-replayed"], "") == "true":
 		return replayed

@@ -106,8 +106,8 @@ func (s *stage) remains() (endless, left []string) {
 	}
 }
 
-// endless reads all keys of the trial while the handler runs, and fails the trial for
-// each key without an expiry.
+// endless reads all keys of the trial while the handler runs. It fails the trial for each
+// key without an expiry, and if there is no key.
 func (s *stage) endless() {
 	s.t.Helper()
 	db := s.db()

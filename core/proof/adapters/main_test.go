@@ -47,8 +47,8 @@ const (
 	// released.
 	long = 2 * time.Minute
 	// short is the TTL in trials in which a lease must be lost. The holder is notified
-	// within a third of the TTL. On a busy machine too, the lease must not be lost
-	// earlier.
+	// within a third of the TTL. Even on a busy machine, a lease must not be lost before
+	// the fault.
 	short = 10 * time.Second
 )
 

@@ -15,8 +15,8 @@ type outcome string
 
 const (
 	done        outcome = "done"        // the handler's response
-	replayed    outcome = "replayed"    // response of an earlier run; a task: done without a run
-	busy        outcome = "busy"        // with a time to retry
+	replayed    outcome = "replayed"    // an earlier run's response; for a task: done without a run
+	busy        outcome = "busy"        // the key is busy, and the response has a time for the retry
 	gone        outcome = "gone"        // the client did not wait for the response
 	timeout     outcome = "timeout"     // the request's timeout
 	crashed     outcome = "crashed"     // the service's response to a panic
@@ -56,9 +56,9 @@ var (
 	closed   = core.ErrClosed
 )
 
-// table lists the cells. asynq delivers a task again if the context of the task's handler
-// was done, or if the handler panicked. Therefore the first request of a task continues
-// with a second run.
+// table lists the cells. asynq delivers a task again if the task was cancelled or timed
+// out, or if its handler panicked. Such a task has a second run, unless Idempotent has
+// stored its result.
 var table = []cell{
 	{"gin", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},
 	{"unary", "disconnect", gone, canceled, then{1, done, 2}, then{1, replayed, 1}},
@@ -88,7 +88,7 @@ var table = []cell{
 	{"stream", "duplicates", done, nil, then{1, done, 2}, then{}},
 	{"task", "duplicates", done, nil, then{3, done, 4}, then{1, replayed, 1}},
 
-	// Many requests for one order run one after the other.
+	// Four requests for one order run one after the other.
 	{"gin", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
 	{"unary", "rush", done, nil, then{4, done, 5}, then{4, replayed, 4}},
 	{"stream", "rush", done, nil, then{4, done, 5}, then{}},
@@ -135,8 +135,8 @@ var scenes = map[string]func(*stage) answer{
 
 // TestAdapters checks every adapter under every fault: the client's response, the number
 // of effects, the cause in the handler's context, and the state of the key. Every second
-// trial uses Idempotent too, if the adapter has it. Each key must have an expiry, and no
-// key may be left at the end: hazards 25 and 51.
+// trial uses Idempotent too, if the adapter has it. Each trial of a replay uses it. Each
+// key must have an expiry, and no key may be left at the end: hazards 25 and 51.
 func TestAdapters(t *testing.T) {
 	book := newBook(t)
 	queue := testserver.StartRedis(t)

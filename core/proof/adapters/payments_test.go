@@ -41,7 +41,8 @@ var payments = grpc.ServiceDesc{
 	Metadata: "payments.proto",
 }
 
-// init registers the service as generated code does, because the registry must know it.
+// init registers the service as generated code does, because grpcmw looks up methods in
+// the registry.
 func init() {
 	text := ".google.protobuf.StringValue"
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{

@@ -194,8 +194,8 @@ func duplicates(s *stage) answer {
 	return within(s.t, "the first request is over", first)
 }
 
-// rush sends other requests for the same order during the run. They wait. If they are
-// fast enough, the hold of one is passed on to the next.
+// rush sends other requests for the same order during the run. They wait. If their
+// handlers are fast enough, the hold of one request is passed on to the next.
 func rush(s *stage) answer {
 	s.apart = true
 	s.first = func(r *run) (string, error) {
@@ -245,7 +245,8 @@ func replay(s *stage) answer {
 }
 
 // shutdown shuts the replica down during the run, first the server and then the locker.
-// If the cell says so, the locker's shutdown times out before the handler returns.
+// In the cells "late shutdown", the locker's shutdown times out before the handler
+// returns.
 func shutdown(s *stage) answer {
 	late := s.cell.cause == closed
 	s.first = func(r *run) (string, error) {

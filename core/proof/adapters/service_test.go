@@ -27,7 +27,7 @@ type service struct {
 	close  func()
 }
 
-// front is a server with an adapter, and a client of it.
+// front is a server with an adapter, and its client.
 type front interface {
 	// call sends a request, and waits for its outcome. The client disconnects when ctx
 	// is done.
@@ -35,8 +35,8 @@ type front interface {
 	// stop starts the shutdown, and returns when the shutdown has certainly begun. The
 	// returned channel is closed when the shutdown is complete.
 	stop() <-chan struct{}
-	// redelivered waits until each of n requests was delivered again to a busy key
-	// without its client's action, if the adapter redelivers requests.
+	// redelivered waits until n requests have found their key busy, if the adapter
+	// redelivers such requests without the client's action.
 	redelivered(n int)
 	// close stops the server and the client.
 	close()
@@ -80,12 +80,12 @@ func (a answer) kept() string {
 // rushes reports whether requests must wait for a busy key.
 func (v *service) rushes() bool { return v.stage.cell.event == "rush" }
 
-// spied is a store that records the owners of its claims.
+// spied is a store that records the owners and the leases of its claims. Both are secret.
 type spied struct {
 	*redisstore.Store
 
 	mu     sync.Mutex
-	owners map[string]bool // and leases, which are secret too
+	owners map[string]bool // contains the leases too
 }
 
 func (s *spied) saw(claims ...store.Claim) {

@@ -141,7 +141,7 @@ func (s *stage) wrong(kind string, n int, format string, args ...any) {
 	}
 }
 
-// work is the handler of every adapter.
+// work handles a request for every adapter.
 func (s *stage) work(ctx context.Context, service string) (string, error) {
 	s.mu.Lock()
 	forgets := s.forgets

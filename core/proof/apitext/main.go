@@ -1,6 +1,6 @@
 // Command apitext writes the exported names of packages, with their types and without
-// comments and bodies, as one text file per package. Each change of the API then shows
-// as a change of a file.
+// comments and bodies, as one text file per package. So each change of the API is a
+// change of a file.
 //
 //	go run ./core/proof/apitext DIR PACKAGE…
 //
@@ -55,8 +55,8 @@ func write(dir string, packages []string) error {
 	return nil
 }
 
-// api returns the exported declarations of the package in dir, sorted. It includes the
-// files for all systems.
+// api returns the exported declarations of the package in dir, sorted. The files for all
+// systems are included.
 func api(dir string) (string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -84,7 +84,8 @@ func api(dir string) (string, error) {
 	return strings.Join(slices.Compact(all), "\n") + "\n", nil
 }
 
-// declared returns the texts of a declaration, one for each name of a group.
+// declared returns the texts of a declaration. A group of types or variables has one text
+// for each of its specifications.
 func declared(files *token.FileSet, d ast.Decl) (texts []string, err error) {
 	each := []any{d}
 	switch d := d.(type) {

@@ -29,7 +29,7 @@ type child struct {
 	orders  *json.Encoder
 	reports []report
 	changed chan struct{} // closed with the next report
-	gone    chan struct{} // closed when the process ended
+	gone    chan struct{} // closed when the process has exited
 }
 
 // newChild starts a worker. env is added to the worker's environment.
@@ -38,7 +38,7 @@ func newChild(t testing.TB, p plan, env ...string) *child {
 	return newChildOn(t, nil, p, env...)
 }
 
-// newChildOn starts a worker on the given host.
+// newChildOn starts a worker on the given host, or on this machine if host is nil.
 func newChildOn(t testing.TB, host *testserver.Host, p plan, env ...string) *child {
 	t.Helper()
 	if p.Name == "" {

@@ -36,7 +36,8 @@ func TestServerClock(t *testing.T) {
 	t.Run("set back by an hour: a plain key or Redisson's of a dead holder stays for an hour (limit)", backPlain)
 }
 
-// told counts what trials of this file saw, for the proof's report.
+// These are counts of trials, overlaps, and accepted and refused stale writes, for the
+// proof's report.
 type told struct{ trials, overlaps, stale, refused atomic.Int64 }
 
 // note reports the counts after all trials.
@@ -56,9 +57,9 @@ func (s *told) note(t *testing.T, fault string) {
 }
 
 // usurp acquires lease's key through another locker after lease's hold has vanished from
-// the server. The test fails unless the holder is notified by its next extension, and
-// the register distinguishes the two holders by their tokens. usurp returns whether both
-// held the key at the same time.
+// the server. The test fails unless the holder is notified by its next extension, and the
+// register distinguishes the two holders by their tokens. usurp reports whether both held
+// the key at the same time.
 func (s *told) usurp(t *testing.T, lease *core.Lease, ttl time.Duration, rivals *core.Locker) (overlap bool) {
 	t.Helper()
 	reg, vanished := newRegister(t), mono()
@@ -156,7 +157,8 @@ func back(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		release(t, lease)
-		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife)) // the token's TTL
+		// The key stays until the clock has passed its token.
+		everyKeyEnds(t, asks, time.Hour+max(ttl, store.WaiterLife))
 	})
 }
 

@@ -82,7 +82,7 @@ func fairGoroutines(t *testing.T) {
 	l := newLocker(t, server.Addr)
 	var mu sync.Mutex
 	var order []int  // the goroutines in the order of service; the tested lock guards it too
-	var alone []bool // by turn: only a few others waited at its release
+	var alone []bool // by turn: whether less than a quarter waited at its release
 	var waiting atomic.Int32
 	var wg sync.WaitGroup
 	for i := range goroutines {

@@ -15,9 +15,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// freezes are ways in which a server stops answering for a while. Each begin returns
-// when the server has stopped. The function that begin returns waits for the end of d, or
-// of the server's sleep, and resumes a stopped server.
+// freezes are ways in which a server stops answering for a while. Each begin returns when
+// the server has stopped answering. The function that begin returns waits for the end of
+// d, or of the server's sleep, and resumes a stopped server.
 var freezes = []struct {
 	name   string
 	hazard int
@@ -45,7 +45,7 @@ var freezes = []struct {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Do(context.Background(), "DEBUG", "SLEEP", d.Seconds()) })
-		silent := 0 // a busy machine may be late once or twice
+		silent := 0 // a busy machine may be too slow for one or two answers
 		testserver.Eventually(t, patience, "the server sleeps", func() bool {
 			if silent++; awake.Ping(context.Background()).Err() == nil {
 				silent = 0

@@ -14,8 +14,9 @@ import (
 )
 
 // hazard 33. TestIsolatedMaster cuts a master off together with its clients, and the
-// other servers choose another master. This is the limit of replication. The tests
-// expect two holders, and that the token distinguishes them.
+// sentinels choose another master. This is the limit of replication: each side grants the
+// key, and the token distinguishes the two holders. If a grant needs a replica, the
+// cut-off side grants nothing, or only for a few seconds.
 func TestIsolatedMaster(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -75,8 +76,8 @@ func (c *child) try(o order) (id int, r report) {
 	return id, c.await(id, "acquired", "refused")
 }
 
-// unanswered reports whether an attempt was not answered in time, because the machine
-// was busy.
+// unanswered reports whether an attempt was not answered in time. This happens on a busy
+// machine.
 func unanswered(r report) bool {
 	return r.is("unavailable") && (strings.Contains(r.Text, "outcome unknown") || strings.Contains(r.Text, "no answer"))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestLeader runs elections among processes that die, stop, are cut off, resign and are
-// replaced. hazard 63
+// hazard 63. TestLeader runs elections among processes that die, stop, are cut off,
+// resign and are replaced.
 func TestLeader(t *testing.T) { // not parallel: dozens of processes starve tests with short leases
 	t.Run("on Redis", func(t *testing.T) {
 		testserver.RequireRedis(t)
@@ -42,7 +42,7 @@ func TestLeader(t *testing.T) { // not parallel: dozens of processes starve test
 type electorate struct {
 	addr   string
 	trials int           // trials of each scene
-	lease  time.Duration // TTL of a lease; another process leads only after the lease was lost
+	lease  time.Duration // TTL in the scenes in which a leader is killed, stopped or cut off
 	cut    func(t *testing.T) (*testserver.Proxy, string)
 }
 
@@ -108,7 +108,7 @@ func elections(t *testing.T, on electorate) {
 			e.join("a", "b")
 			before := e.await(1)
 			for terms := 2; terms < 6; terms++ {
-				time.Sleep(rand.N(time.Second)) // by then, the other process campaigns again
+				time.Sleep(rand.N(time.Second)) // time for the other process to campaign again
 				c := e.member(before.who)
 				c.tell(order{Op: "resign"})
 				next := e.await(terms)
@@ -174,7 +174,8 @@ type turn struct {
 	token uint64
 }
 
-// newElection returns an election whose terms are judged when the test ends.
+// newElection returns an election. When the test ends, its processes are killed and its
+// terms are judged.
 func newElection(t *testing.T, addr, key string, ttl time.Duration) *election {
 	e := &election{t: t, addr: addr, key: key, ttl: ttl, members: make(map[string]*child), orders: make(map[string]int), killed: make(map[string]bool)}
 	e.oracle = newOracle(t, 1)
@@ -270,8 +271,8 @@ func (c *child) last(kind string) report {
 	return all[len(all)-1]
 }
 
-// gaps are the times without a leader. The tests report them, but no test depends on
-// them.
+// gaps are the times without a leader. The tests log them, and depend only on their
+// number.
 type gaps struct {
 	mu  sync.Mutex
 	all []time.Duration

@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestLostReplies loses replies.
+// TestLostReplies checks operations whose replies are lost or late, and an acquire that
+// arrives after its clean-up.
 func TestLostReplies(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()

@@ -1,7 +1,7 @@
-// Package hazards_test checks the behavior of the kit as a whole, the engine of core
-// over redisstore, when something fails. The tests run a real redis-server, which they
-// freeze, empty, fill or cut off. The holders are separate processes, which the tests
-// stop and kill. core/PROOF.md lists the hazards by number.
+// Package hazards_test checks the behavior of the kit as a whole when something fails.
+// Most tests use the engine of core over redisstore. They run a real redis-server, which
+// they freeze, empty, fill or cut off. If a test stops or kills a holder, the holder is a
+// separate process. core/PROOF.md lists the hazards by number.
 //
 // The tests judge by evidence from outside of the kit: one monotonic clock for all
 // processes, the state in the server, the commands that the server received, and a
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
-// mono returns the monotonic clock in nanoseconds. All processes of a machine share this
-// clock.
+// mono returns the time of the monotonic clock in nanoseconds. All processes of a machine
+// share this clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -74,7 +74,7 @@ func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	}
 }
 
-// oneByOne does the same as trials without any two of them at once.
+// oneByOne plays a scene n times, one time after the other.
 func oneByOne(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	t.Helper()
 	for i := 1; i <= n; i++ {

@@ -64,7 +64,8 @@ func (o *oracle) len() int {
 	return len(o.spans)
 }
 
-// toOthers returns how often a key went to a holder other than the previous one.
+// toOthers returns how often a key went to a holder other than the previous one, in the
+// order of spans.
 func (o *oracle) toOthers() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

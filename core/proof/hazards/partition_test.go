@@ -87,8 +87,8 @@ func (c *cutOff) play(asks inspector, rivals *core.Locker, ttl time.Duration) {
 	c.err = cmp.Or(err, c.err)
 }
 
-// judge checks the end of the holder's lease. late is the delay that this process may
-// have had.
+// judge checks the end of the holder's lease. late is the longest delay of a timer in
+// this process.
 func (c *cutOff) judge(t *testing.T, oracle *oracle, late time.Duration) {
 	if c.err != nil {
 		t.Errorf("%s: %v", c.key, c.err)

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestPause stops holders for longer than their lease.
+// TestPause stops holders for longer than their lease. It also checks leases at the
+// moment at which they expire.
 func TestPause(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -115,8 +116,8 @@ func askAtTheEnd(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	var deadline time.Time
 	for took := time.Second; took > time.Millisecond/2; {
-		// A pause in the middle of this makes the computed deadline too early by the
-		// length of the pause.
+		// If the goroutine pauses during the call of Deadline, the returned deadline is
+		// too early by the length of the pause. So a slow call is repeated.
 		before := time.Now()
 		deadline = lease.Deadline()
 		took = time.Since(before)

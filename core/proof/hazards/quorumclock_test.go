@@ -18,7 +18,8 @@ import (
 )
 
 // hazard 19. TestQuorumClock checks that a quorum of five servers has one holder while a
-// minority of their clocks is set forward.
+// minority of their clocks is set forward. If three clocks are set forward, it expects
+// two holders.
 func TestQuorumClock(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -60,8 +61,9 @@ func TestQuorumClock(t *testing.T) {
 	}
 }
 
-// quorumClock makes one process hold a key for longer than its TTL while another one
-// waits for the key. Meanwhile some clocks are set forward.
+// quorumClock holds a key through one Locker for longer than the TTL, while another
+// Locker tries to acquire the key. Meanwhile some clocks are set forward. ahead is the
+// number of these clocks.
 func quorumClock(t *testing.T, key string, ahead int, o *oracle) {
 	const ttl = 6 * time.Second
 	clock := testserver.NewClock(t, 1)

@@ -95,8 +95,8 @@ func TestClockRate(t *testing.T) {
 	})
 }
 
-// fixedLease makes a process hold a key without extensions for as long as the lease is
-// trusted. Meanwhile another process requests the key all the time.
+// fixedLease holds a key without extensions for as long as the lease is trusted.
+// Meanwhile another Locker requests the key all the time.
 func fixedLease(t *testing.T, server *testserver.Redis, key string) (early, late span) {
 	t.Helper()
 	const ttl = 6 * time.Second

@@ -83,8 +83,8 @@ func revocable(t *testing.T) map[string]func(t *testing.T) revoked {
 }
 
 // revoke revokes a hold of the key. If the hold is gone before that, revoke tries the
-// next one after a moment, in which its own calls do not slow the holder. It returns a
-// time before the hold was revoked at the store.
+// next hold after a short pause, so that its own calls do not slow the holder. It returns
+// a time before the hold was revoked at the store.
 func (r revoked) revoke(t *testing.T, key string, keep time.Duration) (at int64) {
 	t.Helper()
 	in := r.store.(store.Inspector)
@@ -128,8 +128,9 @@ func (r revoked) succeed(t *testing.T, key string) span {
 	return s
 }
 
-// TestRevokedHolds checks that the lease of a revoked hold is notified before another
-// process is granted the key.
+// TestRevokedHolds checks that the holder is notified of a revoke before another process
+// is granted the key. If the revoke frees the key at once, it expects two holders in at
+// least one trial (limit).
 func TestRevokedHolds(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
@@ -160,8 +161,9 @@ func TestRevokedHolds(t *testing.T) {
 		t.Run(name+": so is the lease that a hold has just been passed on to (hazard 66)", func(t *testing.T) {
 			t.Parallel()
 			lost := newBites(t, "a lease was notified of the revoke", count(100)/2)
-			// A hold is passed on for 10 ms. Side by side, the trials slow the calls of
-			// the operator so much that each hold is gone before its revoke.
+			// A hold is passed on only within 10 ms of its grant. Parallel trials would
+			// slow the operator's calls so much that each hold would be gone before its
+			// revoke.
 			oneByOne(t, count(100), func(t *testing.T, n int) {
 				r, key := open(t), fmt.Sprintf("passed on:%d", n)
 				c := newChild(t, r.plan)

@@ -69,8 +69,8 @@ func (r *rig) inject(script string, a testserver.Action) *testserver.Fault {
 	return r.injectAll(script, a, 1)
 }
 
-// injectAll sets a fault for the next calls of a script on the rig's key; times -1 means
-// all.
+// injectAll sets a fault for the next calls of a script on the rig's key. times is the
+// number of these calls, and -1 means all.
 func (r *rig) injectAll(script string, a testserver.Action, times int) *testserver.Fault {
 	f := r.proxy.Inject(testserver.Match{Script: script, Arg: stored(r.key), Times: times}, a)
 	r.t.Cleanup(func() {
@@ -81,7 +81,8 @@ func (r *rig) injectAll(script string, a testserver.Action, times int) *testserv
 	return f
 }
 
-// lossOf returns the kind of reply loss in this trial: with its connection, or silently.
+// lossOf returns the kind of loss in trial n: a reply is lost with its connection, or
+// silently.
 func lossOf(n int) testserver.Action {
 	if n/2%2 == 0 {
 		return testserver.CloseReply

@@ -30,7 +30,7 @@ func TestSecrets(t *testing.T) {
 	testserver.RequireRedis(t)
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	// This user lacks rights to some keys, and one key holds a value that is not a lock.
+	// This user lacks the rights to some keys.
 	server.Do("ACL", "SETUSER", "some", "reset", "on", ">pw", "~lk2:{order:*", "&*", "+@all")
 	w := &witness{secrets: make(map[string]string)}
 	proxy := testserver.NewRedisProxy(t, server.Addr)

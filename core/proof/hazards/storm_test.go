@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestStorm makes several processes acquire a few keys alternately. Meanwhile it injects
-// faults at random times. No fault removes a key from the server. The test combines
-// hazards 1, 23, 46 and 48.
+// TestStorm makes several processes acquire a few keys again and again. Meanwhile it
+// injects faults at random times. No fault removes a key from the server. The test
+// combines hazards 1, 23, 46 and 48.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	t.Run("no two hold a key at a time, and no caller is stuck, whatever happens", func(t *testing.T) {

@@ -28,7 +28,7 @@ func (s split) Subscribe(ctx context.Context, channels ...string) *redis.PubSub 
 
 // silences are ways in which wake-ups get lost. Each begin takes the server, and the
 // proxy that carries the subscriptions. If the silence is temporary, begin returns when
-// it is over.
+// the silence is over.
 var silences = []struct {
 	name  string
 	begin func(s *testserver.Redis, p *testserver.Proxy)
@@ -145,7 +145,8 @@ func TestCancelledAtRelease(t *testing.T) {
 	})
 }
 
-// departures are waiters of one key that leave when the key is released.
+// departures plays rounds with two waiters of one key. The first waiter leaves when the
+// key is released, and the other one must get the key.
 type departures struct {
 	t    *testing.T
 	asks inspector

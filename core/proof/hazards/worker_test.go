@@ -28,7 +28,7 @@ const workerEnv = "LOCKKIT_HAZARDS_WORKER"
 type plan struct {
 	Name, Prefix string
 	Addr         string // address of a Redis, or URL of a PostgreSQL
-	Kind         string // kind of the servers at Addrs: cluster, sentinel, redlock or zookeeper
+	Kind         string // kind of the servers at Addrs, see openSeveral; "" if Addr is set
 	Addrs        []string
 	Unlocked     bool // every claim is granted, which the oracles must notice
 	Replicas     int  // number of replicas that must acknowledge a grant
@@ -111,7 +111,7 @@ func failed(id int, kind string, err error) report {
 // worker is a process that acquires locks as ordered.
 type worker struct {
 	plan
-	client *redis.Client // only for Redis, like store
+	client *redis.Client // set if Addr is a Redis; the same is true of store
 	store  *counting
 	locker *core.Locker
 	stop   chan struct{} // closed by the order stop
@@ -122,7 +122,7 @@ type worker struct {
 	out    *json.Encoder
 }
 
-// work is the main function of a worker. The worker exits when its standard input is
+// work runs a worker with the given plan. The worker exits when its standard input is
 // closed, or gracefully after a SIGTERM.
 func work(text string) int {
 	w := &worker{leases: make(map[int]*core.Lease), out: json.NewEncoder(os.Stdout), stop: make(chan struct{})}

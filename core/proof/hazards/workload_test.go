@@ -171,8 +171,8 @@ func (w *worker) mixed(o order) {
 	_ = lease.Release(ctx)
 }
 
-// crowd holds n keys until the worker is stopped, and reports the numbers of lost leases
-// and of goroutines.
+// crowd holds n keys until the worker is stopped, and reports the numbers of lost leases,
+// of goroutines and of extensions.
 func (w *worker) crowd(o order) {
 	ctx := context.Background()
 	leases := make([]*core.Lease, o.N)

@@ -20,7 +20,7 @@ type child struct {
 	in    io.WriteCloser
 	name  string
 	proxy *testserver.Proxy
-	gone  chan struct{} // closed when the process ended
+	gone  chan struct{} // closed when the process has exited
 	end   sync.Once
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestDoubts checks the stretches of busy answers that the holder does not explain, and
-// of servers that lose data.
+// TestDoubts checks the model's verdicts on busy answers that the known holder does not
+// explain, and on servers that lose data.
 func TestDoubts(t *testing.T) {
 	t.Parallel()
 	const linear, illegal = porcupine.Ok, porcupine.Illegal

@@ -68,8 +68,9 @@ type turn struct {
 // failOver adds the turn of a failover for a key's lock. The new master knows an earlier
 // state of the old one, or its own state from when it was last the master. Holds that
 // were released or expired since then exist again until they expire. Even a hold that the
-// server had lost can exist again while its holder still relies on it. Then the hold
-// continues with all its extensions, although others have held the key since it was lost.
+// server had lost can exist again while its holder still relies on it. In that case the
+// hold continues with all its extensions, although others have held the key in the
+// meantime.
 func (d *doubts) failOver(over deed, key string) {
 	to := func(what, claim string) {
 		when := over
@@ -101,7 +102,8 @@ func (d *doubts) failOver(over deed, key string) {
 			return
 		}
 	}
-	// A release of the hold was under way.
+	// The state of the lock is uncertain: a release was under way, there were several
+	// holds, or the holds were not recorded.
 	end := over.To + life
 	for _, c := range d.claims {
 		if known, _ := c.grants(); c.Key == key && known != nil && c.try.Call <= over.To {

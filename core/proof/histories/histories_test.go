@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// A history with fewer workers or events is not evidence.
+// A history with fewer workers or events than these is not evidence.
 const (
 	workers       = 8
 	leastCalls    = 10_000
@@ -26,9 +26,9 @@ const (
 	leastToOthers = 30 // grants of each key to a holder other than the previous one
 	leastUnknown  = 20
 	leastBites    = 10
-	leastBusy     = 1000 // busy answers that only the holder can explain
-	leastFollow   = 50   // leases whose hold was passed on to them
-	longest       = 4 * time.Minute
+	leastBusy     = 1000            // busy answers that only the holder can explain
+	leastFollow   = 50              // leases whose hold was passed on to them
+	longest       = 4 * time.Minute // time limit of a history
 )
 
 var keys = []string{"k:1", "k:2", "k:3", "k:4"}
@@ -173,14 +173,16 @@ func decided(t *testing.T, wiped, last bool) bool {
 
 // verdict is the result of judging a history.
 type verdict struct {
-	wiped                   bool
-	calls, grants, unknown  int
+	wiped                  bool
+	calls, grants, unknown int
+	// The second number counts the leases that passed a hold on, and whose release
+	// reported the loss of the hold.
 	follows, told           int // leases whose hold was passed on to them, and those it came from that were told of its loss
 	others, bites, outcomes map[string]int
 	wrong                   []string
 	overlaps, tokens, stale []string
 	passed                  []string
-	late, refused           int // stale writes that arrived, and those that were refused
+	late, refused           int // stale writes that arrived; all writes that were refused
 	script                  *script
 	linear                  porcupine.CheckResult
 	info                    porcupine.LinearizationInfo
@@ -282,7 +284,8 @@ func (v *verdict) note(t *testing.T, seed uint64, server *testserver.Redis) {
 	tally.Note(t, f)
 }
 
-// save saves all data of a failed run.
+// save writes the history, the nemesis's deeds, the server's log and porcupine's picture
+// into a new directory.
 func (v *verdict) save(t *testing.T, seed uint64, s *scene, deeds []deed) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("lockkit-history-%d-", seed))
 	if err != nil {

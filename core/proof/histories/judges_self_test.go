@@ -100,7 +100,7 @@ func TestJudges(t *testing.T) {
 		}
 	})
 	for name, c := range map[string]struct {
-		token         uint64 // token of the lease with the passed hold; x's grant has 128
+		token         uint64 // token of y, to which x passes its hold on; x has token 128
 		other         *try
 		deeds         []deed
 		change        func(x, y *try, c *claim)

@@ -10,9 +10,10 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// overlaps is the interval oracle. It checks that no two intervals in which a process
-// relied on one key overlap. Such an interval begins with the return of Acquire. It ends
-// at Release, or earlier at the deadline that Acquire and the extensions set.
+// overlaps implements the interval oracle. It lists the intervals in which a process
+// relied on a key and which overlap an earlier such interval of the key. Such an interval
+// begins with the return of Acquire. It ends at Release, or earlier at the deadline that
+// Acquire and the extensions set.
 func overlaps(tries []*try) []string {
 	held := granted(tries)
 	slices.SortFunc(held, func(a, b *try) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Ret, b.Ret)) })
@@ -71,7 +72,7 @@ func tokensShared(r *record) []string {
 	}
 	var all []granted
 	for _, c := range r.claims {
-		var last call // begins at the first request, because a later release may already grant it
+		var last call // from the first request, because a later release may grant the claim
 		for _, o := range c.calls {
 			if o.What == "ask" && last.Call == 0 {
 				last.Call = o.Call
@@ -174,9 +175,10 @@ func (c *claim) confirmed(t *try) bool {
 	})
 }
 
-// staleWrites lists a holder's writes after a write of its successor, in the order of
-// the resource. The successor is a process that was granted the key after the writer.
-// fenced reports whether the resource compares tokens.
+// staleWrites lists a holder's writes after a write of its successor, in the order of the
+// resource. The successor is a process that was granted the key after the writer. If
+// fenced is true, it ignores the writes that the resource refused. It also lists the
+// writes of a lease that was never granted.
 func staleWrites(tries []*try, writes []write, fenced bool) []string {
 	by := make(map[string]*try)
 	for _, t := range tries {

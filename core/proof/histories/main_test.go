@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(offline.Dialing))
 }
 
-// mono returns the monotonic clock in nanoseconds. All processes of a machine share this
-// clock.
+// mono returns the time of the monotonic clock in nanoseconds. All processes of a machine
+// share this clock.
 func mono() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

@@ -24,25 +24,28 @@ const anyOf = "any"
 
 type asked struct {
 	// What is "acquire", "busy", "release", or "end" for a hold that ended without a
-	// release; after "end" others may have the key. A lease with a passed hold begins
-	// with "follow". The lease before it ends with "pass", or with "let" if no answer
-	// confirmed that the hold still existed. If the server loses its data, What is
-	// "forget", or "may forget" if the loss is uncertain. It is "holds" if the server
-	// has returned to an earlier state, with a hold that may expire soon.
+	// release; after "end" others may have the key. A lease to which a hold was passed on
+	// begins with "follow". The lease before it ends with "pass", or with "let" if no
+	// answer confirmed that the hold still existed. If the server loses its data, What is
+	// "forget", or "may forget" if the loss is uncertain. What is "holds" if the server
+	// has returned to an earlier state, in which a hold exists that may expire soon.
 	What  string
 	Claim string
 	Lease string
 	Token uint64
 	Grant uint64 // the first token of the claim's grant
-	Sure  bool   // this attempt of the release ended the hold; or no data was lost
+	// Sure means for "release" and "pass" that the answer shows that the lease held the
+	// key. For "follow" it means that no data was lost.
+	Sure bool
 }
 
 // model describes a lock.
 //
-// A holder whose hold the server lost continues for a while, and meanwhile others may
-// have the key. The holder's release counts only if the first answer confirmed it.
-// Otherwise the first attempt may have been answered "not held", in a reply that was
-// lost. A lease has no hold if the server lost the hold that was passed to the lease.
+// If the server lost a hold, its holder continues for a while, and others may have the
+// key meanwhile. In such a history, a successful release shows that the lease held the
+// key only if no call of the claim is unanswered. Otherwise an earlier attempt of the
+// release may have been answered "not held", in a reply that was lost. A lease has no
+// hold if the server lost the hold that was passed to the lease.
 var model = porcupine.Model{
 	Init: func() any { return lock{} },
 	Step: func(state, input, _ any) (bool, any) {
@@ -132,8 +135,8 @@ func (s *script) add(who, key string, in asked, call, ret int64) {
 	s.all = append(s.all, porcupine.Operation{ClientId: s.clients[who], Input: in, Call: call, Output: key, Return: max(ret, call+1)})
 }
 
-// operations returns the record's operations for the model. It omits a busy answer that
-// a process unknown to the model may have caused.
+// operations returns the record's operations for the model. It omits a busy answer that a
+// hold unknown to the model may have caused.
 func (r *record) operations() *script {
 	s := &script{clients: make(map[string]int)}
 	doubts := r.doubts()

@@ -47,8 +47,8 @@ type try struct {
 	Wrong           string // an impossible event that the process itself observed
 	claim           *claim // nil if the store was not asked
 
-	// The following fields are of a granted try: the time until which its holder relied
-	// on it, and its release, if that was called.
+	// The following fields are set for a granted try: the time until which its holder
+	// relied on it, and its release, if that was called.
 	Until                   int64
 	ReleaseCall, ReleaseRet int64
 	Released                string
@@ -87,7 +87,7 @@ func (c *claim) last() *try {
 // passed reports whether t's hold was passed on to another try.
 func (t *try) passed() bool { return t.claim != nil && t.claim.last() != t }
 
-// holder returns the store's name of t's claim.
+// holder returns the store's name of t's claim, or t's lease if the store was not asked.
 func (t *try) holder() string {
 	if t.claim == nil {
 		return t.Lease

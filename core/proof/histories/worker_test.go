@@ -65,7 +65,7 @@ type worker struct {
 	out *json.Encoder
 
 	known   sync.Mutex
-	asked   map[string]grant   // by acquire that sent its own request
+	asked   map[string]grant   // by the name of an acquire that sent its own request
 	granted map[string][]grant // the last grants of each key
 }
 
@@ -88,8 +88,8 @@ type lane struct {
 	n    int
 }
 
-// work is the main function of a worker. The worker exits when its standard input is
-// closed.
+// work runs a worker with the given plan. After its standard input is closed, the worker
+// finishes its work and exits.
 func work(text string) int {
 	w := &worker{out: json.NewEncoder(os.Stdout), asked: map[string]grant{}, granted: map[string][]grant{}}
 	if err := json.Unmarshal([]byte(text), &w.plan); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/httpmw"
 )
 
-// ofNetHTTP stores the additional headers of net/http's own responses.
+// ofNetHTTP is the option that also stores the headers of net/http's own responses.
 var ofNetHTTP = httpmw.KeepHeaders("Accept-Ranges", "X-Content-Type-Options")
 
 // TestFirstAnswersAndReplaysUnderAnOuterWriterAreThoseOfTheBareHandler checks that the
@@ -77,7 +77,7 @@ func evened(replay, bare reply, outside, kind string) reply {
 	return replay
 }
 
-// refusals are requests that the kit refuses, each on its own route.
+// refusals are requests that the kit refuses, each with the route that it needs.
 var refusals = map[string]struct {
 	status int
 	mount  func(s *site, path string)
@@ -174,7 +174,7 @@ func (s *site) hold(key string) (release func()) {
 	}
 }
 
-// problem is a response that gin's own renderers write.
+// problem is the body of a problem response, which gin renders without the kit.
 type problem string
 
 func (p problem) Render(w http.ResponseWriter) error {

@@ -13,8 +13,8 @@ import (
 
 const buffered = "a buffer that is written at the end"
 
-// outside are middlewares that replace the writer. Each of them examines the response at
-// a different time.
+// outside are the outer middlewares. Each of them, except "nothing", replaces the writer
+// and examines the response at a different time.
 var outside = map[string]gin.HandlerFunc{
 	"nothing":          func(*gin.Context) {},
 	"gin-contrib/gzip": gzip.Gzip(gzip.DefaultCompression),
@@ -37,8 +37,8 @@ var outside = map[string]gin.HandlerFunc{
 	}),
 }
 
-// replace returns a middleware that passes another writer to the inner handlers, and
-// calls end after them.
+// replace returns a middleware that passes the writer inside, which by returns, to the
+// inner handlers. After them it calls end, if end is not nil.
 func replace(by func(w gin.ResponseWriter) (inside gin.ResponseWriter, end func())) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		before := c.Writer
@@ -67,8 +67,8 @@ func (w *tagging) Write(data []byte) (int, error) {
 
 func (w *tagging) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// signing signs the status, the header and the first bytes, and adds the number of
-// writes in a trailer.
+// signing signs the status, some headers and the first bytes, at the first write or flush
+// or before the header is sent.
 type signing struct {
 	gin.ResponseWriter
 	begun bool
@@ -105,7 +105,8 @@ func (w *signing) Flush() {
 	w.ResponseWriter.Flush()
 }
 
-// early records the header at the time of WriteHeader, and deletes Content-Length.
+// early records the status, Content-Type and Content-Length of each WriteHeader, and
+// deletes Content-Length.
 type early struct{ gin.ResponseWriter }
 
 func (w *early) WriteHeader(status int) {
@@ -154,7 +155,8 @@ func (w *zipping) end() {
 	}
 }
 
-// buffering sends the response at its end, with an ETag and a length.
+// buffering sends the whole response at its end, with an ETag and a length if there is a
+// body.
 type buffering struct {
 	gin.ResponseWriter
 	status int

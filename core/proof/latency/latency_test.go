@@ -11,13 +11,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// fault is a kind of slow server.
+// fault is a disturbance of the messages between a service and its store.
 type fault struct {
 	name, title string
 	testserver.Impairment
 }
 
-// faults are the rows of the table.
+// faults are the rows of the table. The first one is no fault.
 var faults = []fault{
 	{name: "none", title: "none"},
 	{"delay 10 ms", "10 ms each way", testserver.Impairment{Delay: 10 * time.Millisecond}},

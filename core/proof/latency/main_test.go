@@ -3,10 +3,10 @@
 // connections break. Each of several replicas of the service has its own connections,
 // and users click several times at once.
 //
-// The bank's ledger, which no fault affects, decides whether a run passes. No order may
-// be charged twice, each charge must have its receipt, and each answer must be of a kind
-// listed in httpmw/PROBLEMS.md. The tests measure times for core/OPERATIONS.md, and no
-// test depends on them.
+// The judges compare the users' answers with the bank's ledger, which no fault affects.
+// No order may be charged twice, and each charge must have its receipt. Each answer must
+// be a receipt, a problem listed in httpmw/PROBLEMS.md, or the service's own problem of a
+// lost lock. The tests measure times for core/OPERATIONS.md, and no test depends on them.
 package latency_test
 
 import (

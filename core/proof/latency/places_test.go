@@ -277,8 +277,8 @@ func (p *onSQLite) open(t testing.TB) (locks, kept core.Store) {
 	return openSQLStore(t, openSQL(t, "sqlite", p.dsn), sqlstore.SQLite)
 }
 
-// impair implements place. A transaction alternately locks the file for twice the delay,
-// and leaves it unlocked for as long.
+// impair implements place. A transaction locks the file for twice the fault's delay, then
+// leaves it unlocked for the same time, and so on.
 func (p *onSQLite) impair(f fault) {
 	p.stop()
 	p.stop = func() {}

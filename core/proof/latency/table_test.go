@@ -88,8 +88,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// render returns the tables. A cell is filled by cell, if the fault applies to the
-// store.
+// render returns the tables. The function cell returns the text of each cell whose fault
+// applies to its store.
 func render(cell func(table, place, fault int) string) string {
 	var b strings.Builder
 	for n, table := range tables {

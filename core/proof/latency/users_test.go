@@ -50,15 +50,15 @@ type users struct {
 	mu       sync.Mutex
 	tries    []try
 	unserved []string // orders of users without a receipt
-	asked    []string // the orders
+	asked    []string // the orders of all rounds
 }
 
 func newUsers() *users {
 	return &users{client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: ordersOfRound * clicks}}}
 }
 
-// round makes all users of some new orders click at once, and waits until they have
-// their receipts.
+// round makes all users of some new orders click at once, and waits until each user has a
+// receipt or has given up.
 func (u *users) round(ctx context.Context, replicas []*replica, keyed bool) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -80,7 +80,8 @@ func (u *users) round(ctx context.Context, replicas []*replica, keyed bool) {
 	wg.Wait()
 }
 
-// insist sends requests until the user has a receipt, each one to the next replica.
+// insist sends requests, each to the next replica, until the user has a receipt. The user
+// gives up after maxTries requests, or when ctx is done.
 func (u *users) insist(ctx context.Context, replicas []*replica, n int, order, key string) {
 	for i := 0; i < maxTries; i++ {
 		t := u.ask(ctx, replicas[(n+i)%len(replicas)], order, key)

@@ -27,8 +27,8 @@ func (r *rig) cancelled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// gaveUp waits until the caller that gave up has released what it may hold, and then
-// delivers the late message.
+// gaveUp waits until the clean-up has released the claim of the caller that gave up, and
+// then delivers the late message. err is that caller's error.
 func (r *rig) gaveUp(err error) {
 	r.t.Helper()
 	if !errors.Is(err, context.Canceled) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// tooBusy counts the operations that failed because the machine is too busy.
+// tooBusy counts the operations that failed because the machine was too busy.
 var tooBusy atomic.Int64
 
 // told(...) fails the test unless the caller of an operation that began at the given time
@@ -35,8 +35,8 @@ func (r *rig) told(err error, began time.Time, holds int) bool {
 // is too short for another one.
 const usedUp = 2500 * time.Millisecond
 
-// leave releases a lease. On a machine that is too busy, the release may take longer
-// than Release does.
+// leave releases a lease. If the machine is too busy, the release may still be unanswered
+// when Release returns.
 func leave(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {

@@ -19,8 +19,8 @@ const (
 	overtaken        // after the next operation of the engine or its user
 )
 
-// faults lists the faults. An error reply replaces the request. Depending on the trial,
-// it says that nothing was done, or leaves that open.
+// faults lists the faults. For an error reply, the request is not delivered. Depending on
+// the trial, the reply says that nothing was done, or leaves that open.
 var faults = []fault{
 	{"request lost", testserver.DropRequest, inTime},
 	{"reply lost and closed", testserver.CloseReply, inTime},

@@ -23,7 +23,8 @@ type place struct {
 	// records and no places of waiters.
 	redisson bool
 	// client returns a client of the place, which connects through the dialer if it is
-	// not nil. The client is careful, or has go-redis's default options.
+	// not nil. If careful is true, the client stops a call when the call's context is
+	// done, and does not repeat it. Otherwise it has go-redis's default options.
 	client func(t *testing.T, careful bool, dial dialer) redis.UniversalClient
 }
 

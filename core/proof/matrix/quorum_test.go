@@ -16,8 +16,8 @@ import (
 
 // quorumTable lists operations that are tested with a fault in the message to one of five
 // servers. The majority completes the operation, whatever the fifth server does. At the
-// end no hold is left on the fifth server either. Late messages are distinguished by the
-// operations done in the meantime, not by the expiry of the lease.
+// end no hold is left on the fifth server either. A late message arrives while the lease
+// is held (within), after a TTL (beyond) or after the next operation (overtaken).
 var quorumTable = []struct {
 	name string
 	play func(m *member)
@@ -31,9 +31,9 @@ var quorumTable = []struct {
 	{"wait", quorumWait, "the waiter is woken by the others, and served by a majority"},
 }
 
-// TestQuorumMatrix checks a quorum with a fault of one server's message. Records are not
-// tested, because a quorum refuses them before any request is sent: no node has a
-// record's last state.
+// TestQuorumMatrix checks a quorum with a fault of one server's message. There is no
+// fault for a record, because a quorum refuses records before any request is sent: no
+// node is certain to have a record's last state.
 //
 // The test shows hazards 7, 9, 11, 13, 14, 15, 52 and 54.
 func TestQuorumMatrix(t *testing.T) {

@@ -214,9 +214,9 @@ func (m *member) wantBusy() {
 }
 
 // refusedLate delivers a claim whose lease was released, and checks that the server of
-// the late message refuses the claim. There is nothing to refuse if the fault hit a
-// message of a lease that is still held. This happens if a slow server received the
-// message late.
+// the late message refuses the claim. If the claim belongs to a lease in still, which is
+// held, there is nothing to refuse. This happens if a slow server received an earlier
+// claim late.
 func (m *member) refusedLate(still ...*core.Lease) {
 	m.t.Helper()
 	m.armed.Await(m.t) // a majority may have answered before this server received its request

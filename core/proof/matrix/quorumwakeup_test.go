@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestQuorumWakeUps checks a waiter at a quorum when all its wake-ups have the same
-// mishap: no server wakes it, or five do at once.
+// TestQuorumWakeUps checks a waiter at a quorum when the wake-ups from all servers have
+// the same mishap.
 //
 // It shows hazard 39.
 func TestQuorumWakeUps(t *testing.T) {

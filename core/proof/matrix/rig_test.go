@@ -285,7 +285,8 @@ func (r *rig) wantToken(lease *core.Lease, n uint64) {
 	}
 }
 
-// finish acquires the key once more as the rival, and then checks the key.
+// finish checks the key at the end of the trial. If next is true, the rival first
+// acquires the key once more.
 func (r *rig) finish(next bool) {
 	r.t.Helper()
 	if next {

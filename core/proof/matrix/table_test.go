@@ -12,7 +12,8 @@ type cell struct {
 }
 
 // table lists every operation with every fault. It applies to every kind of Redis,
-// because one script on one key decides the effect of a message.
+// because one script on one key decides the effect of a message. The method lacks lists
+// the exceptions for Redisson's keys.
 var table = map[string]map[string]cell{
 	"acquire": {
 		"request lost":          {nil, 2, 1, 2, "the second attempt is granted"},

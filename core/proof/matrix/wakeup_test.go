@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// pushedTTL is the TTL of a lease that the message grants to its waiter. wokenTTL is the
-// TTL of a lease whose waiter is only woken. A grant that no waiter takes must expire
-// sooner.
+// pushedTTL is the TTL of a lease that the message grants to its waiter. It exceeds
+// patience, so a test fails unless a grant that no waiter takes expires before its TTL.
+// wokenTTL is too short for a grant by message, so the message only wakes the waiter.
 const (
 	pushedTTL = 3 * patience
 	wokenTTL  = store.WaiterLife - time.Second
@@ -185,7 +185,8 @@ func (w *wakeUp) waiter(ctx context.Context, ttl time.Duration) <-chan *core.Lea
 	return got
 }
 
-// waiterOf waits for a key, until ctx is done.
+// waiterOf waits for a key in a goroutine, until ctx is done. The returned channel
+// receives the lease, and is closed if there is none.
 func waiterOf(ctx context.Context, t *testing.T, l *core.Locker, key string, ttl time.Duration) <-chan *core.Lease {
 	got := make(chan *core.Lease, 1)
 	go func() {
@@ -291,7 +292,7 @@ func (w *wakeUp) gone() {
 	w.tap.message()
 	next := w.acquire(context.Background(), w.rival)
 	w.tap.deliver()
-	// The grant is too old, whether the message arrives before or after this.
+	// The grant is too old, whether the message arrives before or after the request.
 	w.eventually("the waiter that was gone asks", func() bool {
 		g, err := w.store.Acquire(context.Background(), dead)
 		if err == nil {

@@ -2,7 +2,7 @@
  * The rule of core/internal/keystate for exclusive claims of one key, the clocks of its store
  * and of the processes, and the network between. Each model includes this file.
  *
- * A line that begins with "do" is what the replay does at a store, with the answer to compare.
+ * A printed line that begins with "do" is a step of the replay, with the answer of the store.
  */
 #define TTL 2     /* duration of a hold and of a tombstone, in ticks of the store's clock */
 #define TRUST 1   /* time for which a process relies on a hold after the call, in ticks of its clock */
@@ -94,7 +94,7 @@ active proctype clock() {
 	od
 }
 
-/* The step of a lease whose answer makes it trust its hold. */
+/* The step in which an answer makes a lease trust its hold. */
 inline trusts(l) {
 	must(ALONE, !trust[0] && !trust[1] && !trust[2]);
 	must(FENCED, !old[l] && !used);

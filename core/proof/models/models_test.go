@@ -28,7 +28,7 @@ func page(t *testing.T) string {
 const maxLines, maxMemory = 500, 8192
 
 // TestModels searches all states of each model. The numbers of states must be the numbers
-// in README.md.
+// in README.md, and all searches together must need at most maxMemory.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -66,7 +66,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestModelsAreShort counts the lines of all models.
+// TestModelsAreShort checks that all models together have at most maxLines lines.
 func TestModelsAreShort(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.pml")
@@ -87,8 +87,8 @@ func TestModelsAreShort(t *testing.T) {
 }
 
 // TestMutants puts small mistakes into each model. The search must find the promise that
-// each mistake breaks. A store must answer as the mutant does, unless the mistake is in
-// the store's rule: then the answers must differ.
+// each mistake breaks. If the mistake changes the answers of the store (atStore), the
+// answers of a real store must differ. Otherwise they must be the same.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	for _, mu := range mutants {

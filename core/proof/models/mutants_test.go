@@ -4,7 +4,7 @@ package models_test
 type mutant struct {
 	model, name, from, to string
 	promise               string
-	atStore               bool // a store answers differently from the model
+	atStore               bool // the answers of a real store differ from the mutant's
 }
 
 var mutants = []mutant{

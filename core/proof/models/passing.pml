@@ -30,8 +30,8 @@ active proctype operator() {
 }
 
 /* Process A with claim 0. waits: a release waits for an answer; was: the store had the hold
-   when that release began; lost: the store does not have the hold any more; unsure: a
-   release of the hold was not answered. */
+   when that release began; lost: the store does not have the hold any more; unsure: the
+   acquire or a release of the hold was not answered. */
 active proctype passer() {
 	byte tokens = 1, had = 1;
 	bool waits, was, lost, unsure;

@@ -17,7 +17,7 @@ import (
 // limit is the time limit of one program. A search takes half a minute on a free core.
 const limit = 10 * time.Minute
 
-// models are the files of the models.
+// models are the names of the models' files, without .pml.
 var models = []string{"store", "passing", "once"}
 
 // model is a copy of the models in a separate directory, because Spin writes files
@@ -79,8 +79,8 @@ type result struct {
 	memory, seconds float64 // memory is in megabytes
 }
 
-// search searches all states, or until the first broken promise. level is the compiler's
-// optimization level for the search.
+// search searches all states, unless it finds a broken promise before. level is the
+// compiler's optimization level for the search.
 func (m model) search(t *testing.T, level string) result {
 	t.Helper()
 	m.run(t, "spin", "-a", m.name+".pml")
@@ -109,7 +109,7 @@ func (m model) trail(t *testing.T) (events []string, promise string) {
 	return eventsOf(out), promise
 }
 
-// eventsOf returns the lines of out that a store replays.
+// eventsOf returns the events in out, which the replay applies to a store.
 func eventsOf(out string) (events []string) {
 	for line := range strings.Lines(out) {
 		if e, ok := strings.CutPrefix(strings.TrimSpace(line), "do "); ok {

@@ -1,10 +1,11 @@
 // Package mutants_test puts one small mistake at a time into the kit, and checks that a
 // test notices it. A suite that fails for no mistake proves nothing.
 //
-// The files *.mutant have the mistakes, see mutant. The tests apply them to the sources
-// with go test -overlay, so the kit's code does not refer to them. One build has all
-// mutants of a package's tests, see switched. Each mutant must compile, and must make an
-// assertion of the named test fail. Without the mutant, the same test must pass.
+// The files *.mutant contain the mistakes, see mutant. The tests apply them to the
+// sources with go test -overlay, so the kit's code does not refer to them. One build has
+// all mutants of a package's tests that can be switched on at run time, see switched. The
+// others have a build each. Each mutant must compile, and must make an assertion of the
+// named test fail. Without the mutant, the same test must pass.
 //
 //	make proof PART=mutants                                    # all of them
 //	go test ./core/proof/mutants -run 'TestMutants/no-margin'  # one
@@ -33,7 +34,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("it takes some minutes: make proof PART=mutants")
 	}
 	root, all := mutants(t)
-	together := make(map[string]func() group)  // the builds with all mutants of a package's tests
+	together := make(map[string]func() group)  // the builds with many mutants, by package
 	without := make(map[string]func() outcome) // the same tests without a mutant
 	for _, m := range all {
 		if together[m.Package] == nil {
@@ -69,8 +70,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// judge stops the test with a failure unless m is noticed or its test skips. If judge
-// returns, it returns true, because the result is final.
+// judge stops the test with a failure, unless m is noticed or m's test skips. In these
+// two cases it returns true.
 func judge(t *testing.T, m *mutant, without outcome, with func() outcome) bool {
 	switch ending(without.output, m.Test) {
 	case "PASS":

@@ -66,7 +66,7 @@ func (e *election) join(release string) {
 	e.replicas = append(e.replicas, m)
 }
 
-// next waits until a replica leads whose name differs from not, and returns the replica's
+// next waits until a replica with another name than not leads, and returns the replica's
 // term. If two replicas led at the same time, next ends the test.
 func (e *election) next(not string) *term {
 	e.t.Helper()

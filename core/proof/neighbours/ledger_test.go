@@ -12,13 +12,13 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// standstill is the shortest time without work of a leader after which its process counts as
-// paused. It is half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
+// standstill is the shortest gap in a leader's work that counts as a pause of its process. It is
+// half of the difference between LeaseDuration and RenewDeadline in golang/clientgo.
 const standstill = 750 * time.Millisecond
 
 // ledger is the resource to which the leaders of an election write. It refuses a write if
-// its number of transitions, or its token, is smaller than the greatest one accepted so
-// far. It also judges the leaders' terms.
+// the write's number of transitions, or its token, is smaller than the greatest one
+// accepted so far. It also judges the leaders' terms.
 type ledger struct {
 	url string
 

@@ -22,7 +22,8 @@ import (
 //go:embed versions.txt java python node
 var embedded embed.FS
 
-// resolveLimit limits the time of a download from a registry.
+// resolveLimit limits the time of each program that downloads packages or builds a
+// driver.
 const resolveLimit = 5 * time.Minute
 
 // kit has the parts of a driver.

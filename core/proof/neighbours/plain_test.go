@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// short is the TTL of locks that expire in a test. long is the TTL of all other locks.
+// short is the TTL of locks that expire in a test. long is the TTL of most other locks.
 const (
 	short = 3 * time.Second
 	long  = 10 * time.Minute
@@ -158,8 +158,8 @@ func TestPlainKeys(t *testing.T) {
 	}
 }
 
-// pair has the kit and a neighbour on the same servers. In its comments "they" and "their" mean
-// the neighbour.
+// pair has the kit and a neighbour on the same servers. In the comments on its methods "they"
+// and "their" mean the neighbour.
 type pair struct {
 	t      *testing.T
 	site   *site
@@ -218,7 +218,7 @@ func (p *pair) exclude() {
 	p.unlock("jane", name)
 }
 
-// turns is the number of times for which each side gets the lock in contend.
+// turns is the number of times that each side gets the lock in contend.
 const turns = 20
 
 // contend makes both sides take one lock again and again. It shows that the two sides
@@ -299,7 +299,7 @@ func (p *pair) lose(name string) *core.Lease {
 }
 
 // acquireAll does the same as acquire, and waits until each server has the lock. A
-// majority grants it before.
+// majority is enough for acquire.
 func (p *pair) acquireAll(name string, opts ...core.AcquireOption) *core.Lease {
 	p.t.Helper()
 	lease := p.acquire(name, opts...)
@@ -456,7 +456,7 @@ func (p *pair) lost(lease *core.Lease) {
 // TestMajorityOfKeys shows why rueidislock's usual locks cannot be shared. A lock consists of
 // three keys, and rueidislock needs two of them. If it loses the key that the kit takes, it
 // continues with the other two. While it has that key, a replica with KeyMajority: 1 is
-// refused, and the reverse.
+// refused. While such a replica has the key, the usual lock is refused.
 func TestMajorityOfKeys(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)

@@ -42,8 +42,9 @@ var redissons = map[string]*kit{
 // Redisson runs the real Redisson in a JVM. It is safe for concurrent use.
 type Redisson struct{ *Driver }
 
-// StartRedisson starts a JVM with Redisson as client of the server at addrs[0], or of the
-// Cluster whose nodes are at addrs. version is Redisson3 or Redisson4.
+// StartRedisson starts a JVM with Redisson. If addrs has one address, Redisson is a
+// client of the server there. If it has several, Redisson is a client of the Cluster
+// whose nodes are there. version is Redisson3 or Redisson4.
 func StartRedisson(t testing.TB, version string, addrs ...string) *Redisson {
 	t.Helper()
 	k := redissons[version]
@@ -138,7 +139,7 @@ func (th *Thread) Locked(kind, name string) (bool, error) {
 	return th.ask("locked", kind, name)
 }
 
-// Holds returns the number of times for which the thread has to unlock.
+// Holds returns the number of times that the thread must unlock.
 func (th *Thread) Holds(kind, name string) (int, error) {
 	th.redisson.t.Helper()
 	n, err := th.number("holds", kind, name)

@@ -60,7 +60,7 @@ func (s *shared) waitsStill(here <-chan *core.Lease, there *neighbours.Call) {
 }
 
 // entersThere waits until the thread has the lock. A waiter of Redisson whose request fails in an
-// outage gets an exception. Then entersThere makes the thread wait again.
+// outage gets an exception. In that case entersThere makes the thread wait again.
 func (s *shared) entersThere(th *neighbours.Thread, kind, name string, waits *neighbours.Call) {
 	s.t.Helper()
 	_, err := waits.Answer()

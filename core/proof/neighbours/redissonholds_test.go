@@ -145,8 +145,8 @@ func revokedThere(s *shared) {
 		joeLeaves()
 	}
 
-	// Now the revoked hold is one that the watchdog extends, and the key stays taken. The
-	// watchdog stops, and each side enters after the time at which the hold would have expired.
+	// This time the watchdog extends the hold, and the revoke keeps the key taken. The watchdog
+	// stops, and each side enters after the time at which the hold would have expired.
 	s.must(jane.Lock(neighbours.RLock, name, 0))
 	s.must(s.store.Revoke(s.t.Context(), name, s.holdOf(name), time.Millisecond))
 	s.goIsKeptOut(name)

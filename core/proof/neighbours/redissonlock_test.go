@@ -418,8 +418,8 @@ func (s *shared) awaitListener(name, kind string) {
 	})
 }
 
-// listeners counts the subscriptions to a channel on all nodes. It includes the channels of a
-// fair lock's waiters.
+// listeners counts, over all masters, the channels with a subscriber: the given channel, and
+// the channels of a fair lock's waiters.
 func listeners(ctx context.Context, client redis.UniversalClient, channel string) (n int64, err error) {
 	count := func(ctx context.Context, node *redis.Client) error {
 		for _, pattern := range []string{channel, channel + ":*"} {
@@ -448,8 +448,8 @@ func listeners(ctx context.Context, client redis.UniversalClient, channel string
 
 var mu sync.Mutex // guards n of listeners, which asks all nodes at the same time
 
-// TestSharedOutages kills or pauses a side that holds the lock, or restarts the server with or
-// without its data.
+// TestSharedOutages pauses and kills each side while it holds a lock, and restarts the server
+// with and without its data.
 func TestSharedOutages(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{neighbours.Redisson3, neighbours.Redisson4} {

@@ -51,7 +51,8 @@ type kitReplica struct {
 	held    map[string]hold // the held locks, by release and name
 }
 
-// hold is a held lock. Its work runs until leave is closed, and left has the work's error.
+// hold is a held lock. Its work runs until leave is closed. Then left receives the work's
+// error.
 type hold struct {
 	leave chan struct{}
 	left  chan error

@@ -3,7 +3,7 @@
 //
 //	make matrix                    # every server of the table
 //	make matrix SERVER=valkey-9    # the servers whose names have this prefix
-//	make matrix SHORT=1            # the ends of each kind with fewer tests
+//	make matrix SHORT=1            # oldest and newest versions that make test does not use; fewer tests
 //	make matrix WRITE=1            # writes the results into core/SERVERS.md
 //	make matrix FRESH=1            # unpacks the servers again, because Debian suites change
 //

@@ -32,7 +32,7 @@ func (s server) series() string {
 	return series
 }
 
-// recorded reports whether a version is of the series.
+// recorded reports whether a version belongs to the series.
 func (s server) recorded(version string) bool { return strings.HasPrefix(version+".", s.series()+".") }
 
 // kind contains the common settings of some servers.
@@ -46,7 +46,7 @@ type kind struct {
 
 // program is a program of a server: its name in the directory for tests, its path in the
 // server's root, and arguments that are added to the caller's arguments. In them, ROOT
-// and BIN stand for these two directories.
+// stands for the server's root, and BIN for the directory for tests.
 type program struct {
 	name, path, args string
 	script           bool // run by the machine's shell

@@ -1,6 +1,6 @@
-// Package sim tests the kit in virtual time. Its tests run several Lockers, each with
-// its own go-redis client and redisstore, against one embedded Redis. The connections
-// lose, delay and duplicate messages. Meanwhile the server is emptied, and clients are
+// Package sim tests the kit in virtual time. Its tests run several Lockers, each with its
+// own go-redis client and redisstore, against one embedded Redis. The connections lose,
+// delay and duplicate messages. Meanwhile the server may be emptied, and clients may be
 // cut off for longer than their leases. The tests record the relevant events outside of
 // the kit, and judge the records after the run. The store is not notified when leases
 // pass on a hold within a process. The records assign such a lease to the Acquire that

@@ -62,8 +62,8 @@ func (l lock) bury(lease string) lock {
 	return l
 }
 
-// somebody stands for a holder that is not known yet. A release grants the key to one of
-// the waiters for a short time.
+// somebody stands for a holder that is not known yet. A release may grant the key to one
+// of the waiters for a short time.
 const somebody = "?"
 
 // free returns the possible states of a lock after its holder has gone.

@@ -12,8 +12,8 @@ import (
 )
 
 // A process passes a hold on for at most chainTime after the grant arrived. The last
-// confirmed request to the store must have been sent less than unasked before the hold is
-// passed on.
+// confirmed request to the store must have been sent at most unasked before the hold is
+// passed on, or a fiftieth of the hold's validity if that is shorter.
 const (
 	chainTime = 10 * time.Millisecond
 	unasked   = 10 * time.Millisecond
@@ -32,7 +32,7 @@ type hold struct {
 	token    uint64
 	asked    time.Duration // time of the granted or, if passed on, last confirmed request
 	from     time.Duration // the time at which Acquire returned
-	until    time.Duration // the time of the call of Release, or of the end of the lease's context
+	until    time.Duration // the earlier of the call of Release and the end of the lease's context
 	let      time.Duration // the time of the call of Release
 	freed    time.Duration // the time at which Release returned
 	told     error         // what it said
@@ -374,9 +374,9 @@ func (j *journal) wiped() {
 	j.wipes = append(j.wipes, j.now())
 }
 
-// lostAt returns the time at which the server lost the effect of a request from the
-// given time, or -1 if it was not lost. A wipe counts as a loss for requests that were
-// under way at that moment.
+// lostAt returns the time at which a wipe of the server lost the effect of a request that
+// was sent at the given time, or -1 if there was no wipe after that. A wipe also counts
+// for requests that were under way.
 func (j *journal) lostAt(asked time.Duration) time.Duration {
 	for _, w := range j.wipes {
 		if w >= asked {

@@ -326,7 +326,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// chain is a run in which n leases share one hold of a store without tokens.
+// chain plays a run in which n leases share one hold of a store without tokens.
 func chain(s *story, n int) {
 	h := s.begins(1, 0, s.asks(1, claimOf("x"), 0))
 	for range n - 1 {

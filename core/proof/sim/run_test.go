@@ -23,7 +23,7 @@ import (
 // client is one program: a Locker with its own store.
 type client struct {
 	id      int
-	hash    bool // the usual keys, not plain ones or Redisson's
+	hash    bool // usual keys, as opposed to plain keys or Redisson's
 	plain   bool // plain keys, without re-entry
 	journal *journal
 	ctx     context.Context

@@ -18,8 +18,8 @@ type tap struct {
 	client  int
 }
 
-// call is one request to a store with its answer. With op "lease" it is the interval in
-// which a lease with a passed hold began, or was released.
+// call is one request to a store with its answer. With op "lease" it is the start of a
+// lease to which a hold was passed on, or the release of a lease.
 type call struct {
 	op          string
 	client      int

@@ -17,7 +17,7 @@ type nemesis struct {
 // act performs one deed, and returns when the deed is over.
 func (n *nemesis) act() {
 	s := n.services[rand.N(len(n.services))]
-	forget(n.services) // the commands of an hour would look like a leak
+	forget(n.services) // an hour's recorded commands would look like a leak
 	d := ttl/10 + rand.N(ttl)
 	deed := []string{"freeze", "cut", "sever", "lose replies", "lose requests", "flush scripts"}[rand.N(6)]
 	switch deed {

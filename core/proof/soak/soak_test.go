@@ -1,7 +1,8 @@
-// Package soak_test puts a constant load on the kit, with a nemesis every few seconds.
-// At the end the numbers of goroutines and open files, and the memory, must be about as
-// before the load, and no lock may be left at the server. Two holders of one key must
-// never overlap.
+// Package soak_test puts a constant load on the kit. Every few seconds a nemesis disturbs
+// the server or a connection. At the end the numbers of goroutines and open files, and
+// the memory, must be about as before the load. Each key that is left at the server must
+// expire soon, or within about a day if it has the record of an unfinished run. Two
+// holders of one key must never overlap.
 //
 // The load lasts for ten seconds, for a minute as part of make proof or with
 // LOCKKIT_REQUIRE_SERVERS=1, for an hour with LONG=1, or for the time given by -length.

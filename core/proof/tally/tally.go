@@ -28,9 +28,9 @@ type Facts struct {
 	// Grants counts the grants, and ToOthers the grants to a holder other than the
 	// previous one.
 	Grants, ToOthers int `json:",omitempty"`
-	// Violations counts the violations by kind: "overlaps", "stale writes", "tokens
-	// back", "keys without TTL", "stuck waiters", "leaked goroutines", "extensions after
-	// release". A kind that was checked and not found has the count 0.
+	// Violations counts the violations by kind, for example "overlaps", "stale writes",
+	// "tokens back", "keys without TTL" or "stuck waiters". A kind that was checked and
+	// not found has the count 0.
 	Violations map[string]int `json:",omitempty"`
 	// Expected counts the violations that a test of a limit expects.
 	Expected map[string]int `json:",omitempty"`
@@ -51,8 +51,8 @@ func Wanted() bool {
 }
 
 // Trials returns how many of n trials a test makes. In a long run (LONG=1) these are all
-// n, and in the proof a tenth of n but at least ten. Otherwise they are a few, because
-// the proof makes the others. With -short they are fewer than that.
+// n, and in the proof a tenth of n but at least ten. Otherwise these are a few, because
+// the proof makes the others. With -short they are even fewer.
 func Trials(n int) int {
 	switch {
 	case os.Getenv("LONG") == "1":
@@ -65,7 +65,8 @@ func Trials(n int) int {
 	return max(3, n/50)
 }
 
-// AllTrials returns n in the proof and in a long run, and a few otherwise.
+// AllTrials returns n in the proof and in a long run. Otherwise it returns a tenth of n,
+// but at least three.
 func AllTrials(n int) int {
 	if os.Getenv("LONG") == "1" || os.Getenv(Asked) == "1" {
 		return n

@@ -1,6 +1,6 @@
--- Acquire tries once to admit a claim. For a usual claim that does not wait, a Store
--- that can read the time of the key's server first tries a SET without a script, see
--- acquire_shortcuts.lua.
+-- Acquire tries once to admit a claim. For an exclusive claim that does not wait, a
+-- Store that can read the time of the key's server usually tries a SET without a script
+-- first, see acquireBySet in acquire.go.
 --
 -- KEYS[1]  the key
 -- ARGV     1 'acquire <flags> <id> <wake>', see waiters.lua; flags: f fair, w wait,
@@ -36,9 +36,9 @@ if s.dead then
   return {LOST}
 end
 
--- room returns whether the claim fits. As its second result it returns the time at
+-- room reports whether the claim fits. As its second result it returns the time at
 -- which the first entry that blocks the claim expires. `who` is the owner that would
--- hold, `held` its holds so far.
+-- hold, and `held` contains this owner's holds so far.
 local function room(who, held)
   local sum, cap, after = s.sum + weight - (held and held.sum or 0), limit, s.part and s.part.free
   if not s.part then
@@ -106,7 +106,7 @@ else
       queue(from, to)
       save(s)
     elseif s.changed or s.waits ~= waits then
-      -- With pcall, because this save only removes expired entries.
+      -- An error is ignored, because this save only removes expired entries.
       pcall(save, s)
     end
     local left = math.max((after or now) - now, 1)

@@ -33,10 +33,11 @@
 --   t          the fencing token of the last exclusive grant. The next 63 tokens belong to
 --              that grant, too (store.TokenStep), so t stays until the clock has passed them.
 --              If a script has found the short string above, t is the end of the millisecond
---              after the one in which the key was set. That is until the holder reports the
---              last token that it has used. All earlier grants have lower tokens. The holder's
---              own token can be higher than t, but not later than the end of the hold. If the
---              clock was set back, t is that end
+--              after the one in which the key was set. t keeps this value until the
+--              holder reports the last token that it has used. All earlier grants have
+--              lower tokens. The holder's own token can be higher than t, but not later
+--              than the end of the hold. If the clock was set back, t is the end of the
+--              hold
 --   w          the waiters, in order of arrival: a line for each (see waiters.lua)
 --   v          the value of the record, unchanged
 -- Since is the time at which the entry was written, in us on the clock of this server.

@@ -24,8 +24,8 @@
 -- A string with more than CROWD leases becomes a hash. A hash with half as many becomes
 -- a string.
 local CROWD = 8
--- LATE is the time for which an expired lease may stay in a hash if no answer depends
--- on the lease, in ms.
+-- LATE is the time in ms after the expiry of a lease for which a script may leave the
+-- lease in a hash, if no answer depends on the lease.
 local LATE = 1000
 -- The stored text of a lease: since, ms, owner, weight.
 local LEASE = '^(%d+) (%d+) ?(%S*) ?(%d*)$'

@@ -12,7 +12,7 @@ if s.own and now + ttl > s.own.deadline then
   s.leases['h:' .. lease] = text(ttl, s.own.owner, s.own.weight)
   save(s, true)
 elseif s.changed then
-  -- With pcall, because this save only removes expired entries.
+  -- An error is ignored, because this save only removes expired entries.
   pcall(save, s, true)
 end
 return s.own and OK or {LOST}

@@ -1,5 +1,5 @@
--- The shortcuts settle most extensions, see acquire_shortcuts.lua. KEYS, ARGV and the
--- answers are those of extend.lua.
+-- The shortcuts settle most extensions, see acquire_shortcuts.lua. extend.lua describes
+-- KEYS, ARGV and the answers.
 
 local value = redis.call('MGET', KEYS[1])[1]
 

@@ -9,7 +9,7 @@ local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 --   <key> <lease>\n<deadline> <token> <ms>          the waiter was admitted
 --
 -- The key is KEYS[1], which can contain spaces but no line end. A lease contains
--- neither. The deadline is that of the waiter's place in the wait list, and identifies
+-- neither. The deadline is a part of the waiter's place in the wait list, and identifies
 -- the place for which the grant counts. The token is the first one of the grant, or 0
 -- for a weight without tokens. The grant lasts for this number of ms from the message
 -- on. All numbers are decimal digits, and times are in ms. release_relay.lua writes the

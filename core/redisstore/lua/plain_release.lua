@@ -2,8 +2,9 @@
 -- holder.
 --
 -- KEYS[1]  the key
--- ARGV     1 'release', 2 owner; to keep the key taken: 3 for how many ms, 4 its value
---          then, 5 '1' to keep it at least until it would have expired
+-- ARGV     1 'release', 2 owner; to keep the key taken: 3 the ms for which it stays
+--          taken, 4 its value for that time, 5 '1' if it stays taken at least until it
+--          would have expired
 -- answer   0  it was held, {2}  it was not: OK and LOST of clock.lua
 --
 -- A server out of memory accepts the PEXPIRE, and then also the SET.

@@ -27,7 +27,8 @@ if keep > 0 and ARGV[1] == 'revoke' then
 end
 redis.call('HDEL', KEYS[1], ARGV[2])
 if keep > 0 then
-  -- The name of this field is new, because Redisson would continue with a field of its own.
+  -- This field has a new name, because Redisson would take a field with the old name for
+  -- its thread's hold.
   write('kept:' .. ARGV[2], now + keep, '', 0)
   last(keep)
 end

@@ -27,8 +27,8 @@ local from, to = place(s, lease)
 local answer = (s.own or from) and OK or {LOST}
 local r = s.record
 if attempt and (s.own or begun(r, lease)) then
-  -- The lease may have expired: no other run has begun since then, and no record was
-  -- saved.
+  -- The record is saved even if the lease has expired, because no other run has begun
+  -- and no record was saved since then.
   answer, remember = OK, 0
   s.record, s.value = nil, nil
   if retain > 0 then

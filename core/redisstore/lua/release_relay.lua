@@ -1,5 +1,5 @@
--- The relay settles a release if there are waiters. It follows release_shortcuts.lua,
--- and uses the locals of that file.
+-- The relay settles most releases of a key with waiters. This file follows
+-- release_shortcuts.lua, and uses the locals of that file.
 
 if value and not ARGV[5] then
   -- The key has one hold and waiters, and the first waiter can be granted the key by

@@ -1,5 +1,5 @@
--- The shortcuts settle most releases, see acquire_shortcuts.lua. KEYS, ARGV and the
--- answers are those of release.lua.
+-- The shortcuts settle most releases, see acquire_shortcuts.lua. release.lua describes
+-- KEYS, ARGV and the answers.
 
 local value, last = redis.call('MGET', KEYS[1])[1], tonumber(ARGV[4])
 local short = value and string.match(value, '^%d+ %S+ (%S+)$')

@@ -3,7 +3,7 @@
 
 local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 
--- The messages, each after the name of its channel.
+-- The names of channels, each followed by its message.
 local messages = {}
 
 local function publish(id, message)

@@ -21,12 +21,12 @@ local function has(flag)
   return string.find(flags, flag, 1, true) ~= nil
 end
 
--- begun returns whether lease has begun the run of a record that has not ended.
+-- begun reports whether the record's run was begun by lease and has not ended.
 local function begun(record, lease)
   return record and record.by == lease and (record.state == '0' or record.state == '3')
 end
 
--- alive returns whether a waiter's place has not expired. A deadline too far in the
+-- alive reports whether a waiter's place has not expired. A deadline too far in the
 -- future was written before the clock was set back. Its waiter may be gone; if it is
 -- not, it asks again.
 local function alive(deadline)

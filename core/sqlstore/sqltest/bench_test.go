@@ -95,7 +95,7 @@ func getLock(ctx context.Context, db *sql.DB, name string) error {
 	return nil
 }
 
-// counting counts the Saves that won, and the Saves that lost to another process.
+// counting counts the Saves that won, and the Saves that lost to another Store.
 type counting struct {
 	*rows.Place
 	won, lost *atomic.Int64

@@ -30,8 +30,8 @@ func unfit(t *testing.T, p *sqlstore.Store, faults ...string) {
 	}
 }
 
-// isUnavailableOnce reports whether err matches store.ErrUnavailable, whose text it has
-// once.
+// isUnavailableOnce reports whether err matches store.ErrUnavailable and contains its
+// text once.
 func isUnavailableOnce(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) && strings.Count(err.Error(), store.ErrUnavailable.Error()) == 1
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TestMariaDB_ClockSetBack checks that after the clock was set back no hold lasts longer
-// than its TTL, and tokens still grow.
+// than its TTL, and that tokens still grow.
 func TestMariaDB_ClockSetBack(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

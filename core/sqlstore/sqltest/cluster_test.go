@@ -56,8 +56,8 @@ const galera = "/usr/lib/galera/libgalera_smm.so"
 
 const severalWrite = "several servers of a Galera cluster may write"
 
-// TestMariaDB_Galera checks that Check refuses a server of a Galera cluster. Without the
-// library of Galera only the value of the server's variable is simulated.
+// TestMariaDB_Galera checks that Check refuses a server of a Galera cluster. One case
+// simulates the value of the server's variable, and needs no library of Galera.
 func TestMariaDB_Galera(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "Galera")

@@ -21,7 +21,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// shop is a process with orders in one database and locks in the same or another one.
+// shop stands for a process with orders in one database and locks in the same or another
+// one.
 type shop struct {
 	db    *sql.DB // the pool for the orders
 	locks *core.Locker
@@ -519,7 +520,7 @@ func elsewhere(t *testing.T, d database) *shop {
 }
 
 // TestCommit_OpenForLong checks that a transaction may be open for longer than a TTL,
-// before Commit and after it.
+// before Commit and after it. On SQLite it checks only the time after Commit.
 func TestCommit_OpenForLong(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -898,10 +899,11 @@ func TestMariaDB_TooLong(t *testing.T) {
 	release(t, s.in, fits)
 }
 
-// TestCommit_OtherHolds checks that open transactions do not delay the other holds of the
-// process, 511 beside a Commit. One transaction has locked the row of its run by a Commit,
-// and then another one has locked the row of a usual hold. Also over a slow network the
-// other holds are extended together. One by one, they would need a round trip or two each.
+// TestCommit_OtherHolds checks that open transactions do not delay the extension of
+// other holds of the process. First a transaction locks the row of its run by a Commit,
+// beside 511 other holds. Then another transaction locks the row of one of these. Even
+// over a slow network the rest are extended together. One by one, they would need a
+// round trip or two each.
 func TestCommit_OtherHolds(t *testing.T) {
 	t.Parallel()
 	behindProxy(t, func(t *testing.T, direct, behind database, proxy *testserver.Proxy, _ string) {

@@ -126,7 +126,7 @@ func bySQL(p plan) (core.Store, transact) {
 	}
 }
 
-// byPgx returns the same as bySQL, with pgx.
+// byPgx does the same as bySQL for a child with pgx.
 func byPgx(p plan) (core.Store, transact) {
 	pool, err := pgxpool.New(context.Background(), p.DSN)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// TestFullDisk checks that a server with a full disk grants nothing that it cannot
-// write, and that each result of an extension or a release is right. After room was
-// made, everything works again.
+// TestFullDisk checks a server with a full disk. It grants nothing that it cannot write,
+// and each result of an extension or a release is right. After room was made, everything
+// works again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T) (*testserver.Disk, database){"mariadb": fullMariaDB, "postgres": fullPostgres} {
@@ -39,7 +39,8 @@ func TestFullDisk(t *testing.T) {
 					t.Errorf("%s: got %v, want %v that names the full disk", what, err, store.ErrUnavailable)
 				}
 			}
-			// refused acquires keys until the server refuses one.
+			// refused acquires keys until the server refuses one, and returns that
+			// claim.
 			refused := func(make func(key string) store.Claim) (c store.Claim, err error) {
 				for n := 0; err == nil && n < 10_000; n++ {
 					c = make(strings.Repeat("long", 100) + rand.Text())
@@ -59,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 			for _, c := range holds[:2] {
 				before := load(t, p, c.Key, false).Version
 				err := s.Extend(t.Context(), []store.Claim{c})[0].Err
-				if d.driver == "mysql" && err != nil { // the row is written in its place
+				if d.driver == "mysql" && err != nil { // MariaDB changes the row in place
 					t.Errorf("extend: got %v, want nil", err)
 				} else if err != nil {
 					full("extend", err)

@@ -38,8 +38,8 @@ func pairOfPostgres(t *testing.T, settings ...string) *pair {
 	return &pair{database{sqlstore.PostgreSQL, "pgx", primary.URLAt(proxy.Addr, "default_query_exec_mode=simple_protocol")}, proxy, primary.Addr, standby.Addr}
 }
 
-// pairOfMariaDB returns a primary and a server with read_only=1, and their user, who has
-// no right to write on the latter.
+// pairOfMariaDB returns a primary and a server with read_only=1. Its user may not write
+// on the second one.
 func pairOfMariaDB(t *testing.T) *pair {
 	t.Helper()
 	primary, replica := testserver.StartMariaDB(t), testserver.StartMariaDB(t)
@@ -76,8 +76,8 @@ func fill(t *testing.T, db *sql.DB, n int) {
 	})
 }
 
-// TestFailover checks that a pool leaves a server that reports that it is read-only,
-// and that the statement that it refuses is not sent again.
+// TestFailover checks a server that reports that it is read-only. The pool leaves the
+// server, and the refused statement is not sent again.
 //
 // hazard 23
 func TestFailover(t *testing.T) {

@@ -62,9 +62,10 @@ func smallPostgres(t *testing.T) database {
 	return database{sqlstore.PostgreSQL, "pgx", s.NewDatabase(t).URL()}
 }
 
-// occupy opens sessions until the server of d refuses one. free closes them. All other
-// sessions are those of pools. So no session that still ends makes room later: a server
-// ends sessions later than their connections.
+// occupy opens sessions until the server of d refuses one. free closes them. A server
+// ends a session some time after its connection was closed. So occupy waits until the
+// server has no sessions except its own and those of pools, because the end of an older
+// session would make room later.
 func occupy(t *testing.T, d database, pools ...*sql.DB) (free func()) {
 	t.Helper()
 	counting := map[string]string{

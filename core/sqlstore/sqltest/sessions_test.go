@@ -257,8 +257,8 @@ func unchanged(t *testing.T, p, sound *rows.Place, held store.Claim, why string)
 	}
 }
 
-// TestLockedRow checks that a row that another transaction has locked makes calls for it
-// fail, and changes nothing. The other holds of the process are extended.
+// TestLockedRow checks calls for a row that another transaction has locked. They fail
+// and change nothing, and the other holds of the process are extended.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(t *testing.T) database{

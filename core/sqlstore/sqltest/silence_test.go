@@ -13,8 +13,8 @@ import (
 )
 
 // forget drops all further requests on the existing connections of a proxy, which stay
-// open, as by a load balancer that has forgotten them. New connections work. It returns
-// the number of the last connection that is forgotten.
+// open, as if a load balancer had forgotten them. New connections work. It returns the
+// number of the last connection that is forgotten.
 func forget(proxy *testserver.Proxy) (last int) {
 	for _, r := range proxy.Requests() {
 		last = max(last, r.Link)

@@ -23,9 +23,9 @@ import (
 )
 
 // meeting is a connector whose releases wait for each other: none is answered until size
-// of them are at the database at once. After that it holds the answers for a moment, so
-// that further releases can arrive. With silent set, the releases of these keys do not
-// arrive at the database until the channel heard is closed, and no others wait.
+// of them are at the database at once. After that it delays the answers for a moment, so
+// that further releases can arrive. If silent is set, only the releases of these keys
+// wait: they do not arrive at the database until the channel heard is closed.
 type meeting struct {
 	of     driver.Driver
 	dsn    string

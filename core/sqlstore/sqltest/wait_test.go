@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// asked is a store that records when its refused requests were sent.
+// asked is a store that records the times at which its refused requests were sent.
 type asked struct {
 	*sqlstore.Store
 	mu      sync.Mutex
@@ -42,8 +42,9 @@ func (s *asked) refusedAfter(t time.Time) (n int) {
 	return n
 }
 
-// TestWait_KeptKey checks that a waiter of a key that stays taken after its release
-// enters by its first request after that time, and so within one polling step.
+// TestWait_KeptKey checks a waiter of a key that stays taken for a time after its
+// release. The waiter's first request after that time is granted, so the waiter has the
+// key within one polling step.
 func TestWait_KeptKey(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one command on one key. It is sent once, alone or with others. A Pipeline
-// creates it. The caller adds arguments, at most four texts and five numbers, and
-// passes it to Do once. After that the caller must not use it any more.
+// Call is one command on one key. It is sent once, alone or with others. A caller gets
+// it from a Pipeline, adds arguments, at most four texts and five numbers, and passes it
+// to Do once. After that the caller must not use the Call any more.
 //
 // Its texts and numbers are stored in the Call, and the command's arguments are pointers
 // to them. This saves an allocation for each argument, and keeps the values out of the

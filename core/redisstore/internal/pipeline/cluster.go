@@ -65,8 +65,8 @@ func (p *Pipeline) forget(but *redis.Client) {
 }
 
 // ErrElsewhere is the error of a Timed call that was not sent, or that a server refused
-// because the slot is elsewhere. A TIME has no key. Only a client of one server is sure
-// to send the TIME to the server of the call.
+// because another server has the slot. A TIME has no key. Only a client of one server
+// is sure to send the TIME to the server of the call.
 var ErrElsewhere = errors.New("the time of the key's server cannot be asked for")
 
 // follow returns the server for a key after the error reply err, and reports whether
@@ -107,8 +107,8 @@ func elsewhere(err error) bool {
 // replied reports whether err is an error reply with this code.
 func replied(err error, code string) bool { return err != nil && redis.HasErrorPrefix(err, code) }
 
-// pursue waits before a call is sent again. The call was sent n times, and each time
-// the reply was that its slot is elsewhere. pursue returns false if the call must not
+// pursue waits before a call is sent again. The call was sent n times, and each reply
+// was that another server has the slot. pursue returns false if the call must not
 // be sent again. While a slot is handed over, both masters can name each other for a
 // moment. A slot that moves several times can already have moved on from the named
 // master. All waits together take half a second.

@@ -32,10 +32,10 @@
 //
 // A call provides its bytes once, see once.go. If the client never asked for a call's
 // bytes, the call was not sent. Once such a call has returned, it is never sent later.
-// If its caller has left before, it is never sent either, unless it is in a flight with
-// others. So nothing depends on the time at which go-redis or a hook requests the
-// bytes. The first reply that the client reports counts, and outcomes are read when the
-// client has returned.
+// If the caller leaves before the client asks for the bytes, the call is never sent
+// either, unless it is in a flight with others. So nothing depends on the time at which
+// go-redis or a hook requests the bytes. The first reply that the client reports
+// counts, and outcomes are read when the client has returned.
 //
 // Calls are reused when the client has returned without a failure and the caller has
 // the reply. A hook must not keep a call, but may keep a Clone.

@@ -23,9 +23,10 @@ func (p *Pipeline) Stall(d time.Duration) { p.server.sender.stall = d }
 // Pipeline is used.
 func (p *Pipeline) Enough(n int) { p.server.sender.enough = n }
 
-// Patient makes the time limit of a call a minute. On a busy machine the usual limit can
-// decide. Call it before the Pipeline is used, with a client whose time-outs are as long.
+// Patient makes the time limit of a call a minute. On a busy machine the usual limit
+// can make a test fail. Call it before the Pipeline is used, with a client whose
+// time-outs are as long.
 func (p *Pipeline) Patient() { p.server.sender.limit = time.Minute }
 
-// Unused reports whether nothing is in flight.
+// Unused reports whether there are no workers, neither working nor idle ones.
 func (p *Pipeline) Unused() bool { return p.server.sender.unused() }

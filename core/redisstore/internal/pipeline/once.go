@@ -16,7 +16,7 @@ type once struct {
 
 const (
 	fresh   int32 = iota // the bytes were not requested
-	joined               // the same, in a flight with others, which a refusal would fail
+	joined               // the same, in a flight that a refusal would fail
 	written              // the bytes were provided
 	revoked              // the bytes were never provided and never will be
 )

@@ -28,8 +28,8 @@ func late(ctx context.Context, err error) bool {
 
 // refresh sends a PING over each idle connection of the client, and over a new one if
 // none is idle. It follows a late call, for two reasons. First, a load balancer may
-// have forgotten the connection of that call. Then other connections that were idle as
-// long are silent too. The PINGs take these out of the pool at once, so that later
+// have forgotten the connection of that call. Then other connections that were idle for
+// as long are silent too. The PINGs take these out of the pool at once, so that later
 // calls dial, and the client closes them when their PINGs time out. Second, the call
 // may have had too little time to connect, and the client has closed the incomplete
 // connection. A PING may take Limit, and leaves a connection for later calls.
@@ -109,9 +109,9 @@ func (v *server) drop() {
 	})
 }
 
-// closeIdle makes the client write a command that fails over each idle connection. It
-// stops when no connection is idle, because other calls may have taken them and a
-// command would then dial.
+// closeIdle makes the client take each idle connection for a command that fails when it
+// is written. It stops when no connection is idle, because other calls may have taken
+// them and the next command would dial.
 func closeIdle(ctx context.Context, client *redis.Client) {
 	for pipelined, n := range idle(client) {
 		for range n {

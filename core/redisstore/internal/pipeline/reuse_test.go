@@ -265,8 +265,8 @@ func TestCommandsAreUsedAgain(t *testing.T) {
 	t.Logf("%d bytes a call", least)
 	// A call that allocates a command leaves more garbage than the command's size. The
 	// race detector makes a sync.Pool lose every fourth value, and the caller's own
-	// bytes are added. A Pipeline that reuses every command then leaves half of the
-	// size.
+	// bytes are added. A Pipeline that reuses every command still leaves only half of a
+	// command's size.
 	if size := uint64(pipeline.CallSize); least >= size {
 		t.Errorf("%d bytes a call, a command has %d", least, size)
 	}

@@ -62,7 +62,7 @@ func (v *server) do(ctx context.Context, c *Call) (Replicated, error) {
 func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 	begun := v.gate.Begin()
 	results := v.sender.doAll(ctx, calls)
-	err := results[0].Err // the others have the same error, unless one was answered
+	err := results[0].Err // if no call was answered, all have the same error
 	for _, r := range results {
 		if answers(r.Err) {
 			if err = r.Err; ClassOf(err).displaced {
@@ -130,8 +130,8 @@ func (v *server) probe(ctx context.Context) error {
 }
 
 // greeting is a hook that closes a connection if the server has too many clients, with
-// the server's error. Otherwise go-redis would take the error for that of an old server
-// without HELLO, and continue with a connection that the server has closed.
+// the server's error. Otherwise go-redis would take the error for the error of an old
+// server without HELLO, and continue with a connection that the server has closed.
 type greeting struct{}
 
 func (greeting) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -76,7 +76,7 @@ func TestDo_BehindHungWorkers(t *testing.T) {
 					t.Errorf("call %d: got %v, want that it was not sent", i, err)
 				}
 			})
-			time.Sleep(10 * time.Millisecond) // the calls in flight stall, so this one is sent alone
+			time.Sleep(10 * time.Millisecond) // a call in flight for 5 ms does not delay the next one
 		}
 		all.Wait()
 		p.Close()

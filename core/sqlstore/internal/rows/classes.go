@@ -199,10 +199,10 @@ func IsDenied(err error) bool {
 	return n == 1044 || n == 1142 || n == 1143 || stateOf(err) == "42501" && !isSecured(err)
 }
 
-// isSecured reports whether row-level security has refused a statement. The SQLSTATE is
-// that of a missing right, and the text can be in any language. So isSecured compares
-// the names of the server's functions that return such an error, in the field Routine of
-// errors of pgx and lib/pq.
+// isSecured reports whether row-level security has refused a statement. The SQLSTATE
+// also stands for a missing right, and the text can be in any language. So isSecured
+// compares the names of the server's functions that return such an error, in the field
+// Routine of errors of pgx and lib/pq.
 func isSecured(err error) bool {
 	r := routineOf(err)
 	return stateOf(err) == "42501" && (r == "ExecWithCheckOptions" || r == "check_enable_rls")

@@ -37,10 +37,10 @@ func (e coded) Code() int { return int(e) }
 
 func (e withCode) Error() string { return fmt.Sprint("code ", e.Code) }
 
-// TestClasses checks the class of each error, and whether the connection is kept. The
-// meanings are those of the servers' documents: MySQL's and MariaDB's error references
-// with "InnoDB Error Handling", PostgreSQL's appendix "Error Codes", and SQLite's
-// "Result and Error Codes".
+// TestClasses checks the class of each error, and whether the connection stays in the
+// pool. The classes follow from the servers' documents: MySQL's and MariaDB's error
+// references with "InnoDB Error Handling", PostgreSQL's appendix "Error Codes", and
+// SQLite's "Result and Error Codes".
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -250,8 +250,8 @@ func TestTake_CommitFails(t *testing.T) {
 	}
 }
 
-// TestAdvice checks the advice for a missing right, also if another error wraps the
-// error, and the advice for a session with other prepared statements.
+// TestAdvice checks the advice for a missing right, even if the error is wrapped, and
+// the advice for a session with other prepared statements.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&numbered{1044}, &numbered{1142}, &numbered{1143}, stated("42501")} {

@@ -109,7 +109,7 @@ func TestConnect_SlowDial(t *testing.T) {
 							t.Errorf("got %v, want nil", err)
 						}
 					}
-					time.Sleep(10 * time.Second) // package sql dials one after another for callers in its queue
+					time.Sleep(10 * time.Second) // package sql dials one connection after another for the callers in its queue
 					s := p.DB.Stats()
 					if s.InUse != 0 || s.OpenConnections > c.idle || f.opened-f.closed != s.OpenConnections {
 						t.Errorf("got %d connections in use, %d open, %d not closed", s.InUse, s.OpenConnections, f.opened-f.closed)

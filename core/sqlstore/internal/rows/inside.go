@@ -67,8 +67,9 @@ func (c caller) One(ctx context.Context, st dialect.Statement, to ...any) error 
 	return nil
 }
 
-// advised returns err with the remedy. Check does not test the rights of the
-// transaction's user, so the text for a missing right is that of the operation.
+// advised returns err with the remedy. It returns the error of a missing right
+// unchanged, because Check does not test the rights of the transaction's user. The
+// operation names these rights.
 func advised(err error) error {
 	switch {
 	case isSecured(err):

@@ -275,7 +275,7 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 			}
 		}()
 	}
-	var all []*sql.Conn // returned only after all were asked, so that none is taken twice
+	var all []*sql.Conn // put back only at the end, so that none is taken twice
 	for ; running > 0 && ctx.Err() == nil; running-- {
 		select {
 		case c := <-asked:

@@ -28,9 +28,7 @@ func TestLoad_Standby(t *testing.T) {
 	}
 }
 
-// TestAbandon checks that the refusal of a read-only server closes the idle connections
-// of the pool, and that other refusals do not.
-// TestRenew_DriverThatHangs checks that calls go on although the driver ignores the
+// TestRenew_DriverThatHangs checks that calls continue even if the driver ignores the
 // context of a ping, or panics.
 func TestRenew_DriverThatHangs(t *testing.T) {
 	t.Parallel()
@@ -56,6 +54,8 @@ func TestRenew_DriverThatHangs(t *testing.T) {
 	}
 }
 
+// TestAbandon checks that the refusal of a read-only server closes the idle connections
+// of the pool, and that other errors do not.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	for number, want := range map[uint16]int{1290: 0, 1927: 2, 1142: 3} {

@@ -36,7 +36,7 @@ func overtake() (holder string, err error) {
 		elector.Run(ctx)
 	}()
 	<-leads
-	for renewed := false; !renewed; time.Sleep(beat) { // also renewed at the start of the term
+	for renewed := false; !renewed; time.Sleep(beat) { // client-go renews at the start too
 		lease, err := leases.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return "", err

@@ -31,9 +31,9 @@ const (
 	name      = "reports"
 )
 
-// The first three have the defaults 15 s, 10 s and 2 s in client-go. When a leader is
-// paused, its Lease lasts for at least another ttl. So a paused leader of the release
-// "both" has lost the lock before another replica can get the Lease.
+// The first three constants have the defaults 15 s, 10 s and 2 s in client-go. When a
+// leader is paused, its Lease lasts for at least another ttl. So a paused leader of the
+// release "both" has lost the lock before another replica can get the Lease.
 const (
 	leaseDuration = 3 * time.Second
 	renewDeadline = 1500 * time.Millisecond
