@@ -58,6 +58,7 @@ type sender struct {
 	mu      sync.Mutex
 	queue   []*Call
 	working []*worker
+	caller  worker    // of the caller that sends its call itself
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
 	held    time.Time // the last time at which a caller that sent its call itself was delayed too long
@@ -169,7 +170,7 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	s.queue = append(s.queue, c)
 	s.watch()
 	if s.brief && ctx.Done() == nil && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
-		w := &worker{}
+		w := &s.caller
 		w.begin(now, s.queue, s.limit)
 		s.queue, s.working = nil, append(s.working, w)
 		s.mu.Unlock()
@@ -235,6 +236,9 @@ func (s *sender) carry(w *worker) int {
 	f := &w.flight
 	f.fly(w.ctx, s, w.batch)
 	s.mu.Lock()
+	if cap(s.queue) == 0 {
+		s.queue = w.batch[:0]
+	}
 	w.batch = nil // the calls may be reused from now on
 	w.ctx.end(context.Canceled)
 	s.mu.Unlock()
@@ -298,7 +302,7 @@ func (s *sender) check() {
 	expire(now, s.queue)
 	for _, w := range s.working {
 		expire(now, w.batch)
-		if w.batch != nil && now.After(w.ctx.until) {
+		if len(w.batch) > 0 && now.After(w.ctx.until) {
 			w.ctx.end(context.DeadlineExceeded)
 		}
 	}
