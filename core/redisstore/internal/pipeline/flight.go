@@ -15,14 +15,22 @@ import (
 type flight struct {
 	calls []*Call
 	own   bool // the client is a *redis.Client
+	pipe  redis.Pipeliner
 	time  *clock
 	wait  *redis.Cmd
 	err   error // the client's error
 }
 
-// fly sends calls together, and returns when the client has returned.
-func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
-	f := &flight{calls: make([]*Call, 0, len(calls)), own: s.own}
+// carry sends calls together, and sets the outcome of each.
+func (f *flight) carry(ctx context.Context, s *sender, calls []*Call) {
+	f.fly(ctx, s, calls)
+	f.land()
+}
+
+// fly sends calls together, and returns when the client has returned. A flight can be used
+// again after land.
+func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
+	*f = flight{calls: f.calls[:0], own: s.own, pipe: f.pipe}
 	for _, c := range calls {
 		if c.once.board(len(calls) == 1) {
 			f.calls = append(f.calls, c)
@@ -31,7 +39,6 @@ func (s *sender) fly(ctx context.Context, calls []*Call) *flight {
 	if len(f.calls) > 0 {
 		f.send(ctx, s.client, f.commands(ctx))
 	}
-	return f
 }
 
 // land sets the outcome of each call, the first one last. So a caller that waits for
@@ -42,6 +49,52 @@ func (f *flight) land() {
 	for _, c := range slices.Backward(f.calls) {
 		c.clean = clean && !c.copied.Load()
 		c.finish(f.outcome(c))
+	}
+	clear(f.calls)
+}
+
+// flightContext is the context of a batch. It has the values of the first call's context,
+// but is not canceled with it: the caller can leave, and the other calls go on. It ends at
+// a deadline, and when the client has returned. A context of the standard library would
+// start a timer for each batch; the sender checks its batches anyway.
+type flightContext struct {
+	context.Context
+	until time.Time
+	done  chan struct{}
+	err   error // set before done is closed
+}
+
+// newFlightContext returns the context of calls that are sent together. It ends at until. If
+// a call is alone, it ends at the deadline of its caller, if that is earlier.
+func newFlightContext(calls []*Call, until time.Time) *flightContext {
+	ctx := calls[0].ctx
+	if end, ok := ctx.Deadline(); ok && len(calls) == 1 && end.Before(until) {
+		until = end
+	}
+	return &flightContext{Context: ctx, until: until, done: make(chan struct{})}
+}
+
+// Deadline implements context.Context.
+func (f *flightContext) Deadline() (time.Time, bool) { return f.until, true }
+
+// Done implements context.Context.
+func (f *flightContext) Done() <-chan struct{} { return f.done }
+
+// Err implements context.Context.
+func (f *flightContext) Err() error {
+	select {
+	case <-f.done:
+		return f.err
+	default:
+		return nil
+	}
+}
+
+// end ends the context with err, unless it has an error. The sender's mutex is held.
+func (f *flightContext) end(err error) {
+	if f.err == nil {
+		f.err = err
+		close(f.done)
 	}
 }
 
@@ -85,9 +138,11 @@ func (f *flight) send(ctx context.Context, client redis.UniversalClient, cmds []
 	if len(cmds) == 1 {
 		f.err = client.Process(ctx, cmds[0])
 	} else {
-		pipe := client.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...)
-		_, f.err = pipe.Exec(ctx)
+		if f.pipe == nil {
+			f.pipe = client.Pipeline()
+		}
+		_ = f.pipe.BatchProcess(ctx, cmds...)
+		_, f.err = f.pipe.Exec(ctx)
 	}
 	for _, c := range f.calls {
 		if f.failed() == nil && c.Cmd.Val() == nil && c.Cmd.Err() == nil {

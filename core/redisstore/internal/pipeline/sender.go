@@ -58,6 +58,7 @@ type sender struct {
 	mu      sync.Mutex
 	queue   []*Call
 	working []*worker
+	caller  worker    // of the caller that sends its call itself
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
 	held    time.Time // the last time at which a caller that sent its call itself was delayed too long
@@ -68,9 +69,11 @@ type sender struct {
 // none is left. Then it stays idle for a while, because waking it costs less than
 // starting a goroutine with a new stack.
 type worker struct {
-	more  chan struct{} // receives when it has to work, closed when it has to return
-	since time.Time     // the time at which the batch in flight began, or the last one returned
-	batch []*Call
+	more   chan struct{} // receives when it has to work, closed when it has to return
+	since  time.Time     // the time at which the batch in flight began, or the last one returned
+	batch  []*Call
+	ctx    *flightContext // of the batch
+	flight flight
 }
 
 func newSender(client redis.UniversalClient) *sender {
@@ -100,7 +103,7 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	case ctx.Err() != nil:
 		return Replicated{}, &unsentError{context.Cause(ctx)}
 	case c.limit > 0 || c.asking: // the call has its own connection
-		go func() { s.fly(ctx, []*Call{c}).land() }()
+		go new(flight).carry(ctx, s, []*Call{c})
 	default:
 		s.send(ctx, c)
 	}
@@ -110,7 +113,7 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 // doAll sends calls in one pipeline. It returns when all results have arrived or ctx is
 // done.
 func (s *sender) doAll(ctx context.Context, calls []*Call) []Result {
-	go func() { s.fly(ctx, calls).land() }()
+	go new(flight).carry(ctx, s, calls)
 	results := make([]Result, len(calls))
 	for i, c := range calls {
 		got, err := c.await(ctx)
@@ -165,8 +168,10 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	c.ctx, c.until = ctx, now.Add(s.limit)
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
+	s.watch()
 	if s.brief && ctx.Done() == nil && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
-		w := &worker{since: now, batch: s.queue}
+		w := &s.caller
+		w.begin(now, s.queue, s.limit)
 		s.queue, s.working = nil, append(s.working, w)
 		s.mu.Unlock()
 		s.carry(w)
@@ -178,7 +183,6 @@ func (s *sender) send(ctx context.Context, c *Call) {
 		}
 	}
 	s.engage(now)
-	s.watch()
 	s.mu.Unlock()
 }
 
@@ -229,18 +233,26 @@ func (s *sender) work(w *worker) {
 
 // carry sends the batch of w, and returns the number of its calls.
 func (s *sender) carry(w *worker) int {
-	ctx := w.batch[0].ctx
-	if len(w.batch) > 1 {
-		ctx = context.WithoutCancel(ctx) // the canceled context of one call must not end the others
-	}
-	ctx, cancel := bounded(ctx, s.limit)
-	f := s.fly(ctx, w.batch)
-	cancel() // before the callers are woken, so that the worker soon leaves them its thread
+	f := &w.flight
+	f.fly(w.ctx, s, w.batch)
 	s.mu.Lock()
+	if cap(s.queue) == 0 {
+		s.queue = w.batch[:0]
+	}
 	w.batch = nil // the calls may be reused from now on
+	w.ctx.end(context.Canceled)
 	s.mu.Unlock()
+	n := len(f.calls)
 	f.land()
-	return len(f.calls)
+	return n
+}
+
+// begin sets the batch that w sends next, and its context.
+func (w *worker) begin(now time.Time, batch []*Call, limit time.Duration) {
+	w.since, w.batch = now, batch
+	if len(batch) > 0 {
+		w.ctx = newFlightContext(batch, now.Add(limit))
+	}
 }
 
 // take moves waiting calls to the batch of w. If no call waits, w becomes idle. A long
@@ -254,7 +266,8 @@ func (s *sender) take(w *worker) bool {
 			break
 		}
 	}
-	w.since, w.batch, s.queue = time.Now(), s.queue[:n:n], s.queue[n:]
+	w.begin(time.Now(), s.queue[:n:n], s.limit)
+	s.queue = s.queue[n:]
 	if n == 0 {
 		s.dismiss(w)
 		s.idle = append(s.idle, w)
@@ -289,6 +302,9 @@ func (s *sender) check() {
 	expire(now, s.queue)
 	for _, w := range s.working {
 		expire(now, w.batch)
+		if len(w.batch) > 0 && now.After(w.ctx.until) {
+			w.ctx.end(context.DeadlineExceeded)
+		}
 	}
 	s.engage(now)
 	if len(s.working)+len(s.idle) > 0 {
