@@ -113,7 +113,7 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 			lease.endContext(nil)
 			// A queue has the lease's hold only if start failed because the Locker is
 			// closed. The hold is then released and not passed on.
-			lease.passOrRelease(ctx, nil, time.Now().Add(releaseLimit))
+			lease.passOrRelease(ctx, nil, l.now())
 		}
 		l.roster.countOut(lease)
 		over = true

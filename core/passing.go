@@ -206,14 +206,15 @@ func (l *Lease) passable() *hold {
 	return nil
 }
 
-// passOrRelease passes the lease's hold on to a waiter of this process, or releases it.
-func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, until time.Time) error {
-	h := l.passable()
+// passOrRelease passes the lease's hold on to a waiter of this process, or releases it. The
+// end of the lease began at now.
+func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Moment) error {
+	h, until := l.passable(), now.Time().Add(releaseLimit)
 	if h == nil {
 		return l.releaseHolds(r, until)
 	}
 	ws := &l.engine.waiters
-	passed, placed, parked := ws.passOn(h, !l.tooOld(l.engine.now()))
+	passed, placed, parked := ws.passOn(h, !l.tooOld(now))
 	if passed {
 		l.engine.observe(ctx, l.event(PassedOn))
 		return h.confirmed(until)

@@ -75,7 +75,7 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 		l.abandon()
 		err = ErrLost
 	} else {
-		err = l.passOrRelease(ctx, r, now.Time().Add(releaseLimit))
+		err = l.passOrRelease(ctx, r, now)
 	}
 	return held, wasLost
 }
