@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -175,7 +176,7 @@ func (s *Store) views(ctx context.Context, page []store.State, keys []string) ([
 // wrote.
 func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err error) {
 	// Servers before 7.0 add text before an error inside a script.
-	if r.Err != nil && strings.Contains(r.Err.Error(), "WRONGTYPE") {
+	if errors.As(r.Err, new(redis.Error)) && strings.Contains(r.Err.Error(), "WRONGTYPE") {
 		return view{}, false, nil
 	}
 	if r.Err != nil {

@@ -43,13 +43,14 @@ type Call struct {
 	answered bool  // answer is the reply, and err is redis.Nil or nil
 
 	// The following fields are for a call that a sender has accepted.
-	ctx   context.Context // the caller's
-	until time.Time       // the time at which the call has taken too long
-	over  atomic.Bool     // the call has an outcome
-	done  chan struct{}   // receives when the call has an outcome; kept for reuse
-	got   Replicated      // the outcome, set before done receives
-	fault error
-	clean bool // the client does not use the call any more
+	ctx      context.Context // the caller's
+	until    time.Time       // the time at which the call has taken too long
+	deadline time.Time       // of ctx; zero if there is none
+	over     atomic.Bool     // the call has an outcome
+	done     chan struct{}   // receives when the call has an outcome; kept for reuse
+	got      Replicated      // the outcome, set before done receives
+	fault    error
+	clean    bool // the client does not use the call any more
 
 	copied atomic.Bool // a hook has cloned the call, so it is not reused
 }

@@ -15,13 +15,11 @@ const Limit = 2 * time.Second
 var ErrNoAnswer = fmt.Errorf("no answer within %v", Limit)
 
 // Bounded returns ctx with a time-out of Limit, unless its deadline is earlier.
-func Bounded(ctx context.Context) (context.Context, context.CancelFunc) { return bounded(ctx, Limit) }
-
-func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	if end, ok := ctx.Deadline(); ok && time.Until(end) <= limit {
+func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= Limit {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, limit, ErrNoAnswer)
+	return context.WithTimeoutCause(ctx, Limit, ErrNoAnswer)
 }
 
 // Detached runs work, unless ctx is already done, and returns its outcome. If ctx is

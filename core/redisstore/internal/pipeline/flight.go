@@ -39,6 +39,9 @@ func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
 	if len(f.calls) > 0 {
 		f.send(ctx, s.client, f.commands(ctx))
 	}
+	if f.failed() != nil {
+		f.pipe = nil // the client may have left commands in it
+	}
 }
 
 // land sets the outcome of each call, the first one last. So a caller that waits for
@@ -51,12 +54,13 @@ func (f *flight) land() {
 		c.finish(f.outcome(c))
 	}
 	clear(f.calls)
+	f.time, f.wait = nil, nil
 }
 
-// flightContext is the context of a batch. It has the values of the first call's context,
-// but is not canceled with it: the caller can leave, and the other calls go on. It ends at
-// a deadline, and when the client has returned. A context of the standard library would
-// start a timer for each batch; the sender checks its batches anyway.
+// flightContext is the context of a batch. It has the values of the first call's context.
+// It is done when the client has returned, when the only caller has left, and soon after its
+// deadline, at the next check. A context of the standard library would start a timer for
+// each batch. Do not use context.Cause: it may return the cause of the first call's context.
 type flightContext struct {
 	context.Context
 	until time.Time
@@ -64,14 +68,14 @@ type flightContext struct {
 	err   error // set before done is closed
 }
 
-// newFlightContext returns the context of calls that are sent together. It ends at until. If
-// a call is alone, it ends at the deadline of its caller, if that is earlier.
+// newFlightContext returns the context of calls that are sent together. Its deadline is
+// until, or that of the caller of a single call if it is earlier. The sender's mutex is held,
+// so no method of a caller's context is called, which could panic or block.
 func newFlightContext(calls []*Call, until time.Time) *flightContext {
-	ctx := calls[0].ctx
-	if end, ok := ctx.Deadline(); ok && len(calls) == 1 && end.Before(until) {
+	if end := calls[0].deadline; len(calls) == 1 && !end.IsZero() && end.Before(until) {
 		until = end
 	}
-	return &flightContext{Context: ctx, until: until, done: make(chan struct{})}
+	return &flightContext{Context: calls[0].ctx, until: until, done: make(chan struct{})}
 }
 
 // Deadline implements context.Context.

@@ -44,8 +44,8 @@ const (
 // together in one pipeline. They are sent when the other call has returned, or when
 // there are many of them.
 //
-// While calls wait, a worker is working, and a check is scheduled. So each waiting call
-// is sent or expires.
+// While calls wait, a worker is working. While a worker is working, a check is scheduled.
+// So each waiting call is sent or expires, and the context of each flight ends.
 type sender struct {
 	client redis.UniversalClient
 	own    bool          // the client is a *redis.Client
@@ -58,7 +58,7 @@ type sender struct {
 	mu      sync.Mutex
 	queue   []*Call
 	working []*worker
-	caller  worker    // of the caller that sends its call itself
+	caller  worker    // of the caller that sends its call itself; has no goroutine, and is never idle
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
 	held    time.Time // the last time at which a caller that sent its call itself was delayed too long
@@ -107,7 +107,23 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	default:
 		s.send(ctx, c)
 	}
-	return c.await(ctx)
+	got, err := c.await(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.left(c)
+	}
+	return got, err
+}
+
+// left ends the flight of a failed call whose caller has left, if the call is alone in it.
+// Otherwise the flight would go on to wait for a connection.
+func (s *sender) left(c *Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.working {
+		if len(w.batch) == 1 && w.batch[0] == c {
+			w.ctx.end(context.Canceled)
+		}
+	}
 }
 
 // doAll sends calls in one pipeline. It returns when all results have arrived or ctx is
@@ -166,10 +182,12 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 func (s *sender) send(ctx context.Context, c *Call) {
 	now := time.Now()
 	c.ctx, c.until = ctx, now.Add(s.limit)
+	c.deadline, _ = ctx.Deadline()
+	stays := s.brief && ctx.Done() == nil
 	s.mu.Lock()
 	s.queue = append(s.queue, c)
 	s.watch()
-	if s.brief && ctx.Done() == nil && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
+	if stays && len(s.working) == 0 && now.Sub(s.held) > distrustFor {
 		w := &s.caller
 		w.begin(now, s.queue, s.limit)
 		s.queue, s.working = nil, append(s.working, w)
@@ -236,11 +254,12 @@ func (s *sender) carry(w *worker) int {
 	f := &w.flight
 	f.fly(w.ctx, s, w.batch)
 	s.mu.Lock()
+	w.ctx.end(context.Canceled)
+	clear(w.batch) // the calls may be reused from now on
 	if cap(s.queue) == 0 {
 		s.queue = w.batch[:0]
 	}
-	w.batch = nil // the calls may be reused from now on
-	w.ctx.end(context.Canceled)
+	w.batch, w.ctx = nil, nil
 	s.mu.Unlock()
 	n := len(f.calls)
 	f.land()
