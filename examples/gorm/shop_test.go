@@ -127,9 +127,13 @@ type site struct {
 	web   *gin.Engine
 }
 
+func TestMain(m *testing.M) {
+	gin.SetMode(gin.TestMode) // before the tests, which run side by side
+	m.Run()
+}
+
 func newSite(t *testing.T, d database, prepare bool) *site {
 	t.Helper()
-	gin.SetMode(gin.TestMode)
 	s := &site{pool: &failing{DB: d.open(t), end: (*sql.Tx).Commit}, web: gin.New()}
 	s.bank.charged = make(map[string]string)
 	db, err := gorm.Open(d.with(s.pool), &gorm.Config{PrepareStmt: prepare, Logger: logger.Discard})
