@@ -254,7 +254,7 @@ func (e *execution) withdrawn(ctx context.Context) bool {
 }
 
 // notDone is an error that once.Withdraw has marked. An outer rule sees the mark, and
-// the client gets the marked status.
+// the client gets the status of the error inside the mark.
 type notDone struct {
 	error
 	status *status.Status

@@ -97,8 +97,8 @@ func (e *refused) Error() string              { return e.status.String() }
 func (e *refused) Unwrap() error              { return e.reason }
 func (e *refused) GRPCStatus() *status.Status { return e.status }
 
-// refuse refuses a call with r. It sets a trailer and no header, because grpc-go's own
-// retry policy works only if no header was sent.
+// refuse returns the error of the refusal r. It sets a trailer and no header, because
+// grpc-go's own retry policy works only if no header was sent.
 func (g *config) refuse(ctx context.Context, r Refusal) error {
 	if r.Reason == ReasonFailed {
 		if s, ok := statusOf(ctx, r.Err); ok && s.Code() != codes.OK {

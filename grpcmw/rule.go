@@ -102,7 +102,8 @@ func (c *call) run(ctx context.Context, i int) (any, error) {
 	return c.handler(ctx, c.req)
 }
 
-// refuse refuses the call with r, for one of its rules.
+// refuse records that a rule of the call has refused the call, and returns the error of
+// the refusal r. g has the options of that rule.
 func (c *call) refuse(ctx context.Context, g *config, r Refusal) error {
 	c.refused = true
 	return g.refuse(ctx, r)

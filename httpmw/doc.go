@@ -38,10 +38,11 @@
 // The header is defined by draft-ietf-httpapi-idempotency-key-header, an Internet-Draft
 // that expired in April 2026 at its version 07. The header's value is a quoted string
 // of 1 to 255 characters: visible ASCII and blanks, with a backslash before each quote
-// and backslash. Most clients send the key without quotes, which is the same key. A key
-// without quotes contains no blanks, quotes, commas and semicolons. [Key] takes the key
-// from another header, from the body or from another source. [Optional] lets requests
-// without a key run. The clients of a service have to know these rules:
+// and backslash. Most clients send the key without quotes. The same text with and
+// without quotes is one key. A key without quotes contains no blanks, quotes, commas and
+// semicolons. [Key] takes the key from another header, from the body or from another
+// source. [Optional] lets requests without a key run. The clients of a service have to
+// know these rules:
 //
 //   - A key is for one request, with the same method, path, query, media type and body.
 //     It is valid for the caller that used it. It is known for 24 hours from the

@@ -78,8 +78,8 @@ func testIdempotent(t *testing.T, mw framework) {
 		s, runs := mw.newSite(t), atomic.Int32{}
 		scope := mw.Join(mw.Header("X-Tenant"), mw.Header("X-User"))
 		s.POST("/", mw.Idempotent(s.runs(), scope), counted(&runs))
-		// The scopes of these callers must all differ, even if their joined parts
-		// are equal.
+		// The scopes of these callers must all differ, even if their parts are equal
+		// when they are written one after the other, or with a ":" between them.
 		callers := [][2]string{{"a", "b"}, {"ab", "c"}, {"a", "bc"}, {"a:b", "c"}, {"a", "b:c"}, {"a%3Ab", "c"}, {"b", "a"}, {"ä", "{}"}}
 		for i, caller := range callers {
 			r := s.pay("k", "/", "body", "X-Tenant", caller[0], "X-User", caller[1])

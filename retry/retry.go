@@ -101,9 +101,9 @@ func ended(ctx context.Context, err error) error {
 
 // Stop marks err as an error after which another attempt is useless: Do ends the run
 // and returns err itself. If op wraps the marked error, the mark still has its effect,
-// and Do returns the wrapping error with the same text. Stop(nil) returns nil, which
-// means success. Outside a Do the mark has no effect, and errors.Is and errors.As find
-// err.
+// and Do returns an error that wraps op's error and has its text. Stop(nil) returns nil,
+// which means success. Outside a Do the mark has no effect, and errors.Is and errors.As
+// find err.
 func Stop(err error) error {
 	if err == nil {
 		return nil

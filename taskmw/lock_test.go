@@ -252,14 +252,15 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// broken is a store that does not answer.
+// broken is a store whose Acquire always fails with ErrUnavailable.
 type broken struct{ *memstore.Store }
 
 func (broken) Acquire(context.Context, store.Claim) (store.Grant, error) {
 	return store.Grant{}, fmt.Errorf("dial: %w", core.ErrUnavailable)
 }
 
-// deaf is a store that grants, and does not answer extensions.
+// deaf is a store that grants claims, and whose extensions always fail with
+// ErrUnavailable.
 type deaf struct{ *memstore.Store }
 
 func (deaf) Extend(_ context.Context, claims []store.Claim) []store.Extension {

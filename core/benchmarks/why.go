@@ -49,8 +49,9 @@ func busyMachine(s *Section, t target) string {
 	}
 	server, client := kit.Figures["serverCPU"], kit.Figures["clientCPU"]
 	both := server + client
-	return fmt.Sprintf("a cycle takes %.1f µs of the server, which has one core: %s × if it never waits; with %.1f µs of the client it is %s × if none of %d cores ever waits, and they are busy for %.0f %% of the time",
-		server, short(1e6/server/peer), client, short(float64(runtime.NumCPU())*1e6/both/peer), runtime.NumCPU(), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
+	return fmt.Sprintf("a cycle takes %.1f µs of the server, which has one core. If the server never waited, the figure would be %s ×. "+
+		"A cycle also takes %.1f µs of the client. If none of the %d cores ever waited, the figure would be %s ×. They were busy for %.0f %% of the time",
+		server, short(1e6/server/peer), client, runtime.NumCPU(), short(float64(runtime.NumCPU())*1e6/both/peer), kit.Figures["rate"]*both/1e4/float64(runtime.NumCPU()))
 }
 
 // passing explains hand-overs by the minimum that Redis needs for one.
@@ -72,7 +73,7 @@ func passing(s *Section, t target) string {
 
 // polls explains the figures of very many waiters.
 func polls(*Section, target) string {
-	return "a waiter asks once in some seconds in case a message was lost, also while others are served"
+	return "a waiter asks every few seconds, even while others are served, because a message can be lost"
 }
 
 // extensions explains the figures of holders that only hold.

@@ -22,8 +22,8 @@ var errNoRecord = fmt.Errorf("the record is nil: %w", store.ErrInvalid)
 //
 // Commit fails with store.ErrLost unless c's lease has begun the last run, and no other
 // lease has saved a record since. Commit has then written nothing. It fails with
-// store.ErrSaved if c's lease itself was the last to save. After any other error except
-// store.ErrInvalid, the transaction must be rolled back.
+// store.ErrSaved if c's lease itself was the last to save, and no run has begun since.
+// After any other error except store.ErrInvalid, the transaction must be rolled back.
 func Commit(ctx context.Context, s *Store, tx Place, c store.Claim) error {
 	const op = "commit"
 	if err := s.check("release", &c); err != nil {

@@ -21,9 +21,10 @@ type Saver interface {
 	//
 	// It fails with store.ErrUnsupported if the answers of s are not in the database of
 	// the transaction, and with store.ErrInvalid if no transaction is open. In both
-	// cases nothing was written. It fails with store.ErrSaved if the lease has saved a
-	// record, and with store.ErrLost if another lease has begun a run or saved a
-	// record. After any other error the transaction must be rolled back.
+	// cases nothing was written. It fails with store.ErrSaved if the lease was the last
+	// to save a record and no run has begun since. It fails with store.ErrLost if
+	// another lease has begun a run or saved a record since. After any other error the
+	// transaction must be rolled back.
 	SaveRun(ctx context.Context, s store.Store, c store.Claim) error
 }
 

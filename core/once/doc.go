@@ -35,12 +35,13 @@
 //
 // # Guarantees and limits
 //
-// All callers get the same answer, however often they ask. This does not mean that fn
-// is executed only once. A process can die after the effect of fn and before its answer
-// is saved. Then no lock can find out whether the run had its effect. By default such a
-// run is run again. In fn, AttemptFromContext returns the number of the attempt. If the
-// attempt is not the first, fn can ask the payment provider before it charges again, or
-// use the same idempotency key there. With AtMostOnce the run is never run again.
+// Once an answer is stored, all callers get this answer, however often they ask, until
+// the time of Retain has passed. This does not mean that fn is executed only once. A
+// process can die after the effect of fn and before its answer is saved. Then no lock
+// can find out whether the run had its effect. By default such a run is run again. In
+// fn, AttemptFromContext returns the number of the attempt. If the attempt is not the
+// first, fn can ask the payment provider before it charges again, or use the same
+// idempotency key there. With AtMostOnce the run is never run again.
 //
 // The same applies to a holder that was paused inside fn until after the end of its
 // lease. If another run has begun by then, the store refuses the holder's answer, but

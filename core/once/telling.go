@@ -77,8 +77,9 @@ func (t *telling) failure() error {
 	return fmt.Errorf("%w (%w)", why, t.saved)
 }
 
-// discreet returns err, the error of a call in which fn did not run, without the key of
-// a *core.BusyError.
+// discreet returns the error for the event of a call in which fn did not run. If err
+// wraps a *core.BusyError, this is ErrInProgress with a copy of the BusyError that has no
+// key. Otherwise it is err itself.
 func discreet(err error) error {
 	if err == nil {
 		return nil

@@ -117,9 +117,9 @@ func TestIn_PoolOfOne(t *testing.T) {
 	answered(t, s, begun, true)
 }
 
-// TestIn_WaitsForDisk checks that the COMMIT of an answer waits for the disk, even if the
-// commits of the server or of the caller do not. The setting lasts as long as the
-// transaction.
+// TestIn_WaitsForDisk checks that the COMMIT of an answer waits for the disk, even if
+// synchronous_commit is off at the server or in the caller's transaction. The setting
+// that SaveRun changes lasts as long as the transaction.
 func TestIn_WaitsForDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ server, caller, want string }{

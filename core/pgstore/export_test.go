@@ -11,8 +11,8 @@ import (
 // Verdict exports verdict for the tests of its table.
 var Verdict = verdict
 
-// Classes returns classes by whole SQLSTATEs. For a class of two characters that is the
-// SQLSTATE that ends in 999.
+// Classes returns the table classes with whole SQLSTATEs as keys. For an entry that has
+// only the first two characters, the key is the SQLSTATE that ends in 999.
 func Classes() map[string]class {
 	all := make(map[string]class)
 	for code, c := range classes {

@@ -25,7 +25,7 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 
 // List implements store.Inspector in one round trip per page. An empty page takes one
 // more. The keys are in the order of their bytes. The next page begins after the last
-// key, and next is that key in hex.
+// key that List has read. Unless next is "", it is that key in hex.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	page, next, err = s.Store.List(ctx, after, most)
 	if err == nil && len(page) == 0 {

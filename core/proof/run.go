@@ -50,8 +50,8 @@ const (
 	recordFile = "record.json"
 )
 
-// side is the number of packages whose trials run at once. They are packages' own tests,
-// which mostly wait for servers and pass on a busy machine too.
+// side is the number of packages whose trials run at once. The trials are the packages'
+// own tests. They mostly wait for servers, and pass on a busy machine too.
 const side = 2
 
 // run runs the parts and prints the outcome of each package. Except in the part trials, a

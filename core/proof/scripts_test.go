@@ -55,8 +55,8 @@ func TestLayoutScript(t *testing.T) {
 	}
 }
 
-// newAPI returns a repository with .ci/apitext, whose package core has one function, and
-// the texts of its API.
+// newAPI returns a repository that contains .ci/apitext, a package core with one function
+// and a package once, and the committed texts of that API.
 func newAPI(t *testing.T) *releasing {
 	t.Helper()
 	r := newReleasing(t)

@@ -102,7 +102,7 @@ func crowdFault(fields map[string]string) string {
 
 // TestCrowdCostsNoMore checks that a script's reads and writes for a reader or a permit
 // do not grow with the crowd. The script reads and writes everything only when the
-// first lease may have expired.
+// lease that expires first may have expired.
 func TestCrowdCostsNoMore(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)

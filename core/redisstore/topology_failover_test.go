@@ -118,7 +118,7 @@ func survives(t *testing.T, client func() redis.UniversalClient, key string, dow
 	before := lease.Deadline()
 	down()
 	back()
-	// The lease continues with the new master, because it is extended once more.
+	// An extension after the failover shows that the new master has the lease.
 	testserver.Eventually(t, 90*time.Second, "the lease is extended", func() bool {
 		v.believe()
 		return lease.Deadline().After(before.Add(ttl / 4))

@@ -19,11 +19,12 @@ import (
 //
 // If the claim fails, the nodes that have granted it release it. If a majority answers
 // but refuses, Acquire waits for these releases. It waits for at most the time-out of a
-// node, or for the longest wait for answers if that was longer. If no majority answers,
-// or the majority is too late, the releases continue in the background. The error then
-// says that the outcome is unknown, and the caller releases the claim, as after any such
-// error. A grant that arrives after Acquire has failed is released on arrival, unless
-// the claim was sent again in the meantime.
+// node. If a round of this Acquire has waited longer than that for its answers, the
+// limit is that longer time. If no majority answers, or the majority is too late, the
+// releases continue in the background. The error then says that the outcome is unknown,
+// and the caller releases the claim, as after any such error. A grant that arrives after
+// Acquire has failed is released on arrival, unless the claim was sent again in the
+// meantime.
 //
 // Acquire also settles split votes between several claims. If the first node at which
 // the key is held has granted it to this claim, Acquire asks the busy nodes again a few

@@ -40,11 +40,16 @@
 //
 // # Nodes that are slow or down
 //
-// Every call asks all nodes at once. It returns when a majority has decided, or when no
-// majority can decide any more. It stops waiting for slow nodes when its ctx is done,
-// when Limit has passed, or when a grant could no longer be valid. A dead node does not
-// lengthen the call. However, if the other nodes are split, the call waits for the dead
-// node for the time of WithNodeTimeout.
+// Every call asks all nodes at once. Usually it returns when a majority has decided, or
+// when no majority can decide any more. There are two exceptions. An Acquire that is
+// refused also waits until the nodes that had granted the claim have released it. A
+// Release with a TTL of 0 waits for all nodes. [Store.Acquire] and [Store.Release]
+// describe how long they wait.
+//
+// A call stops waiting for slow nodes when its ctx is done, when Limit has passed, or
+// when a grant could no longer be valid. A dead node does not lengthen the call. However,
+// if the other nodes are split, the call waits for the dead node for the time of
+// WithNodeTimeout.
 //
 // If a majority answers but does not grant the claim, the claim is refused, usually as
 // busy. If no majority answers, the error matches store.ErrUnavailable if certainly

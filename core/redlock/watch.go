@@ -85,7 +85,7 @@ type watch struct {
 }
 
 // follow opens the watch at one node and forwards its wake-ups. The watch of a node that
-// answers late counts from its answer on.
+// answers late counts as live from the time of the answer.
 func (w *watch) follow(ctx context.Context, i int, node store.Watcher) {
 	woken, err := node.Watch(ctx, w.claim)
 	w.mu.Lock()

@@ -26,7 +26,7 @@ type Cards interface {
 // MaxCard is the maximum length of a card, in bytes of JSON.
 const MaxCard = 256 << 10
 
-// Card describes a process: its host, service and version, and its oldest holds and
+// Card describes a process: its host, service and version, and its old holds and
 // waiters. A card is encoded as JSON. It contains no owner, no lease and no token. It
 // contains keys, as the store does.
 type Card struct {
@@ -40,7 +40,9 @@ type Card struct {
 	// of the Locker calls it with the contexts of acquires, even after these contexts
 	// are done. A result that is not printable UTF-8 of at most 64 bytes is omitted.
 	Trace func(ctx context.Context) string `json:"-"`
-	// Entries are the process's oldest holds and waiters at the time of the write.
+	// Entries are the holds and waiters of the process that were older than 5 seconds at
+	// the time of the write, the oldest first. There are at most 1,000, as many as fit
+	// into the card.
 	Entries []CardEntry `json:"entries,omitempty"`
 }
 

@@ -84,7 +84,7 @@ type NodeInfo struct {
 //
 // Its methods are safe for concurrent use, and return soon after ctx is done. They fail
 // with ErrInvalid for arguments out of range, before anything is sent. They fail with
-// ErrUnsupported if the store was configured without this feature. They fail with
+// ErrUnsupported if the configuration of the store does not allow them. They fail with
 // ErrUnavailable if the store does not answer or its server refuses a right. In that
 // case nothing has changed. If a right was refused, the error names it.
 type Inspector interface {
@@ -98,12 +98,13 @@ type Inspector interface {
 	// The parameter most, from 1 to 1,000, is the approximate length of a page. The
 	// parameter after is "" for the first page, and the result next of the previous page
 	// for each other page. The result next is "" for the last page. A page can be
-	// shorter or empty, even if other pages follow. It can exceed most by the number of
-	// keys that one step of the store finds, about 1,000. A key that has live entries
-	// during the whole walk is returned at least once, and can be returned twice. If
-	// keys move between servers during the walk, a key can be missed. The content of
-	// next is internal to the store, and may contain a key. List fails with ErrInvalid
-	// if after is neither "" nor a result next of List.
+	// shorter or empty, even if other pages follow. A page can also be longer than
+	// the parameter most, by up to the number of keys that one step of the store finds,
+	// about 1,000. A key that has live entries during the whole walk is returned at
+	// least once, and can be returned twice. If keys move between servers during the
+	// walk, a key can be missed. The content of next is internal to the store, and may
+	// contain a key. List fails with ErrInvalid if after is neither "" nor a result next
+	// of List.
 	//
 	// List may have to walk over all keys of the server. It does so in small steps with
 	// pauses, and returns when ctx is done.

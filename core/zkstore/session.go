@@ -135,8 +135,8 @@ var (
 )
 
 // ready waits until the client has a session, and returns its ID. Without a session, a
-// request would stay in the client. The client would send it at any later time, and
-// perhaps in another session.
+// request would stay in the client. The client would send it at some later time, perhaps
+// in another session.
 func (s *session) ready(ctx context.Context) (int64, error) {
 	begun := s.gate.Begin()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {

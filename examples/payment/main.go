@@ -17,10 +17,12 @@
 // A click that is answered 503 is repeated a few times, because nothing was charged for
 // it.
 //
-// The exit code is 0 if every order was charged exactly once, and 1 if not. It is 2 if
-// the result is unknown: either -unlocked did no harm, or something failed. If the
-// service stays unavailable for some orders, the program names them. With -unlocked no
-// client stops waiting.
+// The exit code is 1 if an order was charged more than once, or never although the
+// service was available. It is also 1 if a client that repeated its request got another
+// receipt. It is 2 if the run shows nothing: -unlocked did no harm, the service was
+// unavailable for an order or did not answer a client, or something else failed.
+// Otherwise it is 0. If the service stays unavailable for some orders, the program names
+// them. With -unlocked no client stops waiting.
 //
 // With -store mysql or sqlite everything is in one database, and an order is committed
 // together with its response. With every other store, the orders are in Redis. The

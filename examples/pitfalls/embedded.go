@@ -2,8 +2,8 @@ package main
 
 import "github.com/alicebob/miniredis/v2"
 
-// startEmbedded starts a Redis inside this process. By default its keys never expire.
-// With ClockTTL they expire like those of a real Redis.
+// startEmbedded starts a miniredis in this process. It sets ClockTTL, because by default
+// the keys of a miniredis never expire.
 func startEmbedded() (addr string, stop func(), err error) {
 	server, err := miniredis.Run()
 	if err != nil {

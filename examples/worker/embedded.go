@@ -6,9 +6,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// startEmbedded starts a Redis inside this process. By default its keys never expire.
-// With ClockTTL it checks all keys at each command, which is slow with thousands of
-// tasks. Instead the server's clock is advanced every 50 ms.
+// startEmbedded starts a miniredis in this process. By default the keys of a miniredis
+// never expire. With ClockTTL a miniredis checks all keys at each command, which is slow
+// with thousands of tasks. Instead startEmbedded advances the server's clock every 50 ms.
 func startEmbedded() (addr string, stop func(), err error) {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -66,8 +66,8 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	return next
 }
 
-// exchange is a unary call. The rules get it as a stream of grpc-go, and the handler as a
-// request of connect.
+// exchange is a unary call. It is the grpc.ServerTransportStream on which the rules set
+// metadata. The handler gets the call as a request of connect.
 type exchange struct {
 	sending
 	request  connect.AnyRequest

@@ -49,20 +49,20 @@
 //
 // A nacked message does not fail: an outer middleware gets no error and no produced messages, and
 // the router's ack has no effect after the nack. So a busy message is never put into a poison
-// queue, wherever PoisonQueue is mounted. If the broker limits the number of deliveries, a nack
-// counts as one: MaxDeliver of JetStream, the delivery limit of RabbitMQ's quorum queues,
-// maxReceiveCount of SQS. After that many busy deliveries the broker drops the message, or
-// moves it to a dead-letter queue.
+// queue, wherever PoisonQueue is mounted. Some brokers limit the number of deliveries:
+// MaxDeliver of JetStream, the delivery limit of RabbitMQ's quorum queues, maxReceiveCount of
+// SQS. A nacked delivery counts too. After that many busy deliveries the broker drops the
+// message, or moves it to a dead-letter queue.
 //
 // # Time
 //
-// A broker delivers a message again after a time. The wait for a key is a part of this time.
-// The broker's defaults are 30 seconds with JetStream (AckWait), 60 seconds with Redis streams
-// (MaxIdleTime) and 30 minutes with RabbitMQ (consumer_timeout). By default the message is
-// nacked within 7 seconds if the store answers, even if a Lock and an Idempotent both have to
-// wait. The handler's time is added to these 7 seconds. If handlers take nearly the broker's
-// time, set a shorter wait by Acquire(core.Wait(d)) and once.Acquire(core.Wait(d)), or a longer
-// AckWait.
+// A broker delivers a message again if it is not acked within a certain time. The wait for a
+// key is a part of this time. The broker's defaults are 30 seconds with JetStream (AckWait),
+// 60 seconds with Redis streams (MaxIdleTime) and 30 minutes with RabbitMQ (consumer_timeout).
+// By default the message is nacked within 7 seconds if the store answers, even if a Lock and an
+// Idempotent both have to wait. The handler's time is added to these 7 seconds. If handlers take
+// nearly the broker's time, set a shorter wait by Acquire(core.Wait(d)) and
+// once.Acquire(core.Wait(d)), or a longer AckWait.
 //
 // With JetStream, set nats.ManualAck() among the SubscribeOptions of watermill-nats.
 // Watermill's subscriber gives up a message after AckWaitTimeout, and when the subscriber

@@ -44,12 +44,12 @@ func UUID() KeyFunc {
 // "$" or "*", and elements of arrays cannot be named.
 //
 // The field has to be a string or an integer; the integer 123 and the string "123" are the same
-// key. Integers of any size are distinct. Numbers written as 1e2 or 1.0, null, true, false, arrays
-// and objects are refused. The payload has to be one valid JSON text. Names have to match
-// exactly. A name must not occur twice, even in another case, because decoders differ in the
-// field that they take.
+// key. Integers of any size are distinct. Integers written as 1e2 or 1.0 are refused, as are
+// null, true, false, arrays and objects. The payload has to be one valid JSON text. Names have to
+// match exactly. A name must not occur twice, even in another case, because decoders differ in
+// the field that they take.
 //
-// It panics if path is not a list of names with dots between them. "$.id" and "items[0].id"
+// Payload panics if path is not a list of names with dots between them. "$.id" and "items[0].id"
 // belong to other languages; with such a path every message would be refused.
 func Payload(path string) KeyFunc {
 	field := keys.NewSource("watermillmw", "payload field", path).JSON("payload")

@@ -52,7 +52,8 @@ func Also(keys ...KeyFunc) Option {
 
 // Fingerprint sets the value that has to be the same in all messages with one key. The default
 // is the payload. Fingerprint is for payloads with irrelevant differences, such as a trace ID. If
-// of returns "" or an error, the message fails. It is for Idempotent, and panics if of is nil.
+// of returns "" or an error, the message fails. Fingerprint is for Idempotent, and panics if of is
+// nil.
 func Fingerprint(of KeyFunc) Option {
 	if of == nil {
 		panic("watermillmw: Fingerprint: the function is nil")
@@ -72,7 +73,7 @@ func HandlerName(name string) Option {
 	return func(g *config) { g.handler = name }
 }
 
-// OnBusy sets the treatment of a message that cannot run now. The default is Reschedule. It
+// OnBusy sets the treatment of a message that cannot run now. The default is Reschedule. OnBusy
 // panics if b is not one of the policies.
 func OnBusy(b Busy) Option {
 	if b < Reschedule || b > Fail {

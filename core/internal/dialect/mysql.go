@@ -215,7 +215,8 @@ func (d MySQL) Load(key string, w casstore.Want) Statement {
 	return t.add(" FROM (SELECT 1 AS one) f LEFT JOIN lockkit_locks k ON k.name=").name(key).add(" FOR UPDATE").end()
 }
 
-// ofVersionRow returns a subquery for a column of the row of the version.
+// ofVersionRow returns an expression for a column of the row of lockkit_version. Without
+// a row, its value is missing.
 func ofVersionRow(column, missing string) string {
 	return "COALESCE((SELECT " + column + " FROM lockkit_version)," + missing + ")"
 }

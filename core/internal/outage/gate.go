@@ -125,8 +125,9 @@ func (g *Gate) Why() error {
 }
 
 // Enter returns nil while the gate is open. Otherwise it waits for at most 100 ms for
-// the probe in progress, or for a new one. Known returns true for its error, and the
-// error matches the cause of ctx if ctx is done.
+// the probe in progress, or for a new one. If the gate is still closed then, Enter
+// returns an error for which Known returns true. If ctx is done, the error also matches
+// the cause of ctx.
 func (g *Gate) Enter(ctx context.Context) error {
 	if g.Why() == nil {
 		return nil

@@ -74,7 +74,7 @@ func trials(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	}
 }
 
-// oneByOne plays a scene n times, one time after the other.
+// oneByOne plays a scene n times, one after another.
 func oneByOne(t *testing.T, n int, scene func(t *testing.T, n int)) {
 	t.Helper()
 	for i := 1; i <= n; i++ {

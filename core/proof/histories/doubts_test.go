@@ -19,8 +19,8 @@ import "math"
 //     attempt to acquire the hold may still be under way.
 //   - A failover that restores holds that had been released. See failover_test.go.
 //
-// The clean-up is repeated until it is confirmed. Therefore a stretch has no known end
-// only at the end of a history, or if its worker died. The deed that killed a worker
+// The clean-up is repeated until it is confirmed. Therefore the end of a stretch is
+// known, unless the history ends first or the worker died. The deed that killed a worker
 // ends when all requests of the worker have reached the server. From then on the
 // worker's holds expire.
 type stretch struct{ From, To int64 }

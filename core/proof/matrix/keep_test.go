@@ -20,7 +20,8 @@ func (r *rig) places() int {
 	return 1 + strings.Count(list, "\n")
 }
 
-// renewOp holds a key until the watchdog has extended it.
+// renewOp holds a key until the watchdog has extended it. If the extension is overtaken,
+// renewOp releases the key before the extension arrives.
 func renewOp(r *rig) {
 	lease := r.acquire(context.Background(), r.locker)
 	first := r.end()

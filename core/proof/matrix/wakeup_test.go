@@ -81,8 +81,9 @@ func TestWakeUps(t *testing.T) {
 	if want := len(wakeUps) * len(mishaps) * len(all) * trials(); !t.Failed() && played != want {
 		t.Errorf("vacuous: %d of %d trials", played, want)
 	}
-	// Messages grant no keys in a Cluster. Elsewhere they grant no key to the first kind
-	// of waiter, which sends another request.
+	// Messages grant no keys in a Cluster. Elsewhere they grant no key to the waiter of
+	// wakeUps[0], because its TTL is too short: the message only wakes the waiter, which
+	// then asks the store again.
 	if want := (len(wakeUps) - 1) * len(mishaps) * (len(all) - 1) * trials(); !t.Failed() && grants != want {
 		t.Errorf("vacuous: %d grants by message in %d trials", grants, want)
 	}

@@ -123,8 +123,8 @@ func TestCommit_PoolOfOne(t *testing.T) {
 }
 
 // TestPostgreSQL_CommitWaitsForDisk checks that the COMMIT of an answer waits for the
-// disk, even if the commits of the server or of the caller do not. The setting lasts as
-// long as the transaction.
+// disk, even if synchronous_commit is off at the server or in the caller's transaction.
+// The setting that SaveRun changes lasts as long as the transaction.
 func TestPostgreSQL_CommitWaitsForDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ server, caller, want string }{
@@ -1042,8 +1042,8 @@ func TestCommit_RoundTrips(t *testing.T) {
 	}
 }
 
-// TestMariaDB_CommitOnReplica checks that Commit is refused on a writable replica, which
-// has the rows of the locks but another ID.
+// TestMariaDB_CommitOnReplica checks that Commit is refused on a writable replica. The
+// replica has the rows of the locks, but another server_id, and so another database ID.
 func TestMariaDB_CommitOnReplica(t *testing.T) {
 	t.Parallel()
 	notOnMySQL(t, "CHANGE MASTER")

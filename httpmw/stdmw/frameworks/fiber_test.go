@@ -283,7 +283,7 @@ func TestFiber_Listener(t *testing.T) {
 	}
 }
 
-// TestREADME compares the functions in README.md with the functions of the tests.
+// TestREADME checks that the tests contain each block of Go code of README.md.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("README.md")

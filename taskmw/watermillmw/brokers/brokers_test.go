@@ -37,9 +37,9 @@ type broker struct {
 	scene      string // the prefix of its topics
 	publisher  func(t *testing.T) message.Publisher
 	subscriber func(t *testing.T) message.Subscriber // returns the subscriber of another consumer
-	// timeout reports whether the broker delivers a message again after redelivery, while the
-	// handler still runs. Other brokers deliver a message again when the consumer's connection
-	// breaks.
+	// timeout reports whether the broker delivers a message again after the time redelivery,
+	// while the handler still runs. Other brokers deliver a message again when the consumer's
+	// connection breaks.
 	timeout bool
 }
 
@@ -113,7 +113,8 @@ func rabbitMQ(t *testing.T) broker {
 	}
 }
 
-// redisStreams starts a server. Its broker delivers a message again after idle.
+// redisStreams starts a server. Its broker delivers a message again if it is not acked
+// within idle.
 func redisStreams(t *testing.T, idle time.Duration) broker {
 	t.Helper()
 	addr := testserver.StartRedis(t).Addr
