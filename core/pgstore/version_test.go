@@ -85,14 +85,14 @@ func TestVersion(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "PostgreSQL "+c.version+", 14") {
+			if !errors.Is(err, store.ErrUnsupported) || errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "PostgreSQL "+c.version+" (at least 14)") {
 				t.Errorf("migrate: got %v, want ErrUnsupported with the versions", err)
 			}
 			if schemas := database.Exec("SELECT nspname FROM pg_namespace WHERE nspname = 'lockkit'"); len(schemas) > 0 {
 				t.Errorf("got schemas %v, want none", schemas)
 			}
 			err = newStore(t, pool).Check(t.Context())
-			if err == nil || !strings.Contains(err.Error(), "PostgreSQL "+c.version+", 14") {
+			if err == nil || !strings.Contains(err.Error(), "PostgreSQL "+c.version+" (at least 14)") {
 				t.Errorf("check: got %v, want the versions", err)
 			}
 		})

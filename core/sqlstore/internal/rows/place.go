@@ -219,6 +219,12 @@ func shut(c *sql.Conn) {
 // abandon closes the idle connections of the pool. They may lead to a server that has
 // become a replica. Connections in use stay open, until a server has refused them too.
 func (p *Place) abandon() {
+	p.mu.Lock()
+	renewed := p.renewed
+	p.mu.Unlock()
+	if renewed != nil {
+		<-renewed // until then the pings have the idle connections
+	}
 	p.eachIdle(func(_ context.Context, c *sql.Conn) { shut(c) })
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockkit/lockkit/core/casstore"
 	"github.com/lockkit/lockkit/core/internal/dialect"
@@ -79,4 +81,28 @@ func TestAbandon(t *testing.T) {
 			t.Errorf("error %d: got %d connections, want %d", number, got, want)
 		}
 	}
+}
+
+// TestAbandon_DuringPings abandons the pool's connections while pings have taken them.
+func TestAbandon_DuringPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const idle = 3
+		p, f := restarted(t, idle, 0)
+		f.ping = func() error {
+			time.Sleep(silenceLimit / 2)
+			return nil
+		}
+		p.silent.Store(true)
+		renewed := p.renew()
+		synctest.Wait()
+		if n := p.DB.Stats().InUse; n != idle {
+			t.Fatalf("the pings have %d connections, want %d", n, idle)
+		}
+		p.abandon()
+		<-renewed
+		if n := p.DB.Stats().OpenConnections; n != 0 {
+			t.Errorf("got %d open connections, want 0", n)
+		}
+		_ = p.DB.Close()
+	})
 }
