@@ -57,8 +57,10 @@ func TestSideBySide(t *testing.T) {
 		trips time.Duration
 		most  int // the maximum number of calls in flight at once
 	}{
-		"readers":          {opts(core.Shared()), 3, 17},
-		"readers that try": {opts(core.Shared(), core.Wait(0)), 3, 17},
+		// 1, 17 and 32 callers may ask. When one of the 17 has its answer, callers of the next
+		// step can ask before the other 16 have returned.
+		"readers":          {opts(core.Shared()), 3, 32},
+		"readers that try": {opts(core.Shared(), core.Wait(0)), 3, 32},
 		"fair readers":     {opts(core.Shared(), core.Fair()), 6, 16},
 		"permits":          {opts(core.Permits(2, 64)), 6, 16},
 		"fair permits":     {opts(core.Permits(2, 64), core.Fair()), 32, 1},
