@@ -113,7 +113,7 @@ func TestFlightContext(t *testing.T) {
 		if _, err := take(ctx, p, newKey()); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
-		testserver.Eventually(t, 50*time.Second, "the flight has ended, long before the limit of a minute", p.Unused)
+		testserver.Eventually(t, 50*time.Second, "the flight is over, long before the limit of a minute", p.Unused)
 	})
 	t.Run("deadline of caller alone", func(t *testing.T) {
 		t.Parallel()
