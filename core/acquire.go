@@ -14,25 +14,26 @@ import (
 // ErrUnavailable after a few attempts.
 //
 // Under a context that carries a lease of the same key from the same Locker, Acquire
-// re-enters that lease. It then does not wait, and the key is free only when all of
-// these leases are released. Every re-entry asks the store, which confirms that the
-// outer lease is still held.
+// re-enters that lease and does not wait. The key is then free only when both leases
+// are released. Every re-entry asks the store whether the outer lease is still held.
 //
 // The lease is extended until Release is called. The extensions continue even if ctx is
-// done, because the work may still be running. So every lease has to be released.
+// done, because the work may still be running. So the caller has to release every
+// lease.
 //
 // An acquire that gives up on a busy key withdraws its claim at the store before it
 // returns. It waits at most half a second for the withdrawal, and not at all if ctx is
-// done. An unfinished withdrawal continues in the background.
+// done. A withdrawal that is not completed by then continues in the background.
 //
 // Acquire returns an error matching
-//   - ErrBusy, if the key is busy: a *BusyError, or, if ctx ended the wait, an error
-//     that also matches ctx's cause,
-//   - ErrUnavailable, if the store does not answer,
-//   - the cause of ctx, if ctx was done before the store was asked or the key was found
-//     busy,
+//   - ErrBusy, if the key is busy. The error is a *BusyError, or it also matches the
+//     cause of ctx if ctx ended the wait,
+//   - ErrUnavailable, if the store does not answer. The error also matches the cause of
+//     ctx if ctx was done first,
+//   - the cause of ctx and no error of the kit, if ctx was done before a request was
+//     sent and before the key was found busy,
 //   - ErrLost, if the outer lease was lost, or if one of several keys was lost before
-//     the last one was granted,
+//     the last key was granted,
 //   - ErrClosed, if the Locker is closed,
 //   - ErrUnsupported, if the store does not serve such a claim,
 //   - ErrInvalid, for a key or option that is not allowed, a nil ctx, or a claim
@@ -49,11 +50,11 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 
 // TryAcquire acquires like Acquire, with one attempt. It asks the store once, and
 // repeats the request only after a transient failure. It fails with ErrBusy if the key
-// is held, or if other callers of this process are waiting for it. While another caller
-// of this process asks the store, TryAcquire waits for the answer. If that request
-// began after the call of TryAcquire and is refused, TryAcquire returns the same busy
-// answer and does not ask. This requires that the request is for the same kind of lock
-// and is not heavier.
+// is held, or if other callers of this process are waiting for the key. While another
+// caller of this process asks the store, TryAcquire waits for the store's answer.
+// TryAcquire can share a busy answer to another caller, and then sends no request. The
+// other request must have begun after the call of TryAcquire, and must be for the same
+// kind of lock and for no greater weight.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lease, error) {
 	r, err := l.request(key, opts)
 	if err != nil {
@@ -130,8 +131,8 @@ func (l *Locker) acquire(ctx context.Context, r *request) (*Lease, error) {
 	return lease, nil
 }
 
-// acquireKey adds a hold of key to the lease. If it fails, acquire releases a hold that
-// was added, and the cleanup releases a claim that may be held or waiting at the store.
+// acquireKey adds a hold of key to the lease. If it adds no hold, it makes the cleanup
+// release a claim that may be held or waiting at the store.
 func (a *attempt) acquireKey(key string) (err error) {
 	c := a.request.claim(key, a.lease.first.id)
 	a.placed, a.failed, a.byText, a.unheard = false, nil, false, false
@@ -144,8 +145,8 @@ func (a *attempt) acquireKey(key string) (err error) {
 			withdrawn := make(chan struct{})
 			a.engine.cleanup.add(c, unsure, func(error) { close(withdrawn) })
 			if errors.Is(err, ErrBusy) && a.ctx.Err() == nil {
-				// The program may exit soon. The claim's fair place would then keep
-				// other waiters out for as long as the store remembers the place.
+				// The program may exit soon. A fair claim that is not withdrawn keeps
+				// other waiters out for as long as the store remembers it.
 				_, _ = a.sleep(withdrawn, withdrawLimit, nil)
 			}
 		}
@@ -158,12 +159,12 @@ func (a *attempt) acquireKey(key string) (err error) {
 		a.byText = true
 	case outer.engine == a.engine:
 		return a.join(&c, outer)
-	default: // a lease of another Locker, perhaps at the same store
+	default: // outer is a lease of another Locker, perhaps at the same store
 		c.Via, a.joinToken = outer.show(key)
 	}
 	if c.Via != "" {
-		// The holder to join may be waiting for this caller. So this caller does not
-		// queue behind callers that wait for the same holder.
+		// The holder may be waiting for this caller. So this caller does not queue
+		// behind callers that wait for the holder.
 		if err := a.askRetrying(&c); err == nil || !errors.Is(err, ErrBusy) || a.request.wait == 0 {
 			return a.acquireError(&c, err)
 		}
@@ -178,8 +179,9 @@ func (a *attempt) acquireKey(key string) (err error) {
 	return a.acquireError(&c, a.inLine(t, &c))
 }
 
-// join adds a hold to the lease by a claim c that joins outer's hold. It fails with
-// ErrLost if the store's answer shows that outer's owner no longer holds the key.
+// join adds a hold to the lease by the claim c, which joins the hold of outer. It fails
+// with ErrLost if outer is lost in this process, or if its owner no longer holds the
+// key at the store.
 func (a *attempt) join(c *store.Claim, outer *Lease) error {
 	lost := fmt.Errorf("core: acquire %q: the outer lease of the key: %w", a.request.name, ErrLost)
 	if !outer.trusted() {

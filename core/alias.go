@@ -17,8 +17,8 @@ type BusyError = store.BusyError
 // errors.Is to find them. The text of a returned error has more details. If a done
 // context caused the error, the error also matches the context's cause.
 var (
-	// ErrBusy is returned when another owner holds the key, or is before the caller in
-	// the queue, or the queue is full.
+	// ErrBusy is returned when another owner holds the key or is before the caller in
+	// the queue, or when the queue is full.
 	ErrBusy = store.ErrBusy
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
 	// final.

@@ -20,17 +20,17 @@ type attempt struct {
 	request   *request
 	ctx       context.Context // the caller's; the lease's context is also done if an earlier key is lost
 	lease     *Lease
-	until     time.Time // the end of the wait; zero if the wait has no limit
+	until     time.Time // the end of the wait; zero without a positive Wait
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the error of the last request, if the store answered none of its tries
+	failed    error     // the error of the last request, if no try of it was answered
 	unheard   bool      // a request for this key had no answer
 	joinToken uint64    // the token of the hold to join; 0 if unknown
 	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process
 }
 
 // inLine acquires c for t, which has entered its queue. It waits until t may ask the
-// store or is given a hold. t then asks as the head or beside the head.
+// store or is given a hold, and then lets t ask as the head or beside the head.
 func (a *attempt) inLine(t *waiter, c *store.Claim) error {
 	for {
 		if t.ready != nil {
@@ -65,9 +65,9 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	}
 	var w watch
 	defer w.close()
-	// A caller that probably finds the key busy opens its watch before it asks. Such a
-	// caller has waited behind other callers of this process, or the key was busy for
-	// the last lone caller (contended). Any other caller asks first, and opens a watch
+	// A caller that probably finds the key busy opens its watch before it asks. Either
+	// it has waited behind other callers of this process, or the key was busy for the
+	// last lone caller (contended). Any other caller asks first, and opens its watch
 	// after a busy answer.
 	switch {
 	case a.request.wait == 0:
@@ -88,9 +88,9 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 	var pause func() (time.Duration, bool)
 	woken := false // whether a wake-up ended the last sleep
 	for {
-		// The store may send a wake-up to a claim in its list that has no watch, in
-		// place of a claim that can receive it. So only a claim with a watch gets a
-		// place in the list, except that a fair claim always needs its place.
+		// A store wakes one claim of its list, and the wake-up is lost if this claim
+		// has no watch. So a claim without a watch gets no place in the list, unless it
+		// is fair.
 		c.Wait = a.request.wait != 0 && (c.Fair || w.live())
 		c.Push = c.Wait && w.live()
 		err := a.askRetrying(c)
@@ -112,7 +112,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 		case w.live():
 			d = wakeUpWait(busy, woken)
 		case a.request.pace.Attempts == 0 && busy.RetryAfter <= c.TTL && busy.RetryAfter > c.TTL-freshTime:
-			d = min(d, a.step()) // others take turns: a longer pause would find the key free less often
+			d = min(d, a.step()) // the key changes hands: a longer pause would find it free less often
 		}
 		if c.Wait {
 			d = min(d, min(c.TTL, store.WaiterLife)*2/3) // ask again before the place expires
@@ -133,7 +133,7 @@ func (a *attempt) asHead(t *waiter, c *store.Claim) error {
 
 // refused returns the store's answer to t if err is a busy answer, and records the
 // answer in the queue. It returns nil for any other err. It also returns nil if ctx is
-// done, because err can then be ctx's cause.
+// done, because err can then be the cause of ctx.
 func (a *attempt) refused(t *waiter, err error) *BusyError {
 	if !errors.Is(err, ErrBusy) || a.ctx.Err() != nil {
 		return nil
@@ -147,7 +147,7 @@ func (a *attempt) refused(t *waiter, err error) *BusyError {
 	return busy
 }
 
-// step returns the first pause of the acquire's pace.
+// step returns the first pause of the acquire's retry policy.
 func (a *attempt) step() time.Duration {
 	d, _ := a.request.pace.Delays()()
 	return d
@@ -160,13 +160,13 @@ func (a *attempt) lastsFor(d time.Duration) bool {
 	return (a.until.IsZero() || end.Before(a.until)) && (!ends || end.Before(deadline))
 }
 
-// forever is longer than any caller waits.
+// forever is a duration for sleep without a limit.
 const forever = time.Duration(math.MaxInt64)
 
-// sleep waits until wake receives or is closed, d has passed or the acquire ends. If
-// the acquire ends, sleep returns the reason, otherwise nil. closed reports whether
-// wake was closed. busy is the busy answer because of which the caller waits. It is nil
-// for other waits, to which the time limit of Wait does not apply.
+// sleep waits until wake has a value or is closed, d has passed, or the acquire ends.
+// It returns nil, or the reason if the acquire ends. closed reports whether wake was
+// closed. busy is the busy answer because of which the caller waits. It is nil for
+// other waits, which Wait does not limit.
 func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) (closed bool, err error) {
 	last := false
 	if busy != nil && !a.until.IsZero() {
@@ -193,9 +193,8 @@ func (a *attempt) sleep(wake <-chan struct{}, d time.Duration, busy *BusyError) 
 	}
 }
 
-// askRetrying sends the claim, repeats the request after transient errors, and adds the
-// granted hold to the lease. It does not repeat the request if the server is known to
-// be down.
+// askRetrying sends the claim, and adds the granted hold to the lease. It repeats the
+// request after transient errors, unless the server is known to be down.
 func (a *attempt) askRetrying(c *store.Claim) error {
 	var pause func() (time.Duration, bool)
 	for {
@@ -267,19 +266,19 @@ func (a *attempt) ask(c *store.Claim) error {
 	return err
 }
 
-// roughToken is a part of the bound for the token in an owner's text. The text's token
-// is ignored if it exceeds the token that the store reports by store.TokenStep plus
-// roughToken, or by more. Tokens of Redis are times in microseconds, and Redis usually
-// knows the time of a grant only to the millisecond.
+// roughToken is the tolerance for the token in an owner's text, which must be less than
+// the sum of the store's token, store.TokenStep and roughToken. Tokens of Redis are
+// times in microseconds, and Redis usually knows the time of a grant only to the
+// millisecond.
 const roughToken = 4096
 
-// admit adds to the lease the hold that was granted to c, in a call that began at
-// start.
+// admit adds to the lease the hold that was granted to c in a call that began at start.
 func (a *attempt) admit(c *store.Claim, g store.Grant, start clock.Moment) error {
 	if c.Via != "" && c.Via == g.Owner && a.joinToken > 0 && g.Token > 0 {
-		// All leases of the owner have one token, which a resource may have seen
-		// already. The store may report another token, see store.Grant.Token. An owner's
-		// text (ContextWithOwner) can be forged, so its token is used only below a bound.
+		// All leases of the owner must have the same token, because a resource may have
+		// seen it. The store may report another token, see store.Grant.Token. An
+		// owner's text (ContextWithOwner) can be forged, so its token is used only
+		// below a bound.
 		if !a.byText || a.joinToken < g.Token+store.TokenStep+roughToken {
 			g.Token = a.joinToken
 		}
@@ -296,8 +295,8 @@ func (a *attempt) tellBusy(err error) {
 	}
 }
 
-// acquireError returns the caller's error for an acquire of c that failed with err. err
-// is the last error of the store or of the wait. It returns nil if err is nil.
+// acquireError returns the caller's error for an acquire of c that failed with err, the
+// last error of the store or of the wait. It returns nil if err is nil.
 func (a *attempt) acquireError(c *store.Claim, err error) error {
 	switch {
 	case err == nil:
@@ -313,8 +312,8 @@ func (a *attempt) acquireError(c *store.Claim, err error) error {
 		return e
 	case c.Via == "" && says(a.ctx, err, ErrLost) && a.lease.Context().Err() == nil:
 		// This process has not released the claim. The store itself (redlock, or Redis
-		// with replicas) released it after an attempt without an answer, and does not
-		// grant it again.
+		// with replicas) released the claim after an attempt without an answer, and
+		// does not grant it again.
 		return fmt.Errorf("core: acquire %q: %w: %v", a.request.name, ErrUnavailable, err)
 	case errors.Is(err, ErrClosed), answered(a.ctx, err):
 		return fmt.Errorf("core: acquire %q: %w", a.request.name, err)
@@ -337,7 +336,8 @@ func (a *attempt) ctxError(c *store.Claim, err error) error {
 		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrBusy, done)
 	case a.unheard || a.lease.unsure[c.Key] || says(a.ctx, err, ErrUnavailable):
 		if err != cause {
-			// The store's error, without the text that is before it already.
+			// The text of ErrUnavailable is removed, because the returned error has it
+			// already.
 			done = fmt.Errorf("%w: %s", done, strings.ReplaceAll(err.Error(), ErrUnavailable.Error()+": ", ""))
 		}
 		return fmt.Errorf("core: acquire %q: %w: %w", a.request.name, ErrUnavailable, done)

@@ -93,10 +93,10 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	return done(ctx, w.ended)
 }
 
-// entries returns the entries of the card: the leases and waiting acquires that are
-// older than cardFrom, the oldest first, as many as the card has room for. A lease has
-// an entry for each of its keys. A waiting acquire has one entry, with the key of its
-// call.
+// entries returns the entries of the card, as many as the card has room for: the leases
+// and waiting acquires that are at least as old as cardFrom, the oldest first. A lease
+// has an entry for each of its keys. A waiting acquire has one entry, with the key of
+// its call.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {
@@ -125,7 +125,7 @@ func (w *cardWriter) entries() (all []store.CardEntry) {
 
 // trace returns the result of the user's Trace for ctx. It returns "" if Trace panics,
 // so that the process does not exit. It also returns "" for a text that is not
-// printable, or that is too long and would take the room of other entries.
+// printable or longer than maxTrace.
 func (w *cardWriter) trace(ctx context.Context) (id string) {
 	if w.card.Trace == nil {
 		return ""
@@ -137,8 +137,8 @@ func (w *cardWriter) trace(ctx context.Context) (id string) {
 	return id
 }
 
-// printable reports whether s is UTF-8 without control characters, and is not longer
-// than the limit most, in bytes.
+// printable reports whether s is UTF-8 without control characters, of at most most
+// bytes.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

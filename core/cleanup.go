@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxResent bounds the bytes of a record's value that the tries of one release send
-	// in total without success. After that, the substitute record (releasing.instead)
-	// is sent in place of the record, if there is a substitute.
+	// maxResent bounds the bytes of a record's value that the tries of the cleanup for
+	// one claim send without success. After that, the substitute record
+	// (releasing.instead), if there is one, replaces the record.
 	maxResent = 8 << 20
 	// cleanUpWidth bounds the number of goroutines that make later tries. The first try
 	// of each claim has its own goroutine.
@@ -21,8 +21,8 @@ const (
 // cleanup releases claims that have no lease any more: their acquire gave up, their
 // lease was lost, or the store did not answer their release. It tries until the store
 // answers, or until the longer of the claim's TTL and cleanUpLeast has passed. For a
-// run that has to be saved or undone, cleanUpRun takes the place of cleanUpLeast. If
-// the store grants a claim after the last try, the grant expires after its TTL.
+// run that has to be saved or undone, the minimum is cleanUpRun. If the store grants a
+// claim after the last try, the grant expires after its TTL.
 type cleanup struct {
 	calls  *storeCalls
 	events events
@@ -45,8 +45,8 @@ func (u *pending) about() (key, hold string) { return u.claim.Key, store.HoldID(
 
 func (cl *cleanup) init(c *storeCalls, v events) { cl.calls, cl.events = c, v }
 
-// add releases c in the background. The first try does not wait for other claims.
-// answer is called with the result of that try.
+// add releases c in the background. The first try does not wait for other claims, and
+// answer is called with its result.
 func (cl *cleanup) add(c releasing, unsure bool, answer func(error)) {
 	least := cleanUpLeast
 	if c.Undo || c.Record != nil {
@@ -83,8 +83,8 @@ func (cl *cleanup) tried(u pending, settled bool) {
 	time.AfterFunc(pause, func() { cl.again(u) })
 }
 
-// again queues u behind the claims that are due already. It starts a worker if fewer
-// than cleanUpWidth are running.
+// again queues u behind the claims that are due already. It starts a worker unless
+// cleanUpWidth workers are running.
 func (cl *cleanup) again(u pending) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -96,9 +96,8 @@ func (cl *cleanup) again(u pending) {
 }
 
 // work tries the claims that are due until none is left. It pauses after a try that did
-// not settle its claim, because an outage can leave thousands of claims. The worker may
-// still be in this pause when the last claim is settled. A hanging call delays only its
-// own worker.
+// not settle its claim, because an outage can leave thousands of claims. A hanging call
+// delays only its own worker.
 func (cl *cleanup) work() {
 	for u, ok := cl.next(); ok; u, ok = cl.next() {
 		settled, _ := cl.try(u)
@@ -153,8 +152,8 @@ func (cl *cleanup) try(u pending) (settled bool, first error) {
 	if err == nil && u.unsure {
 		c.Record = nil // the first call has saved the record
 		// The release of a hold leaves no tombstone, and an earlier acquire may still
-		// arrive. Only the answer "not held" shows that the store will refuse that
-		// acquire.
+		// arrive. Only a second release, which is answered "not held", makes the store
+		// refuse that acquire.
 		err = cl.calls.store.Release(ctx, c)
 	}
 	over := err == nil && !u.unsure || answered(ctx, err)

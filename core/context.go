@@ -12,12 +12,10 @@ type (
 	unlockedKey struct{}
 )
 
-// leaseContext is the context of a lease. Its Err reads the clocks. So a holder that
-// was paused or suspended finds the loss by its first call of Err after the pause, even
-// if the watchdog's timer is late. A cancelable context that is derived from a
-// leaseContext has its own Err, which does not call Err of the leaseContext. So the
-// derived context is done only after the watchdog's timer has fired, or after Err of
-// the leaseContext has found the loss.
+// leaseContext is the context of a lease. Its Err reads the clocks, see Lease.Context.
+// A cancelable context that is derived from a leaseContext has its own Err, which does
+// not call Err of the leaseContext. So the derived context is done only after the
+// watchdog's timer has fired, or after Err of the leaseContext has found the loss.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -47,11 +45,12 @@ func (c *leaseContext) Err() error {
 //
 // Err of this context reads the clocks, and so does Err of a derived context that only
 // adds values. So code that was paused or suspended finds the loss by its first call of
-// Err after the pause. A timer closes Done. After a pause of the process, the timer
-// fires as soon as the process runs again. After a suspension of the machine, it fires
-// up to a second later. The same delay applies to Done and Err of a cancelable context
-// derived from this one by context.WithCancel or context.WithTimeout. Before a write
-// that must not come late, call Err of this context.
+// Err after the pause. The channel of Done is closed by a timer. After a pause of the
+// process, the timer fires as soon as the process runs again. After a suspension of the
+// machine, the timer fires up to a second later. The same delay applies to Done and Err
+// of a cancelable context derived from this one by context.WithCancel or
+// context.WithTimeout. So call Err of this context before a write that must not come
+// late.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // orBackground returns ctx, or a background context if ctx is nil.
@@ -73,8 +72,8 @@ func LeaseOf(ctx context.Context, key string) (*Lease, bool) {
 	return lease, lease != nil
 }
 
-// leaseOf returns the innermost lease of key that ctx carries, or nil. Released leases
-// are skipped unless released is true, because a new hold cannot join their holds.
+// leaseOf returns the innermost lease of key that ctx carries, or nil. Unless released
+// is true, it skips released leases, because a new hold cannot join their holds.
 func leaseOf(ctx context.Context, key string, released bool) *Lease {
 	lease, _ := LeaseFromContext(ctx)
 	for ; lease != nil; lease = lease.outer {
@@ -86,18 +85,18 @@ func leaseOf(ctx context.Context, key string, released bool) *Lease {
 }
 
 // ContextWithOwner returns a context under which Acquire joins the hold of owner, in
-// this process or in another. Both leases then hold the key. The key is free when both
-// are released. Permits and Begin never join, and a lease of the key in ctx takes
-// precedence. owner is the result of Lease.Owner for the hold to join. A text that
-// Owner has not returned is ignored, and so is a text whose owner does not hold the
-// key. If the text has a token that the hold cannot have, the lease gets the token that
-// the store reports instead. Any caller that knows the owner can join, so treat the
-// text as a secret.
+// this process or in another process. Both leases then hold the key, and the key is
+// free when both leases are released. Permits and Begin never join. If ctx has a lease
+// of the key, Acquire re-enters that lease and ignores owner. owner is a text that
+// Lease.Owner has returned for the hold. Any other text is ignored, and so is a text
+// whose owner does not hold the key. If the text has a token that the hold cannot have,
+// the lease gets the token that the store reports. Any caller that knows the text can
+// join the hold, so treat the text as a secret.
 func ContextWithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// Unlocked reports whether ctx belongs to work that runs without its lock. This happens
-// if the store is unavailable and the adapter has the option FailOpen. LeaseFromContext
-// then finds no lease of that lock.
+// Unlocked reports whether ctx belongs to work that runs without its lock, because the
+// store is unavailable and the adapter has the option FailOpen. LeaseFromContext then
+// finds no lease of that lock.
 func Unlocked(ctx context.Context) bool { return ctx.Value(unlockedKey{}) != nil }

@@ -12,14 +12,16 @@
 // [Locker.Acquire] waits for a lock and returns a [Lease], and [Locker.TryAcquire]
 // makes one attempt. [Key] makes keys. Options such as [TTL], [Wait] and [Shared] apply
 // to one acquire; [WithDefaults] sets them for all. [Locker.Close] shuts everything
-// down. Package once runs work under a lock and stores its answer for duplicates. The
-// packages httpmw, grpcmw and taskmw put locks and runs in front of handlers.
+// down. Package once runs work under a lock and stores the answer of the work for
+// duplicates. The packages httpmw, grpcmw and taskmw put locks and package once in
+// front of handlers.
 //
-// A Locker turns claims at a store into leases. It queues the callers of its own
-// process, asks the store, waits for wake-ups and extends the holds. It cancels a
-// lease's context when the lease can no longer be trusted. Package store documents the
-// contract of a store, for authors of stores. Package adapter has the parts of a Locker
-// that middleware needs.
+// A Locker sends claims, which are requests for a key, to its store. For each granted
+// claim the Locker has a hold of the key, and it gives its caller a lease. It queues
+// the callers of its own process, waits for the store's wake-ups and extends the holds.
+// It cancels a lease's context when the lease can no longer be trusted. Package store
+// documents the contract of a store, for authors of stores. Package adapter has the
+// parts of a Locker that middleware needs.
 //
 // # Guarantees of a lease
 //
@@ -29,30 +31,32 @@
 //	start of the last confirmed attempt + TTL − margin
 //
 // by the process's own monotonic clock, including time for which the machine was
-// suspended. The attempt began before the store could apply it. So the hold at the
-// store expires after the trust ends, if the two clocks run at nearly the same rate.
-// The margin is a twentieth of the TTL plus 2 ms. A lease whose extension is not
-// confirmed in time is lost: its Context is done with cause [ErrLost] before the key
-// can expire. A loss is final, whatever the store answers later. A failed attempt to
-// extend loses nothing as long as the trust lasts. A lease is lost only if the store
-// answers that the hold is gone, or if the trust ends.
+// suspended. The start of the attempt is before the time at which the store applied it.
+// So the trust ends before the hold expires at the store, if the two clocks run at
+// nearly the same rate. The margin is a twentieth of the TTL plus 2 ms. A lease whose
+// extension is not confirmed in time is lost: its Context is done with cause [ErrLost]
+// before the key can expire. A loss is final, whatever the store answers later. A lease
+// is lost only if the store answers that the hold is gone, or if the trust ends. A
+// failed attempt to extend is retried as long as the trust lasts.
 //
-// A store may grant a hold to a waiter for less than its TTL. In redisstore, the
-// message of a release grants a hold for about 1.4 s. If less than two thirds of the
-// TTL are left at the grant, the hold is extended to its TTL 10 ms later.
+// A store may grant a key to a waiter for less than the waiter's TTL. In redisstore,
+// the script that releases a key can grant the key to a waiter by a message, for about
+// 1.4 s. If less than two thirds of the TTL are left after such a grant, the hold is
+// extended to the whole TTL after 10 ms.
 //
-// No attempt is left with an unknown outcome. A claim without an answer is sent again
-// under the same lease ID, and the store counts it once. If the acquire gives up, the
-// claim is released in the background. The release is retried until the store answers,
-// or until the claim's TTL and at least a minute have passed. If a release overtakes
-// its own acquire, the store refuses the acquire.
+// No claim is left with an unknown outcome. A claim without an answer is sent again
+// under the same lease ID, and the store counts the claim once. If the acquire gives
+// up, the claim is released in the background. The release is retried until the store
+// answers, for at least the claim's TTL and at least a minute. If the release of a
+// claim arrives before its acquire, the store refuses the acquire.
 //
 // # Guarantees and limits
 //
-// On one server, with or without asynchronous replicas, a lock has one holder at a time
-// unless a failover loses a write. A holder that is cut off learns of the loss before
-// its key can expire. A holder whose whole process was paused learns of the loss when
-// it next runs and checks its context. By then another holder may have got the key.
+// On one server, with or without asynchronous replicas, a lock has one holder at a
+// time, unless a failover loses a write. A holder that is cut off learns of the loss
+// before its key can expire. A holder whose whole process was paused learns of the loss
+// when it next runs and checks its context. By then another holder may have got the
+// key.
 //
 // So a lease does not prove that its holder still has the key. Only the resource itself
 // can refuse the writes of a paused holder after its last check. Send [Lease.Token]
@@ -67,8 +71,8 @@
 //
 //   - A holder that is paused after the last check of its context acts while another
 //     holder has the key.
-//   - Two copies of one machine, one of them cloned or restored from a snapshot, both
-//     hold one lease.
+//   - If a machine is cloned or restored from a snapshot, both copies hold the same
+//     lease.
 //   - A failover to a replica that has not received a grant forgets the grant, and the
 //     key is granted again.
 //   - A server that restarts without its confirmed writes forgets their grants, too.
@@ -76,37 +80,38 @@
 //     holder's process can still begin under that grant.
 //   - A master that is cut off together with some of its clients continues to grant
 //     keys to them, while the other servers choose another master.
-//   - A server whose clock is set forward, or a replica that is promoted and whose
-//     clock is ahead, ends leases early.
+//   - A server ends leases early if its clock is set forward. A promoted replica does
+//     so if its clock is ahead.
 //   - A quorum ends leases early if clocks are set forward on all servers that the
 //     holder's majority shares with some other majority. If all clients reach all
-//     servers, that takes a majority of the servers. If each client is cut off from some
-//     servers, one server can be enough.
+//     servers, the clocks of a majority of the servers have to be set forward. If each
+//     client is cut off from some servers, one server can be enough.
 //   - A server whose clock is faster than the holder's by more than the margin ends
 //     leases before their holders learn of the loss.
 //   - Tokens go back if the server's clock is set back while the key is absent, or
 //     while it has only a tombstone.
-//   - If another program deletes a key after the SET of a lock and before the TIME that
-//     becomes its token, the deleted lock can have a greater token than the next one.
-//   - If the server's clock is set back, a plain key of a dead holder, or one with
-//     `WithRedisson`, stays taken longer, by the amount by which the clock was set back.
+//   - If another program deletes a key between the SET of a lock and the TIME that
+//     gives the lock's token, the deleted lock can have a greater token than the next
+//     lock.
+//   - If the server's clock is set back, a dead holder's plain key stays taken longer
+//     by the same amount. So does a dead holder's key with `WithRedisson`.
 //   - With plain keys and `WithRedisson`, an acquire that arrives after its own release
-//     holds the key, for at most one TTL.
+//     takes the key for at most one TTL.
 //   - Tokens of `WithRedisson` repeat if their counter is lost, by a failover or by
 //     `RFencedLock.delete()` in Java.
 //   - A key on a Ring that is disguised as another client has two holders if processes
 //     see different servers.
 //   - A run whose process dies after the effect of the work, and before the answer is
 //     saved, is run again, and the effect happens again.
-//   - A run whose begin got no answer looks like a run that died, from the expiry of
-//     its lease until the clean-up undoes the run.
-//   - A late unlock of another client that does not compare owners (ShedLock without
-//     `safeUpdate`) frees a plain key that the kit holds, and its late extension takes the
-//     key over.
+//   - If the begin of a run gets no answer, the run looks like a run that died, from
+//     the expiry of its lease until the clean-up undoes it.
+//   - If another client does not compare owners (ShedLock without `safeUpdate`), its
+//     late unlock frees a plain key that the kit holds, and its late extension takes
+//     the key over.
 //
 // Under the first nine limits, a resource that compares tokens still rejects a holder's
-// writes once the resource has seen a newer token. Copies of one holder can have the
-// same token.
+// writes after it has seen a newer token. The copies of a machine can have the same
+// token.
 //
 // GUARANTEES.md beside this file lists each promise with its tests. PROOF.md lists the
 // hazards, each with its defence and the test that shows it. DESIGN.md explains why the

@@ -37,23 +37,24 @@ const (
 	// waiter of this process.
 	PassedOn
 	// CleanedUp means one of these:
-	//   - A claim of unknown outcome was released. If Event.Err is set, every try to
-	//     release it failed, for its whole TTL and for at least a minute.
-	//   - A run was finished or withdrawn after its lease had been released. If Event.Err
-	//     is set, the store did not confirm the operation, or another run had begun.
-	//   - The answer of a run whose lease had been lost was not saved, because another
-	//     run had begun. Event.Err is set.
+	//   - A claim of unknown outcome was released. If Event.Err is set, the store has
+	//     not confirmed the release, and the release is no longer retried.
+	//   - A run was finished or withdrawn after its lease had been released. If
+	//     Event.Err is set, the store did not confirm this, or another run had begun.
+	//   - The answer of a run was not saved, because the lease had been lost and
+	//     another run had begun. Event.Err is set.
 	CleanedUp
 	// Overrun means that a lease was held for longer than MaxHold. The lease is no
 	// longer extended.
 	Overrun
 	// Ran means that a call of once has run its work. Event.Attempt is the number of
-	// the run, Event.Wait the duration of its acquire, and Event.Held the time since
-	// its grant. If Event.Err is set, the work failed, or its result could not be
+	// the run, Event.Wait the duration of the acquire, and Event.Held the time since
+	// the grant. If Event.Err is set, the work failed, or its result could not be
 	// saved.
 	Ran
 	// Replayed means that a call of once returned a stored answer. Event.Attempt is the
-	// number of the run that stored it, and Event.Wait the duration of the acquire.
+	// number of the run that stored the answer, and Event.Wait the duration of the
+	// acquire.
 	Replayed
 	// Refused means that a call of once returned without a run and without an answer.
 	// Event.Err is the reason: in progress, mismatch, unreplayable, indeterminate, an
@@ -62,15 +63,15 @@ const (
 	// Misused means that an adapter was set up in a way that cannot work. Event.Err is
 	// the reason.
 	Misused
-	// NodeOut means that a node of a store with several nodes no longer counts. Event.Err
-	// is the reason. NodeBack means that the node counts again. Event.Name is the node's
-	// name, "node-0" for the first.
+	// NodeOut means that a node of a store with several nodes no longer counts.
+	// Event.Err is the reason. NodeBack means that the node counts again. For both
+	// kinds Event.Name is the node's name, "node-0" for the first node.
 	NodeOut
 	NodeBack
 	// RanUnlocked means that work runs without its lock, because the store is
 	// unavailable and the adapter allows such work (FailOpen). Event.Err is the reason.
 	RanUnlocked
-	// Revoked means that an operator revoked a hold with package inspect. If Event.Err is
+	// Revoked means that an operator revoked a hold by package inspect. If Event.Err is
 	// set, it is unknown whether the hold was revoked. The process that had the hold
 	// reports Lost later.
 	Revoked
@@ -137,13 +138,13 @@ func nameIn(names []string, i int) string {
 // Each Acquired is followed by exactly one Lost or Released, after which only CleanedUp
 // can follow. While an observer is handling another event of the lease, the Lost or
 // Released is delayed. So the number of Acquired less the number of Lost and Released
-// is never negative, and is the number of leases that this process has. A lease over
-// several keys can be extended before it is Acquired, while it waits for the next key.
-// CleanedUp also reports claims of unknown outcome, which belong to no lease.
+// is never negative. It is the number of leases that this process holds. A lease over
+// several keys can report Extended before Acquired, while its acquire waits for the
+// next key. CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //
-// Each call of once reports one of Ran, Replayed and Refused when it returns, unless it
-// is invalid or the Locker was closed before. The lease of its run reports its own
-// events in addition.
+// Each call of once reports Ran, Replayed or Refused when it returns, unless the call
+// is invalid or the Locker was closed before. The lease of a run reports the events of
+// a lease in addition.
 type Event struct {
 	Kind Kind
 	Name string
@@ -163,8 +164,8 @@ type Event struct {
 	Err       error
 
 	// of is the subject of the event, or nil if the event is about no lease, claim or
-	// hold. Its type is an interface, so that a printer or encoder of the event does
-	// not reach a key through it.
+	// hold. The field is unexported and its type is an interface, so that a printer or
+	// encoder of the event does not show a key.
 	of subject
 }
 
@@ -173,10 +174,10 @@ type subject interface {
 	about() (key, hold string)
 }
 
-// Hold returns the ID of the event's hold, in the form of Lease.ID. It returns the
-// claim's ID if there is no hold yet, and "" if the event is about neither. Use the ID
-// in logs and traces. Do not use it as a metric label, because every hold would create
-// a series.
+// Hold returns the ID of the event's hold, in the form of Lease.ID. If there is no hold
+// yet, it returns the ID that the hold would have. It returns "" if the event is about
+// no hold and no claim. Use the ID in logs and traces. Do not use it as a metric label,
+// because every hold would create a series.
 func (e Event) Hold() string {
 	if e.of == nil {
 		return ""

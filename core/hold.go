@@ -20,15 +20,15 @@ type keeper struct {
 	cleanup  cleanup
 }
 
-// notices is the interface of a lease for its holds and for the watchdog. The hold and
-// the watchdog use nothing else of the layers above them, see layers_test.go.
+// notices is the interface of a lease for its holds and for the watchdog. Holds and the
+// watchdog use nothing else of a lease, see layers_test.go.
 type notices interface {
 	// lose notifies the lease that the hold is lost.
 	lose()
 	// extends reports whether the watchdog has to extend the hold, which is still
 	// trusted.
 	extends(now clock.Moment) bool
-	// extended notifies the lease of an extension, which failed unless err is nil.
+	// extended notifies the lease of the result of an extension.
 	extended(err error)
 }
 
@@ -37,13 +37,13 @@ type notices interface {
 // its states, and mutexes.go the order of the mutexes.
 //
 // The fields from, valid and retired determine the trust in a hold. grant begins the
-// trust, only confirm extends it, and retire ends it for good. All other methods only
-// read these fields.
+// trust, only confirm extends the trust, and retire ends the trust for good. All other
+// methods only read these fields.
 //
 // This file has the methods that every hold needs. passing.go has the methods and the
 // state for passing on. Passing on affects this file in two ways. While a hold goes
-// from one lease to the next, no lease has it. Leases that have passed a hold on can
-// wait for the answer to the hold's release.
+// from one lease to the next, no lease has the hold. Leases that have passed a hold on
+// can wait for the answer to the hold's release.
 type hold struct {
 	keeper        *keeper
 	key           string // this and the next three lines: the claim as it was granted
@@ -64,10 +64,10 @@ type hold struct {
 	alarm alarm // see watchdog.go; guarded by the watchdog's mutex
 }
 
-// grant initializes h as the hold that the store granted to c for lease, in a call that
-// began at start. It returns false if the answer came after the end of the trust. No
-// other goroutine knows h yet. The lease then calls due to schedule the watchdog's
-// check of h.
+// grant initializes h as the hold of lease that the store granted to c in a call that
+// began at start. It returns false if the answer came after the end of the trust. grant
+// takes no mutex, because no other goroutine knows h yet. The lease then calls due to
+// schedule the watchdog's check of h.
 func (h *hold) grant(k *keeper, c *store.Claim, g store.Grant, lease notices, start clock.Moment) bool {
 	h.keeper, h.key, h.owner, h.weight, h.limit, h.ttl = k, c.Key, g.Owner, c.Weight, c.Limit, c.TTL
 	h.token, h.lease, h.from, h.valid = g.Token, lease, start, cmp.Or(g.Valid, c.TTL)
@@ -80,8 +80,8 @@ func (h *hold) claim() store.Claim {
 	return store.Claim{Key: h.key, Owner: h.owner, Lease: h.id, Weight: h.weight, Limit: h.limit, TTL: h.ttl}
 }
 
-// remaining returns the time for which this process may rely on the hold from now on.
-// It returns 0 after the end of the trust, and for a lost or retired hold.
+// remaining returns the time from now until the end of the trust. It returns 0 after
+// that, and for a retired hold.
 func (h *hold) remaining(now clock.Moment) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,8 +96,8 @@ func (h *hold) trustLeft(now clock.Moment) time.Duration {
 	return max(0, trust(h.valid)-now.Since(h.from))
 }
 
-// expired reports whether the hold can have expired at the store, because its validity
-// has passed since the last confirmed call.
+// expired reports whether the hold can have expired at the store: its validity has
+// passed since the start of the last confirmed call.
 func (h *hold) expired(now clock.Moment) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,9 +120,10 @@ func (h *hold) lose() {
 	}
 }
 
-// extendHolds asks the store once to extend holds, waits for the answers for at most
-// limit, and records each confirmed extension. Each hold is extended for ttl or, if ttl
-// is 0, for its own TTL. start is the start of the call.
+// extendHolds asks the store once to extend holds, and records each confirmed
+// extension. It waits for the answers for at most limit. Each hold is extended for ttl
+// or, if ttl is 0, for its own TTL. The result start is the time at which the call
+// began.
 func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, holds []*hold) (start clock.Moment, answers []store.Extension) {
 	claims := make([]store.Claim, len(holds))
 	for i, h := range holds {
@@ -138,9 +139,9 @@ func (k *keeper) extendHolds(ctx context.Context, limit, ttl time.Duration, hold
 	return start, answers
 }
 
-// confirm records that the store extended the hold for valid, in a call that began at
-// start. It never shortens the trust. An answer after the end of the trust does not
-// restore the trust.
+// confirm records that the store extended the hold for the duration valid in a call
+// that began at start. It never shortens the trust. An answer after the end of the
+// trust does not restore the trust.
 func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -151,8 +152,8 @@ func (h *hold) confirm(start clock.Moment, valid time.Duration) {
 	}
 }
 
-// retire ends the trust in the hold, and stops its extensions, because the hold is lost
-// or about to be released.
+// retire ends the trust in a hold that is lost or about to be released. It also stops
+// the hold's extensions.
 func (h *hold) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,8 +161,8 @@ func (h *hold) retire() {
 	h.keeper.watchdog.remove(h)
 }
 
-// noteExtend records that the store may have the hold until end, because Lease.Extend
-// asks for that.
+// noteExtend records that the store may have the hold until end, because of
+// Lease.Extend.
 func (h *hold) noteExtend(end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,9 +170,8 @@ func (h *hold) noteExtend(end time.Time) {
 }
 
 // due schedules the watchdog's next check of the hold: after the pause counted from
-// now, or at the end of the trust if that is earlier. It returns false if the hold is
-// retired or no longer trusted. The lease that has the hold is then lost, unless it has
-// been released.
+// now, or at the end of the trust if that is earlier. If the hold is retired or no
+// longer trusted, due calls lose and returns false.
 func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,18 +189,18 @@ func (h *hold) due(now clock.Moment, pause func(now clock.Moment) time.Duration)
 	return true
 }
 
-// toExtend returns the pause from now until the next extension. The extension is due a
-// third of the validity after the last confirmation. It is a random time of up to a
-// thirtieth of the validity earlier, so that the extensions of holds that were granted
-// together are spread. The caller holds the mutex.
+// toExtend returns the pause from now until the next extension, which is due a third of
+// the validity after the last confirmation. The pause is shorter by a random time of up
+// to a thirtieth of the validity. So the extensions of holds that were granted together
+// are spread. The caller holds the mutex.
 func (h *hold) toExtend(now clock.Moment) time.Duration {
 	return h.valid/3 - rand.N(h.valid/30+1) - now.Since(h.from)
 }
 
 // toLengthen returns the pause before the first extension of a hold that may have been
-// granted by message (store.Claim.Push). The pause is short if less than two thirds of
-// the hold's TTL are left. Such a short grant lasts for a second or two, and a process
-// can be paused for that long. The caller holds the mutex.
+// granted by message (store.Claim.Push). If less than two thirds of the hold's TTL are
+// left, the pause is at most lengthenAfter. Such a grant lasts for a second or two, and
+// a process can be paused for that long. The caller holds the mutex.
 func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	d := h.toExtend(now)
 	if h.valid-now.Since(h.from) < h.ttl/3*2 {
@@ -209,9 +209,9 @@ func (h *hold) toLengthen(now clock.Moment) time.Duration {
 	return d
 }
 
-// toRetry returns the pause after a failed extension. The pause is short, but longer
-// than the slack. With a shorter pause, holds whose extensions fail together would be
-// tried again at once. The caller holds the mutex.
+// toRetry returns the pause after a failed extension. The pause is longer than the
+// slack, because the watchdog may extend the hold up to the slack earlier. The caller
+// holds the mutex.
 func (h *hold) toRetry(clock.Moment) time.Duration {
 	s := slack(h.valid)
 	return 2*s + rand.N(s+1)
@@ -221,13 +221,13 @@ func (h *hold) toRetry(clock.Moment) time.Duration {
 func toEnd(clock.Moment) time.Duration { return 2 * maxTTL }
 
 // releaseClaim returns the claim that releases the hold. The claim's TTL is the time
-// for which the store has to refuse a late acquire. The claim's Last is the token of
-// the last lease that had the hold.
+// for which the store has to refuse an acquire that arrives after the release. The
+// claim's Last is the token of the last lease that had the hold.
 func (h *hold) releaseClaim() store.Claim {
 	c := h.claim()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == h.id && h.token > 0 { // a hold that joined another has that hold's token
+	if h.owner == h.id && h.token > 0 { // a joined token belongs to the owner's hold
 		c.Last = h.token + uint64(h.passing.passes)
 	}
 	if left := time.Until(h.arrived.Time().Add(h.reach)); left > c.TTL {
@@ -237,11 +237,11 @@ func (h *hold) releaseClaim() store.Claim {
 }
 
 // release releases the hold with c. If c has no record, a hold that can have expired by
-// the end of the release counts as released. If the store has not answered by until,
-// release returns the reason and leaves the hold to the cleanup. If an acquire of the
-// hold had no answer (unsure), the cleanup releases the hold again in any case, so that
-// a late acquire is refused. Leases that have passed the hold on and wait for a
-// confirmation get the same result.
+// the end of the release counts as released. If the store has not answered by the time
+// until, release returns the reason and leaves the hold to the cleanup. unsure means
+// that an acquire of the hold had no answer. The cleanup then releases the hold again
+// in any case, so that a late acquire is refused. Leases that have passed the hold on
+// and wait for a confirmation get the same result.
 func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 	plain := c.Record == nil
 	end, assumed := h.beginRelease(), false
@@ -258,7 +258,7 @@ func (h *hold) release(c releasing, unsure bool, until time.Time) (err error) {
 }
 
 // abandon releases the hold with c in the background. Leases that have passed the hold
-// on and wait for a confirmation get the result of the first try.
+// on and wait for a confirmation get the result of the cleanup's first try.
 func (h *hold) abandon(c releasing, unsure bool) {
 	h.retire()
 	end := h.beginRelease()

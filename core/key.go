@@ -13,9 +13,9 @@ const maxKey = 512 // bytes
 // Key joins a static name and its variable parts into a key: "order" and "42" give
 // "order:42". In the parts, ':', '%', braces, control characters and bytes that are not
 // UTF-8 are percent-escaped. So under one name, no two lists of parts give the same
-// key, and every string can be a part. If name is a valid key, the result is refused
-// only if it is too long. All adapters build their keys with Key, so code that calls a
-// Locker directly can lock the same keys as a middleware.
+// key, and every string can be a part. If name is a valid key, the result is a valid
+// key unless it has more than 512 bytes. All adapters build their keys with Key, so
+// code that calls a Locker directly can lock the same keys as a middleware.
 func Key(name string, parts ...string) string {
 	n := len(name)
 	for _, p := range parts {

@@ -33,8 +33,8 @@ type terms struct {
 	record  *store.Record // the record of a run, set by Begin
 }
 
-// Lease is a lock that is held until it is released or lost. Its methods are safe for
-// concurrent use.
+// Lease is a lock that is held until it is released or lost. The methods of a Lease are
+// safe for concurrent use.
 type Lease struct { // Lease fills a size class of the allocator, see TestMemory
 	engine *engine
 	key    string
@@ -103,8 +103,8 @@ func (l *Lease) tokenAt(h *hold) uint64 {
 }
 
 // Token returns the fencing token of Key. The token is greater than the token of every
-// earlier holder. A lease that re-entered has the token of its outer lease. Send the
-// token with every write to a resource that refuses older tokens. The token is 0 for
+// earlier holder. A lease that re-entered has the token of the outer lease. Send the
+// token with every write to a resource that refuses older tokens. Token returns 0 for
 // shared leases and permits, and if the store cannot fence.
 func (l *Lease) Token() uint64 { return l.tokenAt(l.hold(l.key)) }
 
@@ -134,9 +134,10 @@ func (l *Lease) Deadline() time.Time {
 // Extend does not shorten a lease that already lasts longer. The watchdog continues as
 // before.
 //
-// It fails with ErrLost if this process no longer holds the lease, and with ErrInvalid
-// if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the store did
-// not confirm the extension. The lease is then trusted as long as before.
+// Extend fails with ErrLost if this process no longer holds the lease, and with
+// ErrInvalid if ttl is out of range or ctx is nil. It fails with ErrUnavailable if the
+// store did not confirm the extension. The lease is then trusted at least as long as
+// before.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < minTTL || ttl > maxTTL {
 		return fmt.Errorf("core: extend %q: TTL %v is out of range (%v to 24 days): %w", l.name, ttl, minTTL, ErrInvalid)
@@ -165,7 +166,7 @@ func (l *Lease) extend(ctx context.Context, ttl time.Duration) (err error) {
 	if !l.trusted() {
 		return ErrLost
 	}
-	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the holds until end
+	end := l.engine.now().Time().Add(ttl + budget(ttl)) // the store may have the holds until this time
 	l.mu.Lock()
 	if l.state != held {
 		l.mu.Unlock()
@@ -211,7 +212,7 @@ func (l *Lease) notify(e Event) {
 }
 
 // notified records that a notification is done. If no other notification is in flight,
-// it makes the postponed notification of the lease's end.
+// notified makes the postponed notification of the lease's end.
 func (l *Lease) notified() {
 	l.mu.Lock()
 	l.notifying--
@@ -232,8 +233,8 @@ func (l *Lease) hold(key string) *hold {
 	return nil
 }
 
-// grant adds to the lease the hold that the store granted to c, in a call that began at
-// start, and schedules the hold's extension. Only the acquire of the lease calls grant.
+// grant adds to the lease the hold that the store granted to c in a call that began at
+// start. It schedules the hold's extension. Only the acquire of the lease calls grant.
 // If an earlier hold of the lease is lost already, Lease.start fails later.
 func (l *Lease) grant(c *store.Claim, g store.Grant, start clock.Moment) error {
 	h := &l.first
@@ -322,8 +323,8 @@ func (l *Lease) trustedAt(now clock.Moment) bool {
 }
 
 // lose ends the lease as lost, whatever the store may answer later. The lease's holds
-// are no longer extended. If Commit may have saved the run's record, lose does nothing,
-// because then only the store knows whether the lease is held.
+// are then no longer extended. If Commit may have saved the run's record, lose does
+// nothing, because only the store knows whether the lease is held.
 func (l *Lease) lose() {
 	l.mu.Lock()
 	before, holds := l.state, l.holds
@@ -338,8 +339,8 @@ func (l *Lease) lose() {
 		}
 	}
 	l.mu.Unlock()
-	// Another goroutine may have changed the state and not yet canceled the context.
-	// The caller of lose expects that the context is done when lose returns.
+	// The context must be done when lose returns. Another goroutine may have changed
+	// the state and not yet canceled the context.
 	if before == gone {
 		l.endContext(nil)
 	} else {
@@ -377,9 +378,9 @@ func (l *Lease) announce(ctx context.Context, wait time.Duration) {
 	l.notified()
 }
 
-// tellEnd notifies the observer of the lease's end, with an event of kind k. Before
-// that it lists a lost lease as lost in the roster. If other notifications of the lease
-// are in flight, tellEnd leaves both to the last of them.
+// tellEnd lists a lost lease as lost in the roster. It then notifies the observer of
+// the lease's end, with an event of kind k. If other notifications of the lease are in
+// flight, tellEnd postpones these two steps until the last one is done.
 func (l *Lease) tellEnd(ctx context.Context, k Kind, held time.Duration, err error) {
 	l.mu.Lock()
 	last := l.notifying == 0
@@ -406,7 +407,7 @@ func (l *Lease) tooOld(now clock.Moment) bool {
 }
 
 // overruns reports whether the lease must no longer be extended, because of NoRenew or
-// MaxHold. If MaxHold is the reason for the first time, it notifies the observer.
+// MaxHold. The first time that MaxHold is the reason, overruns notifies the observer.
 func (l *Lease) overruns(now clock.Moment) bool {
 	if l.opts.noRenew {
 		return true
@@ -430,8 +431,8 @@ func (l *Lease) overruns(now clock.Moment) bool {
 func (l *Lease) extends(now clock.Moment) bool {
 	if !l.trustedAt(now) {
 		// The lease is no longer held. If its release is in flight, the hold may be
-		// passed on to the next lease, and so must be extended until the release
-		// decides.
+		// passed on to the next lease. Until the release decides, the hold has to be
+		// extended.
 		return l.isReleased()
 	}
 	return !l.overruns(now)
@@ -467,15 +468,15 @@ func (l *Lease) outcome(k Kind) Event {
 
 func (l *Lease) about() (key, hold string) { return l.key, l.ID() }
 
-// ID returns the ID of the lease's hold for logs and operators. The ID does not
-// reveal the key, the owner or the token. A hold that is passed on keeps its ID, so the
-// leases that have the hold one after the other have the same ID. All holds of a lease
-// over several keys have the same ID.
+// ID returns the ID of the lease's hold for logs and operators. The ID does not reveal
+// the key, the owner or the token. All holds of a lease over several keys have one ID.
+// A hold that is passed on keeps its ID, so all leases that had the hold have the same
+// ID.
 //
-// The ID is the result of store.HoldID for the lease ID at the store. A lease ID begins
-// with the 8 characters of its Locker, which New chooses at random. 26 other random
-// characters follow. The 8 characters are not a secret, and store.ProcessOf returns
-// them. The whole lease ID is a secret, because it usually is the owner at the store.
+// ID returns store.HoldID of the lease ID at the store. A lease ID has 34 random
+// characters. The first 8 characters are the same for all leases of a Locker. They are
+// not a secret, and store.ProcessOf returns them. The whole lease ID is a secret,
+// because it usually is the owner at the store.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	id := l.first.id

@@ -12,8 +12,8 @@ import (
 )
 
 // Locker turns claims at a store into leases. One Locker serves a whole process and is
-// safe for concurrent use. Callers of the same key queue inside the Locker, and only
-// the first in line asks the store. Readers and permits are an exception: callers
+// safe for concurrent use. Callers that want the same key queue inside the Locker, and
+// only the first caller in the queue asks the store. For readers and permits, callers
 // behind the first ask too, as long as the store grants their claims.
 type Locker struct {
 	engine
@@ -21,9 +21,9 @@ type Locker struct {
 	writer *cardWriter // nil without WithCard
 }
 
-// New returns a Locker for store s. A Locker has no goroutines if it has no leases, no
-// waiting acquires and no releases in the background. Such a Locker need not be closed,
-// except with WithCard.
+// New returns a Locker for store s. A Locker without leases, waiting acquires and
+// releases in the background has no goroutines, and need not be closed. With WithCard
+// it always has a goroutine, and must be closed.
 //
 // Without WithObserver the Locker logs each loss of a lease to slog.Default, at level
 // error, and no other event. Losses are logged because work may have continued without
@@ -31,7 +31,7 @@ type Locker struct {
 //
 // New fails with ErrInvalid if s or an option is nil, or if an option or a default is
 // not allowed. It fails with ErrUnsupported if the store does not serve the defaults.
-// WithCard adds further errors.
+// WithCard lists the further errors for a card.
 func New(s Store, opts ...Option) (*Locker, error) {
 	if isNil(s) {
 		return nil, fmt.Errorf("core: new: store is nil: %w", ErrInvalid)
@@ -63,11 +63,11 @@ func New(s Store, opts ...Option) (*Locker, error) {
 
 // Do runs fn under a lease of key, with the lease's context, and releases the lease
 // when fn returns or panics. It returns the error of fn. If the lease was lost while fn
-// ran, the error also matches ErrLost; it does so even if fn returned nil. A release
-// that the store did not confirm does not change the result. The Released event then
-// has the error, and the release is retried in the background. If Do fails to acquire
-// the lease, it returns the error of Acquire and does not run fn. Do fails with
-// ErrInvalid if fn is nil.
+// ran, the error also matches ErrLost, even if fn returned nil. If the store does not
+// confirm the release, the result of Do does not change. The Released event then has
+// the error, and the release is retried in the background. If Do fails to acquire the
+// lease, it returns the error of Acquire and does not run fn. Do fails with ErrInvalid
+// if fn is nil.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) (err error) {
 	if fn == nil {
 		return fmt.Errorf("core: do: fn is nil: %w", ErrInvalid)
@@ -115,16 +115,16 @@ func Guard[Req, Resp any](l *Locker, key func(Req) (string, error),
 	}
 }
 
-// Close shuts the Locker down gracefully, like http.Server.Shutdown. From then on every
-// acquire fails with ErrClosed, including the acquires that are waiting. Close waits
-// until all leases are released, and then until the releases in the background are
-// done.
+// Close shuts the Locker down gracefully, like http.Server.Shutdown. Every new acquire
+// and every waiting acquire fails with ErrClosed. Close waits until all leases are
+// released, and then until the releases in the background are done.
 //
 // If ctx is done first, Close cancels the contexts of the remaining leases with cause
 // ErrClosed and releases the leases at the store. It then returns an error that matches
-// ctx's cause, at most about 8 seconds after ctx was done. A later call does the same
-// for the leases that remain. A run of Begin that Close has released can still save its
-// answer with Finish. If ctx is nil, Close fails with ErrInvalid and closes nothing.
+// ctx's cause, at most about 8 seconds after ctx was done. A later call closes the
+// leases that remain in the same way. A run of Begin that Close has released can still
+// save its answer with Finish. If ctx is nil, Close fails with ErrInvalid and closes
+// nothing.
 //
 // Call Close after the servers whose handlers hold leases have shut down, and before
 // the client of the store is closed.
@@ -147,15 +147,15 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// settle ends the watchdog's calls, waits for the cleanup, and then stops the card
-// writer. It reports whether all three were done before ctx was done.
+// settle stops the watchdog, waits for the cleanup, and then stops the card writer. It
+// reports whether all three were completed before ctx was done.
 func (l *Locker) settle(ctx context.Context) bool {
 	settled := l.watchdog.stop(ctx) && l.cleanup.wait(ctx)
 	return l.writer.stop(ctx) && settled
 }
 
 // releaseAll cancels the contexts of all leases and releases the leases concurrently.
-// Each release has a time limit, so releaseAll has one too.
+// Its time limit is the time limit of one release.
 func (l *Locker) releaseAll() {
 	var wg sync.WaitGroup
 	for _, lease := range l.roster.heldLeases() {

@@ -12,10 +12,11 @@ import (
 
 // Observer receives the events of locks, for metrics, logs and traces.
 //
-// Observe is called on the path of the lock, by several goroutines at once, and never
-// under a mutex of the Locker. It must return quickly. ctx is the context of the
-// acquire or of the release, and may be done. A panic in Observe does not affect the
-// lock, and is logged to slog.Default as an error.
+// Observe must be safe for concurrent use, and must return quickly, because acquires
+// and releases wait for it. The Locker holds no mutex during the call. ctx can be done,
+// and has the values of the context of the acquire or of the release. For a claim that
+// is released in the background, ctx has no values. A panic in Observe does not affect
+// the lock, and is logged to slog.Default as an error.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -34,8 +35,8 @@ func (f fanOut) Observe(ctx context.Context, e Event) {
 	}
 }
 
-// notify notifies o of e. It recovers a panic of o. On a goroutine of the kit such a
-// panic would end the program, and on a caller's goroutine it would leave a lock held.
+// notify notifies o of e. It recovers a panic of o. On a goroutine of the kit the panic
+// would end the program, and on a caller's goroutine it would leave a lock held.
 func notify(ctx context.Context, o Observer, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -53,10 +54,10 @@ type lossLog struct{ Observer }
 // SlogOption is a setting of SlogObserver.
 type SlogOption func(*slogObserver)
 
-// LogKeys adds the key to each line that is about a lock. By default no line has a key,
-// and the attribute "hold" identifies the lines of one hold. Keys are often customers'
-// data: an order, an account, a person. With LogKeys this data stays in the log as long
-// as the log is stored, and all readers of the log see it.
+// LogKeys adds the key to each line about a lease or a claim. By default no line has a
+// key, and the attribute "hold" identifies the lines of one hold. Keys are often
+// customers' data: an order, an account, a person. With LogKeys this data is stored in
+// the log, and all readers of the log see the data.
 func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 
 // SlogObserver returns an Observer that writes to log, or to slog.Default if log is
@@ -67,8 +68,8 @@ func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 //   - a node that is back as information,
 //   - everything else at debug level.
 //
-// Each line has the lock's name as "lock". If the event has a hold, the line has the
-// hold's ID as "hold", see Event.Hold. SlogObserver panics if an option is nil.
+// Each line has the event's Name as "lock". If Event.Hold returns an ID, the line has
+// the ID as "hold". SlogObserver panics if an option is nil.
 func SlogObserver(log *slog.Logger, opts ...SlogOption) Observer {
 	s := slogObserver{log: log}
 	for _, o := range opts {

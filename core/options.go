@@ -33,40 +33,41 @@ type config struct {
 }
 
 // WithDefaults sets default options for every acquire of this Locker. The options of a
-// call are applied after the defaults, and take precedence.
+// call take precedence over the defaults.
 func WithDefaults(opts ...AcquireOption) Option {
 	return func(c *config) { c.defaults = append(c.defaults, opts...) }
 }
 
 // WithObserver sets the observer of all events. By default the Locker logs losses, as
 // New describes. An observer replaces this log. If o is nil, the Locker has no observer
-// and logs no losses. Use Observers for several. New fails with ErrInvalid if the
-// Observer is a nil pointer.
+// and logs no losses. Observers combines several observers. If o contains a nil
+// pointer, New fails with ErrInvalid.
 func WithObserver(o Observer) Option {
 	return func(c *config) { c.events = events{o} }
 }
 
-// WithMaxWaiting limits the number of waiting callers of this Locker, without the
-// callers that ask the store: perKey for one key, total for all keys together. The
+// WithMaxWaiting limits the number of waiting callers of this Locker: perKey for one
+// key, total for all keys together. Callers that ask the store do not count. The
 // defaults are 16,384 and 65,536. The limits bound the memory if callers arrive faster
 // than their keys become free. 0 means no limit. A caller that finds its queue full
 // fails with ErrBusy at once. Readers and permits that asked the store at the same time
-// and were refused wait in the queue too, up to 31 for each key beyond the limits. With
-// a negative limit New fails with ErrInvalid.
+// and were refused wait in the queue again. So up to 31 callers for each key can wait
+// beyond the limits. With a negative limit New fails with ErrInvalid.
 func WithMaxWaiting(perKey, total int) Option {
 	return func(c *config) { c.perKey, c.total = perKey, total }
 }
 
 // WithCard makes the Locker write a card, a description of its process, to the store.
 // By default there is no card. The card shows operators the process of a hold, and the
-// keys that the process has held or waited for longer than 5 s. Of c only Service,
-// Version and Trace may be set; the Locker adds the rest.
+// keys that the process has held or waited for longer than 5 s. Only the fields
+// Service, Version and Trace of c may be set. The Locker sets the other fields.
 //
 // A separate goroutine, which New starts, writes the card at once and then every 10 s,
 // each time for 30 s. No lock waits for a write. A write takes at most 3 s. A failed
-// write is not reported: the next write follows after 10 s, and the card expires 30 s
-// after the last successful write. Close stops the goroutine and removes the card. The
-// card of a killed process expires within 30 s. A Locker with a card must be closed.
+// write is not reported, and the next write follows at the usual time. The card expires
+// 30 s after the last successful write. Close stops the goroutine and removes the card.
+// The card of a killed process expires within 30 s. A Locker with a card must be
+// closed.
 //
 // New fails with ErrUnsupported if the store has no cards (see store.Cards). It fails
 // with ErrInvalid if another field of c is set, or if Service or Version is not
@@ -75,8 +76,8 @@ func WithCard(c Card) Option {
 	return func(cfg *config) { cfg.card = &c }
 }
 
-// configure applies the options of a Locker and checks them. New checks the defaults of
-// acquires later, because the store decides which are allowed.
+// configure applies the options of a Locker and checks them. New checks the default
+// options of acquires later, because the store decides which are allowed.
 func configure(opts []Option) (config, error) {
 	c := config{events: events{lossLog{SlogObserver(nil)}}, perKey: defaultWaitingPerKey, total: defaultWaiting, clock: clock.System}
 	for _, o := range opts {
@@ -99,8 +100,8 @@ func isNil(v any) bool {
 	return v == nil || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// AcquireOption is a setting of one acquire. With a bad value the acquire fails with
-// ErrInvalid before anything is sent.
+// AcquireOption is a setting of one acquire. If the value of an option is not allowed,
+// the acquire fails with ErrInvalid before anything is sent.
 type AcquireOption func(*request)
 
 // request has the settings of one acquire, filled by its options.
@@ -134,7 +135,7 @@ func TTL(d time.Duration) AcquireOption { return func(r *request) { r.ttl = d } 
 func NoRenew() AcquireOption { return func(r *request) { r.noRenew = true } }
 
 // MaxHold stops the extensions of the lease after d, counted from the grant. So a hung
-// handler does not block its key forever. The default is no limit. After d the lease
+// handler does not block a key forever. The default is no limit. After d the lease
 // expires within its TTL, and its context is done with cause ErrLost.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(r *request) {
@@ -158,16 +159,15 @@ func Wait(d time.Duration) AcquireOption {
 }
 
 // Retry sets the pauses between the attempts while wake-ups are unavailable, and the
-// maximum number of attempts. The default is retry.LockWait. If p has no limit of
-// attempts, the pauses do not grow while the key changes hands continuously. Attempts
-// after a wake-up count too. When the attempts are used up, the acquire gives up with
-// ErrBusy.
+// maximum number of attempts. The default is retry.LockWait. Attempts after a wake-up
+// count too. After the last attempt the acquire gives up with ErrBusy. If p has no
+// limit of attempts, the pauses do not grow while the key changes hands continuously.
 func Retry(p retry.Policy) AcquireOption { return func(r *request) { r.pace = p } }
 
 // Shared makes the lease a reader. Readers of a key hold it together, and exclude
 // writers, which are the exclusive leases. A reader gets no fencing token. Readers of
-// one process ask the store at the same time, as long as it grants their claims. No
-// reader overtakes a writer that arrived before it in the same process.
+// one process ask the store at the same time, as long as the store grants their claims.
+// No reader overtakes an earlier writer of the same process.
 //
 // A reader that is acquired under a writer's context re-enters the writer's hold, and
 // the reader's context is done when the writer is released. To downgrade from writer to
@@ -177,11 +177,11 @@ func Shared() AcquireOption {
 	return func(r *request) { r.setMode(ModeShared, 1, store.All) }
 }
 
-// Permits takes n permits of a semaphore. The second parameter is the number of all
-// permits of the semaphore: 1 <= n <= of < store.All. All acquires of one semaphore
-// must pass the same value of it. Permits never re-enter, and get no fencing token.
-// Callers of one process ask the store at the same time, as long as it grants their
-// claims. With Fair they ask one at a time.
+// Permits takes n permits of a semaphore that has as many permits as the parameter of,
+// where 1 <= n <= of < store.All. All acquires of one semaphore must pass the same
+// second argument. A lease with Permits never re-enters, and gets no fencing token.
+// Callers of one process ask the store at the same time, as long as the store grants
+// their claims. With Fair they ask one at a time.
 func Permits(n, of int) AcquireOption {
 	return func(r *request) {
 		r.setMode(ModePermits, int64(n), int64(of))
@@ -199,15 +199,14 @@ func (r *request) setMode(m Mode, weight, limit int64) {
 }
 
 // Fair serves the claims of all processes in order of arrival. Without Fair, only the
-// callers of one process are served in that order. A claim arrives when its caller is
-// the first in the queue of its process. The order covers only the fair claims of a
-// key: an unfair claim can overtake them.
+// callers of one process are served in order of arrival. A claim arrives at the store
+// when its caller is the first in the queue of its process. The order covers only the
+// fair claims of a key: an unfair claim can overtake fair claims.
 func Fair() AcquireOption { return func(r *request) { r.fair = true } }
 
-// Also adds keys to the lease, which takes either all of its keys or none. The lease
-// takes its keys in sorted order, whatever the given order, so that leases over several
-// keys do not deadlock each other. The mode, the TTL and the other options of the lease
-// apply to all its keys.
+// Also adds keys to the lease. The lease takes either all of its keys or none. It takes
+// the keys in sorted order, whatever the given order, so that leases over several keys
+// do not deadlock each other. All options of the acquire apply to all keys.
 func Also(keys ...string) AcquireOption {
 	return func(r *request) { r.also = append(r.also, keys...) }
 }
@@ -234,9 +233,9 @@ func Fenced() AcquireOption { return func(r *request) { r.fenced = true } }
 const maxName = 64
 
 // Name sets the lock's static label in messages and events: 1 to 64 letters, digits,
-// '.', '_' and '-'. The default is the part of the key before the first ':'. The
-// default is "lock" if the key has no ':', because such a key may consist of data only.
-// It is also "lock" if the part before the ':' is not a valid label.
+// '.', '_' and '-'. The default is the part of the key before the first ':', if that
+// part is a valid label. Otherwise the default is "lock". It is also "lock" for a key
+// without ':', because such a key may consist of data only.
 func Name(name string) AcquireOption {
 	return func(r *request) {
 		r.name = name
@@ -323,8 +322,7 @@ func (l *Locker) serves(r *request) error {
 // refers to the request, and no queue refers to the request's waiter.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// request returns the request of an acquire, after it has applied and checked the
-// options.
+// request applies and checks the options of an acquire, and returns its request.
 func (l *Locker) request(key string, opts []AcquireOption) (*request, error) {
 	r := requests.Get().(*request)
 	r.key, r.ttl, r.wait, r.pace = key, defaultTTL, -1, retry.LockWait

@@ -11,7 +11,7 @@ import (
 // ownerText builds the text by which other callers join the holds of an owner. The text
 // has the owner, the owner's token of each key, and a checksum of both, joined by dots.
 // If the lease has several keys, each token is followed by the digest of its key. A key
-// without a fencing token has no entry.
+// without a fencing token is omitted.
 type ownerText struct{ strings.Builder }
 
 func (t *ownerText) add(key string, token uint64) {
@@ -27,9 +27,9 @@ func (t *ownerText) add(key string, token uint64) {
 func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
-// if the text has no token of key. It returns "" for a text that ownerText has not
-// made, because the checksum detects removed, changed and added letters. Anyone can
-// compute the checksum, so admit compares the token with the token of the grant.
+// if the text has no token of key. It returns "" for a text whose checksum is wrong, so
+// that a changed text joins nothing. Anyone can compute the checksum, so admit compares
+// the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {
@@ -58,10 +58,9 @@ func digest(text string) string {
 }
 
 // Owner returns an opaque and unguessable text. A caller that knows the text can join
-// the lease's hold by ContextWithOwner, so the text is a secret. The text carries the
-// lease's token of each key, and a lease that joins gets the same tokens. If Owner is
-// first called after the lease was released or lost, it can return a text that joins
-// nothing.
+// the lease's hold by ContextWithOwner, so the text is a secret. The text contains the
+// lease's token of each key, and a lease that joins gets the same tokens. If the lease
+// was released or lost before the first call of Owner, the text may join nothing.
 func (l *Lease) Owner() string {
 	var t ownerText
 	owner, token := l.show(l.key)
@@ -76,8 +75,8 @@ func (l *Lease) Owner() string {
 	return t.text()
 }
 
-// show returns the owner of the lease's hold of key, and the lease's token. From then
-// on other callers may join the hold, so the hold is no longer passed on.
+// show returns the owner of the lease's hold of key, and the lease's token. The hold is
+// no longer passed on, because other callers may now join it.
 func (l *Lease) show(key string) (owner string, token uint64) {
 	h := l.hold(key)
 	if !h.show(l) {

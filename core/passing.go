@@ -11,9 +11,9 @@ import (
 )
 
 // Passing on: if a lease is released while callers of its process wait for its key, the
-// lease passes its hold on to the first of them. Only afterwards it asks the store for
-// a confirmation. DESIGN.md gives the reasons, and the properties that passing on
-// preserves.
+// lease passes its hold on to the first of these callers. It then asks the store to
+// confirm that the hold still exists. DESIGN.md gives the reasons, and the properties
+// that passing on preserves.
 //
 //	a lease has the hold, the head of the queue is parked for it
 //	   │ the lease is released
@@ -23,12 +23,12 @@ import (
 //	   └─ pass: no ───→ the head asks the store for a place, then the hold is released
 //
 // The state has three parts. The mutex of waiters guards queuePassing and
-// waiterPassing. The mutex of the hold guards passing.
+// waiterPassing. The mutex of a hold guards passing.
 
 // queuePassing is the part of a queue's state that concerns passing on.
 type queuePassing struct {
 	// hold is the hold by which this process has the key. It is nil if there is no such
-	// hold, or if the hold's lease cannot pass it on (Lease.passable).
+	// hold, or if the hold cannot be passed on (Lease.passable).
 	hold   *hold
 	timed  bool // a timer was started that calls unpark for hold
 	parked bool // the head waits for hold, and does not ask the store
@@ -43,16 +43,16 @@ type waiterPassing struct {
 	given    *hold         // the hold that was passed on and not yet taken; set before ready is closed
 	pause    time.Duration // the pause before its request, in which polling processes can get the key
 	// placed is made when the waiter is woken to ask the store as the head. It is
-	// closed when the waiter has its place in the store's list after a busy answer, or
-	// leaves the queue.
+	// closed after the store's busy answer, with which the waiter usually gets a place
+	// in the store's list. It is also closed when the waiter leaves the queue.
 	placed chan struct{}
 }
 
 // passing is the part of a hold's state that concerns passing on.
 type passing struct {
-	barred    bool  // the hold is no longer passed on
-	shown     bool  // a caller has got the hold's owner, so it may join the hold
-	releasing bool  // the release of a hold that was passed on has begun; next gets its answer
+	barred    bool  // the hold must not be passed on any more
+	shown     bool  // a caller has got the hold's owner, and may join the hold
+	releasing bool  // the release of a hold that was passed on has begun, and will answer next
 	passes    uint8 // the number of times that the hold was passed on
 
 	asked *confirmation // the last confirmation whose call has begun
@@ -60,7 +60,7 @@ type passing struct {
 }
 
 // confirmation is one call that asks the store whether a hold still exists. Several
-// callers, each with a lease that has passed the hold on, can wait for its answer. Only
+// callers, each with a lease that has passed the hold on, can wait for the answer. Only
 // one such call for a hold is in flight at a time:
 //
 //	a caller           waits for the answer to the next call (passing.next)
@@ -73,14 +73,13 @@ type confirmation struct {
 	done chan struct{} // closed when err is known
 	err  error
 
-	// assumed means that success is inferred: the store no longer had the hold, probably
-	// because the release itself ended it. Either an earlier attempt of the release had
-	// no answer, or the hold could have expired. The hold may nevertheless have been lost
-	// before.
+	// assumed means that the success of a release is inferred: the store no longer had
+	// the hold. Either an earlier attempt of the release had no answer, or the hold
+	// could have expired. The hold may nevertheless have been lost before the release.
 	assumed bool
 }
 
-// answer gives err to the waiting callers. It does nothing if c is nil.
+// answer gives err to the callers that wait for c. It does nothing if c is nil.
 func (c *confirmation) answer(err error, assumed bool) {
 	if c != nil {
 		c.err, c.assumed = err, assumed
@@ -88,7 +87,7 @@ func (c *confirmation) answer(err error, assumed bool) {
 	}
 }
 
-// fits reports whether w accepts h, by the TTL and the token of h.
+// fits reports whether w accepts h.
 func (w *waiter) fits(h *hold) bool {
 	return w.accepts && w.ttl == h.ttl && w.minToken <= h.token
 }
@@ -96,10 +95,10 @@ func (w *waiter) fits(h *hold) bool {
 // park parks the head of q if possible, and reports whether the head is parked. A
 // parked head waits for the hold of this process instead of asking the store. If
 // waiters can be woken, the head is parked only for a hold that fits, and only while
-// that hold may be passed on. After that time the head asks the store, and gets a place
-// in the store's list. If waiters cannot be woken, a head without tryOnly is parked for
-// any hold, until the hold is passed on or released. Such a head would get no place in
-// the store's list, unless its claim is fair.
+// the hold may be passed on. The head then asks the store, and gets a place in the
+// store's list. If waiters cannot be woken, a head without tryOnly is parked for any
+// hold, until the hold is passed on or released. An earlier request would give such a
+// head no place in the store's list, unless its claim is fair.
 func (ws *waiters) park(q *queue) bool {
 	w, h := q.head(), q.hold
 	if h == nil || w.tryOnly || ws.wakeable.Load() && (!w.fits(h) || !ws.awaitPass(q, h)) {
@@ -115,9 +114,8 @@ func (ws *waiters) park(q *queue) bool {
 	return true
 }
 
-// awaitPass reports whether h, the hold of q, may still be passed on, so that the head
-// can be parked for h. If so, it starts a timer, which unparks the head when h may no
-// longer be passed on.
+// awaitPass reports whether h, the hold of q, may still be passed on. If so, it starts
+// a timer, which unparks the head when h may no longer be passed on.
 func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 	left := h.passTimeLeft()
 	if left > 0 && !q.timed {
@@ -128,8 +126,7 @@ func (ws *waiters) awaitPass(q *queue, h *hold) bool {
 }
 
 // unpark makes the head that is parked for h ask the store, because h is no longer
-// passed on. If waiters cannot be woken, the head stays parked until the key is
-// released.
+// passed on. If waiters cannot be woken, the head stays parked until h is released.
 func (ws *waiters) unpark(h *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -141,10 +138,10 @@ func (ws *waiters) unpark(h *hold) {
 // passOn passes h, the hold of a lease that is being released, on to the parked head.
 // It does so if willing is true, the head accepts h, and h may be passed on. Otherwise
 // the caller has to release h. Before the release, the head asks the store for a place
-// in the store's list, and placed is closed when the store has answered. placed is nil
-// if no head waits for this answer. If waiters cannot be woken, a parked head stays
-// parked, and passOn returns parked as true. The caller then has to call holdEnded
-// after the release of h.
+// in the store's list. placed is closed when the store has answered the head, and is
+// nil if no head asks. If waiters cannot be woken, a parked head stays parked, and
+// passOn returns parked as true. The caller then has to call holdEnded after the
+// release of h.
 func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan struct{}, parked bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -175,7 +172,8 @@ func (ws *waiters) passOn(h *hold, willing bool) (passed bool, placed <-chan str
 
 // holdEnded removes h from its queue, because h was released, was lost, or is about to
 // be released in the background. A parked head then asks the store. If waiters cannot
-// be woken, it first pauses for half of the hold's age, for at most half of passTime.
+// be woken, the head first pauses for half of the hold's age, and for at most half of
+// passTime.
 func (ws *waiters) holdEnded(h *hold) {
 	now := ws.now()
 	ws.mu.Lock()
@@ -186,16 +184,15 @@ func (ws *waiters) holdEnded(h *hold) {
 	}
 	q.hold = nil
 	if q.parked {
-		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // the key is free for others
+		q.head().pause = min(now.Since(h.arrived), passTime) / 2 // polling processes can get the key
 		q.wakeToAsk()
 	}
 	ws.dropEmpty(h.key, q)
 }
 
-// passable returns the lease's hold if the hold can be passed on, or nil. A hold can be
-// passed on if the lease has usual terms, is not of a run, and has a single hold that
-// has joined no other hold. The store must have answered every request of the lease's
-// acquire.
+// passable returns the lease's hold if the hold can be passed on, or nil. The lease
+// must have usual terms, be no lease of a run, and have a single hold that has joined
+// no other hold. The store must have answered every request of the lease's acquire.
 func (l *Lease) passable() *hold {
 	if !l.opts.usual || l.opts.record != nil || len(l.holds) != 1 || l.unsure[l.key] {
 		return nil
@@ -206,8 +203,8 @@ func (l *Lease) passable() *hold {
 	return nil
 }
 
-// passOrRelease passes the lease's hold on to a waiter of this process, or releases it. The
-// end of the lease began at now.
+// passOrRelease passes the lease's hold on to a waiter of this process, or releases the
+// hold. The time now is the beginning of the lease's end.
 func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Moment) error {
 	h, until := l.passable(), now.Time().Add(releaseLimit)
 	if h == nil {
@@ -224,8 +221,8 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Mo
 	}
 	if placed != nil {
 		// The release waits until the waiter has a place in the store's list, which
-		// keeps the order among processes. The hold is no longer extended from here on,
-		// so the wait is short compared with the remaining trust.
+		// keeps the order among processes. The wait is short compared with the
+		// remaining trust, because the hold is no longer extended.
 		rest := h.remaining(l.engine.now())
 		h.retire()
 		select {
@@ -236,8 +233,8 @@ func (l *Lease) passOrRelease(ctx context.Context, r *store.Record, now clock.Mo
 	return l.releaseHolds(r, until)
 }
 
-// passTimeLeft returns the time for which the hold may still be passed on, or 0. During
-// this time, pass may nevertheless refuse to pass the hold on.
+// passTimeLeft returns the time for which the hold may still be passed on, or 0. Other
+// conditions of pass can nevertheless forbid this.
 func (h *hold) passTimeLeft() time.Duration {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -248,9 +245,9 @@ func (h *hold) passTimeLeft() time.Duration {
 	return passTime - now.Since(h.arrived)
 }
 
-// pass takes the hold from its lease, which is being released, and reports whether the
-// hold may be passed on. If not, the hold stays with its lease. Passing on is not
-// allowed
+// pass takes the hold from its lease, which is being released, and returns true. If the
+// hold may not be passed on, pass returns false and the hold stays with its lease.
+// Passing on is not allowed
 //   - after the owner was shown, because a caller may join the hold,
 //   - after a call of Lease.Extend,
 //   - after passTime, after store.TokenStep leases, after a loss or after a
@@ -295,9 +292,9 @@ func (h *hold) giveTo(l notices, now clock.Moment) (passes uint8, trusted bool) 
 	return h.passing.passes, true
 }
 
-// mayMoveOn reports whether the hold may go to another waiter, after the waiter that it
-// was given to has left without it. mayMoveOn does not check the owner, Lease.Extend
-// and the tokens again: pass has checked them, and no lease has had the hold since.
+// mayMoveOn reports whether the hold may go to another waiter, after the waiter to
+// which it was given has left the queue. It does not repeat the checks of pass for
+// shown owners, Lease.Extend and tokens, because no lease has had the hold since then.
 func (h *hold) mayMoveOn() bool {
 	now := h.keeper.now()
 	h.mu.Lock()
@@ -305,8 +302,8 @@ func (h *hold) mayMoveOn() bool {
 	return !h.passExpired(now) && !h.unconfirmed(now)
 }
 
-// passExpired reports whether the hold is older than passTime, no longer trusted or
-// barred. The caller holds the mutex.
+// passExpired reports whether the hold is barred, no longer trusted or at least
+// passTime old. The caller holds the mutex.
 func (h *hold) passExpired(now clock.Moment) bool {
 	return h.passing.barred || h.trustLeft(now) == 0 || now.Since(h.arrived) >= passTime
 }
@@ -322,7 +319,7 @@ func (h *hold) unconfirmed(now clock.Moment) bool {
 
 // confirmed asks the store whether the hold still exists, for a lease that has passed
 // the hold on. Callers that come while such a call is in flight share the next call, or
-// wait for the release of the hold. confirmed returns nil, ErrLost, or the reason for a
+// the answer to the hold's release. confirmed returns nil, ErrLost, or the reason for a
 // missing answer. After an error the hold is no longer passed on.
 func (h *hold) confirmed(until time.Time) (err error) {
 	c, asks := h.confirmation()
@@ -338,8 +335,8 @@ func (h *hold) confirmed(until time.Time) (err error) {
 	})
 }
 
-// confirmation returns the confirmation that the caller shares. asks reports whether
-// the caller has to make the call to the store.
+// confirmation returns the confirmation for the caller. asks reports whether the caller
+// has to make the call to the store.
 func (h *hold) confirmation() (c *confirmation, asks bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -350,7 +347,7 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	before := h.passing.asked
 	h.passing.next = c
 	h.mu.Unlock()
-	runtime.Gosched() // leases that are about to be released can share the call
+	runtime.Gosched() // lets other leases that are being released share the call
 	if before != nil {
 		select {
 		case <-before.done:
@@ -365,23 +362,23 @@ func (h *hold) confirmation() (c *confirmation, asks bool) {
 	return c, true
 }
 
-// confirmAnswered gives err, the result of the call of c, to the callers of c, and
-// returns it. If the hold is lost, the callers that came later get the same error,
-// because another call could only have the same result or no answer. If the hold's
-// release has begun, the result of the release can replace err.
+// confirmAnswered gives err, the result of c's call, to the callers of c, and returns
+// err. If the hold is lost, the callers that came later get ErrLost too, because
+// another call could only have the same result or no answer. If the hold's release has
+// begun, the result of the release can replace err.
 func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	lost := errors.Is(err, ErrLost)
 	h.mu.Lock()
 	next, ending := h.passing.next, h.passing.releasing
-	final := lost && !ending // no release of the hold can be the reason of the loss
+	final := lost && !ending // without a release of the hold, the answer "lost" means a loss
 	if final {
 		h.passing.next = nil
 	}
 	h.passing.barred = h.passing.barred || err != nil
 	h.mu.Unlock()
 	if lost && ending {
-		// The hold's release has begun, and may have reached the store first. This wait
-		// for the release ends, because a release does not wait for a confirmation.
+		// The hold's release has begun, and may have reached the store first. To wait
+		// for its answer is safe, because a release does not wait for a confirmation.
 		if <-next.done; !next.assumed {
 			err = next.err
 		}
@@ -394,10 +391,10 @@ func (h *hold) confirmAnswered(c *confirmation, err error) error {
 	return err
 }
 
-// beginRelease records that the hold is about to be released. It returns the
-// confirmation whose callers, present and later ones, get the answer to the release. It
-// returns nil if there can be no such callers, because the hold was never passed on, or
-// if an earlier release has answered them.
+// beginRelease records that the hold is about to be released. It returns a
+// confirmation, whose present and later callers get the answer to the release. It
+// returns nil if the hold was never passed on, so that there are no such callers. It
+// also returns nil if an earlier release has answered the callers.
 func (h *hold) beginRelease() *confirmation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

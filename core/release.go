@@ -14,18 +14,18 @@ import (
 
 // Release releases the lease with all its keys. It is safe to call with a canceled or
 // nil ctx. If the store does not answer, Release returns an error matching
-// ErrUnavailable after about 3 seconds, or 6 if another lease of this process is
-// releasing the same hold. The release is then retried in the background. If the lease
-// was lost, the error matches ErrLost. A lease that expires during its release counts
-// as released. Later calls return the result of the first.
+// ErrUnavailable after about 3 seconds, or after 6 seconds if another lease of this
+// process is releasing the same hold. The release is then retried in the background. If
+// the lease was lost, the error matches ErrLost. A lease that expires during its
+// release counts as released. Later calls return the result of the first.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.finish(ctx, "release", nil, false)
 	return err
 }
 
 // finish ends the lease for Release, Finish and Withdraw. r is the record to save, or
-// nil. The first call ends the lease and returns first as true. Later calls return the
-// error of the first.
+// nil. The first call ends the lease, and returns first as true. Later calls return the
+// error of the first call.
 func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw bool) (first bool, err error) {
 	ctx = orBackground(ctx)
 	l.mu.Lock()
@@ -51,9 +51,9 @@ func (l *Lease) finish(ctx context.Context, op string, r *store.Record, withdraw
 	return true, l.err
 }
 
-// conclude ends the lease in this process and at the store. Even if the store panics,
-// the calls of finish that wait for conclude return. It returns the time for which the
-// lease was held, and whether the lease had been lost.
+// conclude ends the lease in this process and at the store. It returns the time for
+// which the lease was held, and whether the lease had been lost. Even if the store
+// panics, the calls of finish that wait for conclude return.
 func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held time.Duration, wasLost bool) {
 	err := errNoEnd
 	defer func() {
@@ -70,8 +70,8 @@ func (l *Lease) conclude(ctx context.Context, op string, r *store.Record) (held 
 	l.endContext(nil)
 	held = now.Since(l.since)
 	if wasLost && r == nil {
-		// The store may still have some of the lease's holds, but no caller has to wait
-		// for their release.
+		// The store may still have some of the lease's holds. The caller does not have
+		// to wait for their release.
 		l.abandon()
 		err = ErrLost
 	} else {
@@ -94,9 +94,9 @@ func (l *Lease) endError(op string, err error) error {
 	return unavailable(op, l.name, err)
 }
 
-// releaseHolds releases the holds of the lease at the store and saves r, the record of
-// a run, unless r is nil. It releases the holds concurrently, because a store combines
-// concurrent calls into few round trips.
+// releaseHolds releases the holds of the lease at the store, and saves r unless r is
+// nil. It releases the holds concurrently, because a store can combine concurrent calls
+// into few round trips.
 func (l *Lease) releaseHolds(r *store.Record, until time.Time) error {
 	for _, h := range l.holds {
 		h.retire()

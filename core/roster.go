@@ -12,7 +12,7 @@ import (
 )
 
 // roster lists a Locker's acquires in flight, and its leases that are not yet released.
-// After close it admits no acquire.
+// After its method close it admits no acquire.
 type roster struct {
 	mu         order.Mutex[rosterRank]
 	closing    context.Context // done when Close begins
@@ -106,8 +106,7 @@ func (r *roster) heldLeases() (all []*Lease) {
 	return all
 }
 
-// each calls visit for all tallies. visit returns the number of entries that it
-// visited.
+// each calls visit for each tally. visit returns the number of entries that it visited.
 func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +124,8 @@ func (r *roster) each(visit func(of tallyOf, t *tally) (visited int)) {
 // a moment.
 const snapshotStep = 256
 
-// spareTallies is the number of tallies above which empty tallies are deleted. Other
-// empty tallies stay, so that names in regular use need no allocation.
+// spareTallies is the number of tallies above which empty tallies are deleted. Up to
+// this number empty tallies stay, so that names in regular use need no allocation.
 const spareTallies = 256
 
 // tallies are the leases of a Locker, and its acquires in flight, by name and mode. The
@@ -172,16 +171,17 @@ func (g *listing) move(l *Lease, to stage, at clock.Moment) {
 	g.in[to].Push(&g.node, l)
 }
 
-// standing is a lease that is held or waited for, and the age of that state.
+// standing is a lease that is held or waited for, and the time since it was granted or
+// requested.
 type standing struct {
 	lease   *Lease
 	waiting bool
 	age     time.Duration
 }
 
-// longest returns the leases that were held or waited for at least as long as the
-// duration from, oldest first. It returns at most as many leases as the limit most. It
-// releases the roster's mutex between short parts of the work.
+// longest returns the leases that are held or waited for, for at least the duration
+// from, the oldest first. It returns at most most leases. It releases the roster's
+// mutex between short parts of the work.
 func (r *roster) longest(from time.Duration, most int, now clock.Moment) []standing {
 	var all []standing
 	r.each(func(_ tallyOf, t *tally) (visited int) {
@@ -190,7 +190,7 @@ func (r *roster) longest(from time.Duration, most int, now clock.Moment) []stand
 			for lease := t[s].First(); lease != nil && n < most; lease = lease.listing.node.Next() {
 				age := now.Since(lease.listing.since)
 				if age < from {
-					break // the leases behind it are younger
+					break // the leases behind lease are younger
 				}
 				all = append(all, standing{lease, s == acquiring, age})
 				n++

@@ -13,36 +13,36 @@ import (
 // run is the part of a lease that only leases of Begin have.
 type run struct {
 	found     store.Record  // the store's record after Begin
-	settling  sync.Once     // runs once, by the first Finish or Withdraw
-	withdrawn bool          // this first call was Withdraw
-	instead   *store.Record // the record that replaces one whose value is too long, see FinishLong
+	settling  sync.Once     // done by the first Finish or Withdraw
+	withdrawn bool          // the first call was Withdraw, not Finish
+	instead   *store.Record // replaces a record whose value is too long, see FinishLong
 	err       error         // the result of the first Finish or Withdraw
 	committed bool          // the save of Commit succeeded; guarded by the lease's mutex
 }
 
-// Begin acquires the lease of a run, like Acquire. The store stores the run's record,
-// which gets the answer of the run, under the key. If the store has a finished record,
-// Begin returns that record with a nil lease, after one call to the store. No lock is
-// then held. Otherwise Begin returns the held lease and the record of this run. The
-// record has the run's Attempt, 1 for the first, and the stored Value. The Value is
-// begin's own, or the Value of an earlier run that did not finish. Of begin, only Value
-// and Retain are used.
+// Begin acquires the lease of a run, like Acquire. The store stores a record under the
+// key, in which Finish later saves the answer of the run. Begin uses only Value and
+// Retain of the parameter begin. Begin returns the held lease and the record of this
+// run. The record has the run's Attempt, 1 for the first run, and a Value. The Value is
+// begin's own, or the Value of an earlier run that did not finish. If the store has a
+// finished record, Begin returns this record with a nil lease, after one call to the
+// store. No lock is then held.
 //
 // The observer is notified of the events of the lease, but not of a finished record.
 // The caller reports a finished record with the event that adapter.Report fills.
 //
-// The run ends with Finish. Release releases the lease and leaves the record
-// unfinished, as a crash does; the run then counts as an attempt. A run that is
-// withdrawn by Withdraw does not count. If Begin fails, the run does not count either.
-// If the store may have begun that run, the run is undone in the background, and the
-// undo is retried until the store answers.
+// Finish ends the run. Release releases the lease and leaves the record unfinished, as
+// a crash does. The run then counts as an attempt. After Withdraw the run does not
+// count as an attempt, nor if Begin fails. If Begin fails and the store may have begun
+// the run, the run is undone in the background. The undo is retried until the store
+// answers, for at least ten minutes.
 //
 // LeaseFromContext and LeaseOf do not find the lease of a run, and an acquire never
 // re-enters it. So a Begin of the same key inside the run finds the key busy.
 //
 // Begin fails like Acquire. It also fails with ErrUnsupported if the store has no
-// records, and with ErrInvalid for Shared, Permits, Also and KeepFor, and if Retain is
-// less than 1 ms.
+// records. It fails with ErrInvalid for Shared, Permits, Also and KeepFor, and if
+// Retain is less than 1 ms.
 func (l *Locker) Begin(ctx context.Context, key string, begin store.Record, opts ...AcquireOption) (*Lease, store.Record, error) {
 	r, err := l.runRequest(key, begin, opts)
 	if err != nil {
@@ -106,11 +106,11 @@ func checkRecord(r *store.Record) error {
 // committed, it can be rolled back.
 //
 // After save has returned nil, only the database knows whether the lease is held. So
-// until Finish, the lease is not reported as lost, and its context is not done with
-// ErrLost. The lease is extended as before, because the transaction may be rolled back.
-// Finish must follow, with a record for the case that the transaction was not
-// committed. Finish fails with store.ErrSaved if r is saved. Otherwise it behaves as
-// without Commit.
+// until Finish, the observer is not notified of a loss, and the lease's context is not
+// done with ErrLost. The lease is extended as before, because the transaction may be
+// rolled back. Finish must follow, with a record for the case that the transaction was
+// not committed. If r is saved, Finish fails with store.ErrSaved. If not, Finish
+// behaves as without Commit.
 //
 // Commit fails with the error of save, and the lease is then unchanged. It fails with
 // ErrLost if the lease was released. It fails with ErrInvalid for a lease that is not
@@ -136,12 +136,12 @@ func (l *Lease) Commit(ctx context.Context, r store.Record, save func(ctx contex
 	return nil
 }
 
-// isCommitted reports whether a Commit of the lease's run succeeded. Its transaction
-// may be committed or not. The caller holds the mutex.
+// isCommitted reports whether a Commit of the lease's run succeeded. The transaction
+// may nevertheless be rolled back. The caller holds the mutex.
 func (l *Lease) isCommitted() bool { return l.run != nil && l.run.committed }
 
-// unsaved returns the error that the observer gets for err, the result of the lease's
-// end. It returns nil if err shows that Commit has saved the record.
+// unsaved returns the error for the observer if the end of the lease had the error err.
+// It returns nil if err shows that Commit has saved the record.
 func (l *Lease) unsaved(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,12 +154,12 @@ func (l *Lease) unsaved(err error) error {
 // Finish ends a run. In one step the store saves r with its Value, Attempt, Done and
 // Retain, and frees the key. Finish saves r if the lease is still held. It also saves r
 // if the lease was lost, or was released by Release or Locker.Close, unless another run
-// of the key has begun or saved since. It is safe to call with a canceled or nil ctx,
-// and has the time limit of Release.
+// of the key has begun or saved since then. It is safe to call with a canceled or nil
+// ctx, and has the time limit of Release.
 //
 // Finish fails with ErrLost, and saves nothing, if another run has begun or saved, and
 // after Withdraw. It also does so if the lease is no longer held and the record has
-// expired. After ErrUnavailable, r may be saved or not; the save is retried in the
+// expired. After ErrUnavailable, r may be saved or not. The save is then retried in the
 // background, unless the lease had been released before. Finish fails with ErrInvalid,
 // and does nothing, for a lease that is not of Begin, and if Retain is less than 1 ms.
 // A second call returns the result of the first.
@@ -177,13 +177,15 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 }
 
 // FinishLong finishes a run like Finish, with a record r whose value may be longer than
-// the store accepts. If r cannot be saved, the record instead is saved in place of r,
-// and the error matches ErrUnavailable. If the server has stored r before, r stays.
+// the store accepts. If r cannot be saved, FinishLong saves the other record in place
+// of r, and its error matches ErrUnavailable. If the server has nevertheless stored r,
+// r is not replaced.
 //
 // A server can refuse a long value by closing the connection, which looks like an
 // outage. So FinishLong sends a value of more than 512 KiB only once if the store does
 // not answer, and at most three times if an error shows that nothing was changed. It
-// sends a shorter value until 8 MiB in total were sent without success.
+// sends a shorter value until the tries in the background have sent more than 8 MiB
+// without success.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }
@@ -193,18 +195,19 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 // Begin found it. Withdraw has the time limit of Release. A second call returns the
 // result of the first.
 //
-// Withdraw fails like Release, and with ErrLost after Finish. If the lease was no
-// longer held, the run is undone all the same, unless another run has begun since.
-// After ErrUnavailable, and if only this process no longer trusts the lease, the undo
-// continues in the background, unless the lease had been released before. Withdraw
-// fails with ErrInvalid, and does nothing, for a lease that is not of Begin.
+// Withdraw fails like Release, and with ErrLost after Finish. Even if the lease is no
+// longer held, the run is undone, unless another run has begun since then. After
+// ErrUnavailable the undo continues in the background, as it does if only this process
+// no longer trusts the lease. It does not continue if the lease had been released
+// before. Withdraw fails with ErrInvalid, and does nothing, for a lease that is not of
+// Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 
-// settle implements Finish and Withdraw. The first call ends the lease, unless Release
-// or Close has released it, and settles the run. Later calls return the result of the
-// first.
+// settle implements Finish and Withdraw. The first call settles the run, and ends the
+// lease unless Release or Close has ended it. Later calls return the result of the
+// first call.
 func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("core: %s %q: not a lease of Begin: %w", op, l.name, ErrInvalid)
@@ -224,7 +227,7 @@ func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record,
 	return l.run.err
 }
 
-// settleLate settles a run whose lease was released before. It leaves nothing to the
+// settleLate settles a run whose lease is already released. It leaves nothing to the
 // cleanup, because the Locker may be closed.
 func (l *Lease) settleLate(ctx context.Context, op string, r *store.Record, withdraw bool) error {
 	c := l.releaseClaim(&l.first, r)

@@ -13,9 +13,9 @@ type Snapshot struct {
 	// Locks has one entry for each name and mode with a lease that is held, waited for,
 	// or lost and not yet released. The entries are sorted by name, then by mode.
 	Locks []LockCount
-	// CleanUps is the number of claims that are being released in the background.
-	// Each claim counts until the store has answered, or until the cleanup gives up
-	// after its time limit.
+	// CleanUps is the number of claims that are being released in the background. Each
+	// claim counts until the store has confirmed the release, or until the time limit
+	// of the release has passed.
 	CleanUps int
 }
 
@@ -24,24 +24,25 @@ type LockCount struct {
 	Name string
 	Mode Mode
 	// Held is the number of leases that are held. A lease counts from the end of its
-	// acquire until it is lost, or until its Release has the store's answer or gives up
-	// waiting for the answer. Each nested lease counts.
+	// acquire until it is lost, or until its Release returns. Each nested lease counts.
 	Held int
 	// Lost is the number of leases that were lost and not yet released by Release,
-	// Finish, Withdraw or Close. Their work may still be running. A lost lease that is
-	// never released counts for the whole life of the Locker.
+	// Finish, Withdraw or Close. The work under such a lease may still be running. A
+	// lost lease that is never released counts for the whole life of the Locker.
 	Lost int
-	// Waiting is the number of acquires in flight. They wait for the store's answer,
-	// for the key, or in the queue of this process.
+	// Waiting is the number of acquires in flight. An acquire waits in the queue of
+	// this process, for the store's answer, or for the key.
 	Waiting int
-	// OldestHeld is the time for which the oldest lease has been held. OldestWaiting is
-	// the time for which the oldest acquire has waited. Each is 0 if there is none.
+	// OldestHeld is the time for which the oldest lease has been held, or 0 if Held is
+	// 0. OldestWaiting is the time for which the oldest acquire has waited, or 0 if
+	// Waiting is 0.
 	OldestHeld, OldestWaiting time.Duration
 }
 
 // Snapshot returns the numbers of leases and waiters. Its cost depends on the number of
-// names and modes, and not on the number of leases. It does not block, sends nothing to
-// the store, and is safe for concurrent use. It works on a closed Locker too.
+// names and modes, and not on the number of leases. Snapshot does not block, sends
+// nothing to the store, and is safe for concurrent use. It works on a closed Locker
+// too.
 func (l *Locker) Snapshot() Snapshot {
 	now := l.now()
 	s := Snapshot{Locks: []LockCount{}, CleanUps: l.cleanup.size()}

@@ -30,9 +30,9 @@ func newStoreCalls(s Store, c clock.Clock) storeCalls {
 
 func (cs *storeCalls) now() clock.Moment { return cs.clock() }
 
-// bounded returns a context that limits a call to the store to d. ttl is the TTL of the
-// claim, for the text of the error. bounded returns ctx itself if the store's own limit
-// is at most d.
+// bounded returns a context that limits a call to the store to the time d. ttl is the
+// TTL of the claim, for the text of the error. bounded returns ctx itself if the
+// store's own limit is at most d.
 func (cs *storeCalls) bounded(ctx context.Context, d, ttl time.Duration) (context.Context, context.CancelFunc) {
 	if cs.limit > 0 && cs.limit <= d {
 		return ctx, func() {}
@@ -54,17 +54,15 @@ func (e *lateError) Error() string {
 
 func (*lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// errNoEnd is the error for the callers that wait for a call to the store, if the call
-// panics.
+// errNoEnd is the error for callers that wait for a call to the store that panics.
 var errNoEnd = errors.New("store call panicked")
 
 // errNoAnswer is the error of a claim for which Store.Extend has returned no answer.
-// The extension of such a claim is not confirmed.
 var errNoAnswer = errors.New("the store gave no answer")
 
 // extend asks the store once to extend claims, and waits for the answers for at most
-// limit. It returns the time at which the call began, and an answer with Valid for each
-// claim.
+// limit. It returns the time at which the call began, and an answer for each claim, in
+// which Valid is set.
 func (cs *storeCalls) extend(ctx context.Context, limit time.Duration, claims []store.Claim) (start clock.Moment, answers []store.Extension) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -88,14 +86,15 @@ type releasing struct {
 // save makes the release save r, or the substitute instead if r is too long.
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
-// release releases c at the store. It returns assumed as true if the store no longer
-// has c, and an earlier attempt had no answer. That attempt probably released c.
+// release releases c at the store. settled reports whether the store has answered.
+// assumed reports that the store no longer has c, and that an earlier attempt had no
+// answer. The earlier attempt has then probably released c.
 //
 // A store can refuse a long value by closing the connection. So after an attempt
-// without an answer a long value is not sent again. The substitute (c.instead), if it
-// is set, replaces the long record, in c too. If the store then saves the substitute,
-// or no longer accepts a record of this run, the claim is settled. The error then has
-// the reason why the long value may not be stored.
+// without an answer a long value is not sent again, and the substitute (c.instead)
+// replaces the record in c. If the store then saves the substitute, or no longer
+// accepts a record of this run, the claim is settled. The error has the reason why the
+// long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced
@@ -103,7 +102,7 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 		err := cs.store.Release(ctx, c.Claim)
 		switch {
 		case errors.Is(err, ErrLost) && unknown && c.Record == nil:
-			assumed = true // the earlier attempt probably released c
+			assumed = true
 			return nil
 		case err != nil && !errors.Is(err, ErrUnavailable):
 			unknown = true
@@ -126,7 +125,8 @@ func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled b
 }
 
 // longValue is the length in bytes above which a value is not sent again, see
-// FinishLong. The smallest value of the limit of Redis (proto-max-bulk-len) is 1 MiB.
+// FinishLong. It is below the limit of Redis (proto-max-bulk-len), which is at least 1
+// MiB.
 const longValue = 512 << 10
 
 func isLong(r *store.Record) bool { return r != nil && len(r.Value) > longValue }
@@ -141,9 +141,9 @@ func (c *releasing) shorten() bool {
 	return true
 }
 
-// persist calls call until it returns nil or ErrLost, with the attempts and pauses of
-// retry.Hiccup. It returns by the time until. The time limit of each call is
-// budget(ttl).
+// persist calls the function call until it returns nil or ErrLost, with the attempts
+// and pauses of retry.Hiccup. It returns by the time until. The time limit of each call
+// is budget(ttl).
 func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx context.Context) error) error {
 	_, err := retry.Do(context.Background(), retry.Hiccup, func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := cs.bounded(ctx, min(budget(ttl), time.Until(until)), ttl)
@@ -159,8 +159,8 @@ func (cs *storeCalls) persist(ttl time.Duration, until time.Time, call func(ctx 
 
 // says reports whether err, the error of a call to a store under ctx, matches sentinel
 // as an answer of the store. A store may return the cause of a done ctx, which is not
-// an answer. The cause can be any error, even an error of this package. For example,
-// errgroup cancels its context with the first error of its functions.
+// an answer. The cause can be any error, even an error of this package: errgroup
+// cancels its context with the first error of its functions.
 func says(ctx context.Context, err, sentinel error) bool {
 	return errors.Is(err, sentinel) && !errors.Is(context.Cause(ctx), sentinel)
 }

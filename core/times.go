@@ -36,22 +36,22 @@ const lengthenAfter = 10 * time.Millisecond
 // Waiting for a busy key.
 const (
 	// A waiter with a watch also asks every pollEvery, because a wake-up can be lost.
-	// If many wait, all of them together ask about pollShare times a second, because it
-	// is enough that one of them finds the key free. Each of them nevertheless asks at
-	// least every pollMax, plus a tenth.
+	// Many waiters together ask about pollShare times a second, because it is enough
+	// that one waiter finds the key free. Each waiter nevertheless asks at least every
+	// pollMax, plus a tenth.
 	pollEvery = 2 * time.Second
 	pollShare = 20
 	pollMax   = 5 * time.Second
-	// earlyLimit bounds the opening of a watch before the caller's first request. It is
-	// short, because the key may be free.
+	// earlyLimit bounds the time to open a watch before the first request of a lone
+	// caller. It is short, because the key may be free.
 	earlyLimit = 50 * time.Millisecond
 	// A waiter asks when the holder's time has passed, but waits at least endMargin,
-	// because a request that comes too early has to be repeated. The requests of all
-	// waiters are spread over endSpread.
+	// because a request that comes too early has to be repeated. The requests of
+	// several waiters are spread over endSpread.
 	endMargin = 10 * time.Millisecond
 	endSpread = 5 * time.Millisecond
-	// freshTime is the age below which the hold of a key shows that the key changes
-	// hands continuously. It is several times the length of a turn, passTime.
+	// freshTime is an age. A hold of lower age shows that its key changes hands
+	// continuously. freshTime is several times the length of a turn, passTime.
 	freshTime = 50 * time.Millisecond
 )
 
@@ -67,8 +67,8 @@ const mostInFront = 32
 // Passing on.
 const (
 	// passTime is the maximum age of a hold that is passed on, counted from the grant.
-	// It is also an upper limit for the age of the hold's last confirmation. Other
-	// processes wait for the key while a hold is passed on.
+	// It is also an upper limit for the age of the hold's last confirmation. It is
+	// short, because other processes wait for the key while a hold is passed on.
 	passTime = 10 * time.Millisecond
 	// askTime limits the time for which a release waits until the next waiter of its
 	// process has asked the store.
@@ -89,29 +89,29 @@ const (
 
 // The cleanup.
 const (
-	// cleanUpPause is the pause after a release that the store has not answered. The
-	// pause does not grow, because a key should be free soon after an outage. Only the
-	// pause of a claim with a value doubles, up to longestPause.
+	// cleanUpPause is the pause after a release that the store has not answered. It
+	// does not grow, because a key should be free soon after an outage. Only the pause
+	// of a claim with a record doubles each time, up to longestPause.
 	cleanUpPause = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 	// cleanUpLeast is the minimum time for which the cleanup tries to release a claim,
 	// even if the TTL is shorter. An acquire can wait in the socket of a frozen server,
 	// which grants the claim when it continues.
 	cleanUpLeast = time.Minute
-	// cleanUpRun is the same minimum for a run that has to be saved or undone. As long
-	// as its record is retained, a run that is neither saved nor undone counts as a run
-	// that died.
+	// cleanUpRun is the minimum time for a run that has to be saved or undone. A run
+	// that is neither saved nor undone counts as a run that died, as long as its record
+	// is retained.
 	cleanUpRun = 10 * time.Minute
 )
 
 // slack returns the time by which a hold of this validity may be extended early, so
-// that it shares a call with other holds. The time is a small part of the validity. If
-// the TTL is 30 s or more, leases that were granted within half a second share calls.
+// that it shares a call with other holds. If the validity is 30 s or more, slack is
+// half a second.
 func slack(valid time.Duration) time.Duration { return min(valid/60, time.Second/2) }
 
-// raisePause returns the pause after which the number of calls that extend holds
-// doubles. ttl is the shortest TTL of these holds. The pause is short enough that the
-// calls for all holds begin within a third of ttl, even if the calls hang.
+// raisePause returns the pause after which extendAll doubles the number of calls. ttl
+// is the shortest TTL of the holds. The pause is so short that the calls for all holds
+// begin within a third of ttl, even if calls hang.
 func raisePause(ttl time.Duration) time.Duration { return min(ttl/120, time.Second/4) }
 
 // lookEvery is the interval at which the watchdog checks the clock for a suspension of

@@ -4,12 +4,13 @@ import "time"
 
 // turns makes a process share its keys with other processes if waiters cannot be woken,
 // as with plain keys. The waiters of other processes then poll. A process that asked at
-// once after each of its releases would find the key free every time, and the polling
-// waiters would find it taken for seconds. So a process with rivals uses a key in
-// turns. After each turn it waits for one step of its pace before it asks again.
+// once after each of its releases would find the key free every time. The polling
+// waiters would find the key taken for seconds. So a process uses a key in turns if
+// other processes want the key. After each turn it waits for a step, the first pause of
+// its retry policy, before it asks again.
 //
-// The map has entries for some keys that other processes had recently. The mutex of
-// waiters guards the map.
+// The map has some of the keys that other processes had recently. The mutex of waiters
+// guards the map.
 type turns map[string]*turn
 
 // turn is a period in which this process has a key, by several holds one after the
@@ -48,9 +49,9 @@ func (ts turns) noteRelease(key string) {
 	}
 }
 
-// rest returns the time for which this process still leaves key to others. That time
-// ends step after the end of this process's last turn. rest returns 0 or less if this
-// process may ask.
+// rest returns the time for which this process still leaves key to other processes:
+// until a step has passed since the end of its last turn. rest returns 0 or less if
+// this process may ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {
 		return time.Until(t.ended.Add(step))

@@ -56,8 +56,8 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 
 // waiters manages the queues of a Locker: one queue for each key that a caller is
 // acquiring, or whose hold can be passed on. The head of a queue asks the store. Other
-// waiters ask beside the head, which means at the same time, if the store probably has
-// room for their claims.
+// waiters ask beside the head, which means at the same time, if there is probably room
+// for their claims.
 type waiters struct {
 	perKey, total int // limits of the waiters not in front, in one queue and in all; 0: no limit
 	now           clock.Clock
@@ -69,14 +69,14 @@ type waiters struct {
 	of     map[string]*queue
 	behind int // the number of waiters in all queues that are not in front
 
-	// contended has some keys that were busy for their last lone caller. A lone caller
-	// finds its queue empty. The next lone caller of such a key opens its watch before
-	// it asks.
+	// contended has keys that were busy for their last lone caller, which is a caller
+	// that finds its queue empty. The next lone caller of such a key opens its watch
+	// before it asks. The map has at most mostContended keys.
 	contended map[string]bool
 	turns     turns
 }
 
-// mostContended bounds the number of keys in contended and in turns.
+// mostContended bounds the number of keys in waiters.contended and in turns.
 const mostContended = 1024
 
 // queue lists the callers that want one key, in order of arrival.
@@ -91,8 +91,8 @@ type queue struct {
 	beside int   // the maximum number of waiters beside the head, see noteOutcome
 
 	queuePassing
-	// asleep is the store's busy answer while the head is asleep, and otherwise nil.
-	// While asleep is set, callers with tryOnly get this answer.
+	// asleep is the store's busy answer while the head is asleep, and otherwise nil. It
+	// is also the answer for callers with tryOnly.
 	asleep *BusyError
 }
 
@@ -110,8 +110,8 @@ type waiter struct {
 	asked     int               // the value of queue.arrivals before its last request
 	node      fifo.Node[waiter] // its node in queue.line
 	// ready is closed when the waiter may ask, was given a hold, or was refused. It is
-	// nil if the waiter asks the store at once on arrival: as the only waiter of its
-	// queue, or beside the head.
+	// nil if the waiter may ask at once on arrival, as the only waiter of its queue or
+	// beside the head.
 	ready  chan struct{}
 	answer error // the error of a refused waiter; set before ready is closed
 
@@ -119,8 +119,8 @@ type waiter struct {
 	// is at most the limit.
 	weight, limit int64
 
-	// Properties of the claim. They decide whether a busy answer to another claim also
-	// applies to this claim, see answers.
+	// The next two fields, limit and minToken decide whether a busy answer to another
+	// claim also applies to this waiter's claim, see answers.
 	claimed   int64 // the claim's weight
 	fair, run bool
 
@@ -179,21 +179,21 @@ func (ws *waiters) full(q *queue) bool {
 }
 
 // admits reports whether w may ask beside the head. Earlier grants must allow one more
-// waiter to ask. w must have the head's limit, and the weights of w and of all waiters
-// in front must fit into this limit. No waiter asks beside a head that was refused or
-// is parked.
+// waiter beside the head (queue.beside). w must have the head's limit, and the weights
+// of w and of all waiters in front must fit into this limit. No waiter asks beside a
+// head that was refused or is parked.
 func (q *queue) admits(w *waiter) bool {
 	head := q.head()
 	return q.front <= min(q.beside, mostInFront-1) && !head.refused && !q.parked &&
 		w.limit == head.limit && w.weight <= w.limit-q.weight
 }
 
-// noteOutcome records the outcome for w, which has left the front. A grant allows more
-// waiters to ask beside the head, if the head can have the key together with w. A grant
-// to a wide w, an unfair reader, allows besideReaders more, because the next claims are
-// almost certain to be granted. Any other grant allows one more, so that there are at
-// most twice as many requests as grants. If w was refused before, its grant allows
-// none.
+// noteOutcome records the outcome for w, which has left the queue. If w has no grant,
+// or if the head cannot have the key together with w, no waiter may ask beside the
+// head. A grant to a wide w, an unfair reader, allows besideReaders more waiters,
+// because the next claims are almost certain to be granted. A grant to any other w
+// allows one more waiter, so that there are at most twice as many requests as grants.
+// If such a w was refused before, its grant allows none.
 func (q *queue) noteOutcome(w *waiter, granted bool) {
 	head := q.head()
 	switch {
@@ -209,7 +209,7 @@ func (q *queue) noteOutcome(w *waiter, granted bool) {
 }
 
 // advance moves the next waiters to the front, where they ask, as long as admits allows
-// it.
+// this.
 func (ws *waiters) advance(q *queue) {
 	for w := q.head(); w != nil && q.front < q.line.Len(); w = w.node.Next() {
 		if w.front {
@@ -255,7 +255,7 @@ func (w *waiter) answers(b *waiter) bool {
 
 // stepBack makes w wait again after the store refused w beside the head. w keeps its
 // place in the queue even if the queue is full. If w has become the head in the
-// meantime, it asks again as the head.
+// meantime, w asks again as the head.
 func (ws *waiters) stepBack(q *queue, w *waiter) {
 	w.beside = false
 	w.ready = make(chan struct{})
@@ -321,8 +321,8 @@ func (ws *waiters) queueOf(h *hold) *queue {
 	return nil
 }
 
-// wakeToAsk makes the head ask the store. The head was parked, or has just become the
-// head.
+// wakeToAsk makes the head ask the store. The head is a waiter that was parked, or that
+// has just become the head.
 func (q *queue) wakeToAsk() {
 	q.parked = false
 	w := q.head()
@@ -342,8 +342,8 @@ func (ws *waiters) noteContention(w *waiter) {
 	ws.contended[w.key] = true
 }
 
-// rest returns the pause of w, the head, before its first request, in which other
-// processes can get the key. The pause is only for times when waiters cannot be woken.
+// rest returns the pause before the first request of w, the head. In the pause, polling
+// processes can get the key. The caller pauses only if waiters cannot be woken.
 func (ws *waiters) rest(w *waiter, step time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -362,16 +362,17 @@ func (q *queue) refusal() error {
 	return nil
 }
 
-// asleep records that w, the head, waits because the store answered busy. If busy is
-// nil, w asks again. Waiters behind w with tryOnly get the same answer.
+// asleep records that w, the head, waits because the store answered busy. Waiters
+// behind w with tryOnly get the same answer. If busy is nil, asleep records that w asks
+// again.
 func (ws *waiters) asleep(w *waiter, busy *BusyError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.of[w.key]
 	q.asleep = busy
 	if busy != nil {
-		// The first busy answer does not show a rival, because its reason can be a hold
-		// that this process is still releasing.
+		// The first busy answer does not show that another process has the key, because
+		// this process may still be releasing its own hold.
 		if w.slept && q.hold == nil && !ws.wakeable.Load() {
 			ws.turns.noteRival(w.key)
 		}
@@ -390,8 +391,8 @@ func (w *waiter) takeGiven() *hold {
 	return h
 }
 
-// notePlaced records that w has a place in the store's list, or leaves the queue. A
-// release that waits for this then continues.
+// notePlaced lets a release continue that waits until w has asked the store. w has its
+// busy answer, or leaves the queue.
 func (w *waiter) notePlaced() {
 	if w.placed != nil {
 		close(w.placed)
@@ -399,9 +400,8 @@ func (w *waiter) notePlaced() {
 	}
 }
 
-// behind yields the waiters after w that do not ask the store (front is false). Unless
-// all is true, it skips waiters without tryOnly. The caller's loop may refuse the
-// waiter that it visits.
+// behind yields the waiters after w that are not in front. Unless all is true, it skips
+// waiters without tryOnly. The caller's loop may refuse the waiter that it visits.
 func (q *queue) behind(w *waiter, all bool) iter.Seq[*waiter] {
 	return func(yield func(*waiter) bool) {
 		for b := w.node.Next(); b != nil && (all || q.tries > 0); {
@@ -427,22 +427,22 @@ func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 // If w was the head, the next waiter becomes the head:
 //   - If a hold was given to w and w has not taken it, the hold goes to the new head if
 //     possible. Otherwise leave returns the hold, and the caller releases it.
-//   - If the queue has a hold now, either h or an earlier one, the new head is parked
+//   - If the queue now has a hold, either h or an earlier hold, the new head is parked
 //     for this hold if possible.
-//   - Otherwise the new head asks the store, so that a wake-up which w did not use is
-//     not lost.
+//   - If the new head is neither given a hold nor parked, it asks the store. So a
+//     wake-up that w did not use is not lost.
 //
 // failed is the error of a store that did not answer w, or nil. The waiters behind w
 // with tryOnly get the same error. If the server is known to be down, all waiters
-// behind w get it. Otherwise they would wait for the same time-outs, one after the
-// other.
+// behind w get this error, because they would wait for the same time-outs, one after
+// the other.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	given := w.takeGiven()
 	w.notePlaced()
 	if !w.node.Queued() {
-		return nil // refuse has removed w before
+		return nil // refuse has already removed w
 	}
 	q := ws.of[w.key]
 	wasHead, wasFront := q.head() == w, w.front

@@ -18,9 +18,9 @@ type watch struct {
 
 func (w *watch) live() bool { return w.wakeUps != nil }
 
-// open opens the watch, and waits for that at most the time most. It returns true if it
-// has opened the watch. It does nothing and returns false if the watch is open already
-// or has failed recently, or if the store has no wake-ups.
+// open opens the watch within the time most, and reports whether it has done so. It
+// does nothing and returns false if the watch is open already or has failed recently,
+// or if the store has no wake-ups.
 func (w *watch) open(a *attempt, c *store.Claim, most time.Duration) bool {
 	store, ok := a.engine.store.(store.Watcher)
 	if !ok || w.live() || time.Now().Before(w.reopen) {
@@ -60,8 +60,8 @@ func (w *watch) close() {
 }
 
 // wakeUpWait returns the maximum time to wait for a wake-up before the next request.
-// Usually the wait ends soon after the holder's time has passed, because the expiry of
-// a hold wakes no waiter. Among many waiters this applies only to a few, chosen at
+// Usually the time ends soon after the expiry of the hold, because an expiry wakes no
+// waiter. If there are many waiters, this applies only to some waiters, chosen at
 // random, and to a waiter that was woken.
 func wakeUpWait(busy *BusyError, woken bool) time.Duration {
 	d := min(max(pollEvery, time.Duration(busy.Waiting)*time.Second/pollShare), pollMax)

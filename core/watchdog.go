@@ -16,15 +16,14 @@ import (
 // batch bounds the number of holds in one Extend.
 const batch = 512
 
-// firstCalls is the number of concurrent calls with which the watchdog begins to extend
-// the holds that are due together.
+// firstCalls is the number of concurrent calls with which extendAll begins.
 const firstCalls = 8
 
 // watchdog extends the holds of a Locker. It has one timer, and a queue of holds sorted
 // by due time. Holds that are due together are extended in batches, by several
 // concurrent calls, so that a hanging call hardly delays the other holds. While a call
 // extends a hold, the hold is queued for the end of its trust. So a hanging call does
-// not delay the loss of its holds.
+// not delay the loss of the hold.
 type watchdog struct {
 	keeper *keeper
 
@@ -62,8 +61,8 @@ func (w *watchdog) schedule(h *hold, at time.Time, early time.Duration) {
 	w.set()
 }
 
-// remove takes h out of the queue. The timer is not reset: one firing without a due
-// hold costs less than a reset for every lease.
+// remove takes h out of the queue. It does not reset the timer: one firing without a
+// due hold costs less than a reset for every lease.
 func (w *watchdog) remove(h *hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,8 +87,8 @@ func (w *watchdog) set() {
 	}
 }
 
-// fire begins to extend the holds that are due. A hold that is no longer trusted is
-// lost.
+// fire begins to extend the holds that are due. It loses a hold that is no longer
+// trusted.
 func (w *watchdog) fire() {
 	w.afterSuspension()
 	var holds []*hold
@@ -114,8 +113,8 @@ func (w *watchdog) fire() {
 	w.extendAll(slices.DeleteFunc(holds, func(h *hold) bool { return !h.due(now, toEnd) }))
 }
 
-// extendAll begins to extend holds in batches, with firstCalls concurrent calls. As
-// long as batches are left, the number of calls doubles after each pause. So few
+// extendAll begins to extend holds in batches, with firstCalls concurrent calls. While
+// batches are left, the number of calls doubles after each pause (raisePause). So few
 // goroutines suffice for a store that answers quickly, and hanging calls do not delay
 // the other batches for long.
 func (w *watchdog) extendAll(holds []*hold) {
@@ -181,9 +180,8 @@ func (w *watchdog) needsExtension(h *hold, now clock.Moment) bool {
 	return lease == nil || lease.extends(now) // without a lease, h is about to go to the next lease
 }
 
-// answered handles the answer x to an extension of h that began at start, and schedules
-// the next extension. It notifies the lease of the answer, unless h is lost or
-// retired.
+// answered handles the answer x to an extension of h that began at start: it schedules
+// the next extension and notifies the lease. If h is lost or retired, it does neither.
 func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	if errors.Is(x.Err, ErrLost) {
 		h.lose()
@@ -192,9 +190,9 @@ func (w *watchdog) answered(h *hold, start clock.Moment, x store.Extension) {
 	pause := h.toRetry
 	if x.Err == nil {
 		pause = func(now clock.Moment) time.Duration {
-			// After Lease.Extend with a longer TTL, h.valid is that longer validity,
-			// and toExtend can return a negative pause. The validity of this extension
-			// then determines the pause.
+			// After Lease.Extend with a longer TTL, h.valid can be older and longer
+			// than the validity of this extension, and toExtend can return a negative
+			// pause. The validity of this extension then determines the pause.
 			if d := h.toExtend(now); d > 0 {
 				return d
 			}
@@ -216,8 +214,8 @@ func (w *watchdog) callEnded() {
 	w.inFlight.add(-1)
 }
 
-// stop stops the timer and cancels the calls in flight, whose answers are no longer
-// needed. It reports whether the calls returned before ctx was done.
+// stop stops the timer and cancels the calls in flight. It reports whether the calls
+// returned before ctx was done.
 func (w *watchdog) stop(ctx context.Context) bool {
 	w.cancel()
 	w.mu.Lock()
@@ -231,8 +229,8 @@ func (w *watchdog) stop(ctx context.Context) bool {
 }
 
 // afterSuspension makes all holds due at once if the machine was suspended since the
-// last check, because timers do not advance during a suspension. Each hold is then
-// extended or lost.
+// last check, because timers stand still during a suspension. fire then extends or
+// loses each hold.
 func (w *watchdog) afterSuspension() {
 	now := w.keeper.now()
 	w.mu.Lock()

@@ -13,14 +13,14 @@ import (
 //
 // The value has to be a string that Part accepts, or an integer. The integer 123 and
 // the string "123" give the same result. Numbers that are written as 1e2, 1.0 or -0 are
-// refused. The names of the path have to match exactly. None of them may occur more
-// than once in its object, even in another case, because decoders differ in the field
-// that they choose. The function fails with an *Error that names s, or the part of its
-// path that is missing. If the text is not one valid JSON text, the *Error is of a
-// source with the Kind whole.
+// refused. The names of the path have to match exactly. No name of the path may occur
+// more than once in its object, even in another case, because decoders differ in the
+// field that they choose. The function fails with an *Error that names s, or the part
+// of the path that is missing. If the text is not one valid JSON text, the *Error names
+// a source of the Kind whole.
 //
 // JSON panics if the path does not consist of names with dots between them. For
-// example, "$.id" and "items[0].id" belong to other path languages.
+// example, the paths "$.id" and "items[0].id" of other languages are not allowed.
 func (s Source) JSON(whole string) func(text []byte) (string, error) {
 	steps := bytes.Split([]byte(s.Name), []byte("."))
 	for _, step := range steps {

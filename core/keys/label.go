@@ -6,7 +6,7 @@ import "fmt"
 const maxName = 64
 
 // CheckName returns an error if name cannot be the name of a lock or a run. core.Name
-// and once.Call require 1 to 64 letters, digits, '.', '_' and '-'.
+// and once.Call require a name of 1 to 64 letters, digits, '.', '_' and '-'.
 func CheckName(name string) error {
 	if !IsLabel(name) || len(name) > maxName {
 		return fmt.Errorf("name %.80q is not of the form [A-Za-z0-9._-]+ (at most %d bytes)", name, maxName)

@@ -1,10 +1,10 @@
 // Package keys makes keys from values in requests, calls, tasks or messages. It is for
 // adapters, both the kit's and others.
 //
-// An adapter finds a value, and the adapter's Source refuses a value that cannot be
-// part of a key. Join joins the values of several sources, and Source.Key makes the key
-// of these parts with core.Key. A refused value fails with an *Error. The text of an
-// Error names the source and never the value, so it can be shown to anyone.
+// An adapter finds a value in a request, and its Source refuses a value that cannot be
+// part of a key. Join joins the values of several sources. Source.Key makes a key from
+// the joined values. A refused value fails with an *Error. The text of an Error names
+// the source and never the value, so it can be shown to anyone.
 package keys
 
 import (
@@ -47,13 +47,13 @@ func (s Source) String() string {
 // missing is the fault of a value that does not exist.
 const missing = "is missing"
 
-// Bad returns an *Error of s. The fault is a predicate that does not contain the value:
-// "is missing".
+// Bad returns an *Error of s. The fault is a predicate without the value, such as "is
+// missing".
 func (s Source) Bad(fault string) error { return &Error{s, fault} }
 
-// Only returns the single value in values. It fails with an *Error if there is no
-// value, or if there are several, even equal ones. Programs differ in which of several
-// values they use.
+// Only returns the single value in values. It fails with an *Error if values is empty.
+// It also fails for several values, even if they are equal, because programs differ in
+// the value that they use.
 func (s Source) Only(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -80,7 +80,7 @@ func (s Source) Part(value string) (string, error) {
 	return value, nil
 }
 
-// Error has the reason for which a value cannot be a key or a part of one. It matches
+// Error has the reason for which a value cannot be a key or a part of a key. It matches
 // core.ErrInvalid. The adapters of the kit put its Detail into their responses.
 type Error struct {
 	Source Source

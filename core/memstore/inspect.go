@@ -32,8 +32,8 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	return state, nil
 }
 
-// List implements store.Inspector. It returns keys in sorted order. Unless next is "",
-// it is the last key of the page.
+// List implements store.Inspector. It returns keys in sorted order. The result next is
+// the last key of the page, or "" for the last page.
 func (s *Store) List(ctx context.Context, after string, most int) (page []store.State, next string, err error) {
 	const op = "memstore: list"
 	if err := inspection.CheckPage(op, most); err != nil {

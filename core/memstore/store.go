@@ -4,9 +4,8 @@
 //	locker, err := core.New(memstore.New())
 //
 // It supports every kind of claim. It reads the time with time.Now and starts no
-// goroutine. So in a testing/synctest bubble, a test in which leases last for a day
-// takes only a moment. Lockers that share one Store behave like processes that share one
-// server.
+// goroutine. So in a testing/synctest bubble, a test with leases of a day takes only a
+// moment. Lockers that share one Store behave like processes that share one server.
 package memstore
 
 import (
@@ -120,8 +119,8 @@ func (s *Store) step(ctx context.Context, key string, fn func(k *keystate.State,
 	return nil
 }
 
-// sweep removes empty states. It visits all keys whenever their number has doubled, so
-// the average cost of a new key is constant.
+// sweep removes empty states. It visits all keys when their number has doubled since
+// the last visit, so the average cost of a new key is constant.
 func (s *Store) sweep(now time.Time) {
 	if len(s.keys) < s.sweepAt {
 		return

@@ -40,9 +40,9 @@ type Card struct {
 	// of the Locker calls it with the contexts of acquires, even after these contexts
 	// are done. A result that is not printable UTF-8 of at most 64 bytes is omitted.
 	Trace func(ctx context.Context) string `json:"-"`
-	// Entries are the holds and waiters of the process that were older than 5 seconds at
-	// the time of the write, the oldest first. There are at most 1,000, as many as fit
-	// into the card.
+	// Entries are the holds and waiters of the process that were older than 5 seconds
+	// at the time of the write, the oldest first. There are at most 1,000 entries, and
+	// only as many as fit into the card.
 	Entries []CardEntry `json:"entries,omitempty"`
 }
 

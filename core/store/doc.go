@@ -1,8 +1,8 @@
 // Package store defines the contract between a Locker and the store of its locks. It is
 // for authors of stores. Users of locks need only package core.
 //
-// A store is a type with the three methods of [Store]. It imports this package. Its test
-// imports storetest, which tests the whole contract. The methods are:
+// A store is a type with the three methods of [Store]. It imports this package. The
+// test of a store imports storetest, which tests the whole contract. The methods are:
 //
 //	func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 //	func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension
@@ -32,7 +32,7 @@
 //
 // # Sent twice, lost, or late
 //
-// A claim describes the whole desired state, so that sending it twice has the effect of
+// A claim describes the whole desired state. So sending a claim twice has the effect of
 // sending it once:
 //
 //   - An Acquire of a lease that is held is granted again, and the hold lasts for a TTL
@@ -52,25 +52,24 @@
 //     releases the claim in the background. It repeats the release until the store
 //     answers, for at least a minute and at least the TTL.
 //
-// When in doubt, return an error that matches none of these. If a call was granted and
-// returns an error that matches ErrUnavailable, the lock stays until it expires. The
-// text of an error names the operation and the reason, and never contains a key, an
-// owner or a lease.
+// If the outcome is in doubt, return an error that matches none of these sentinels. If
+// a granted Acquire returns an error that matches ErrUnavailable, no process releases
+// the hold before it expires. The text of an error names the operation and the reason,
+// and never contains a key, an owner or a lease.
 //
 // # Tokens
 //
 // A claim of All is granted with a fencing token, if the store can fence. The token is
 // greater than all tokens of earlier grants of the key, even after a release, an expiry
-// or a restart. Each grant owns [TokenStep] tokens. The Locker uses the tokens after
-// the first when it passes a hold on within its process. A store that cannot fence
-// grants 0.
+// or a restart. Each grant owns [TokenStep] tokens. The Locker uses the other tokens
+// when it passes a hold on within its process. A store that cannot fence grants 0.
 //
 // # Waiting
 //
 // A claim with Wait asks a busy store to remember it, for at most [WaiterLife]. A
 // [Watcher] wakes such a claim when there may be room. A wake-up is a hint: the Locker
-// then sends the claim again, and also sends it from time to time without a wake-up.
-// Claims with Fair are admitted in the order in which they first asked.
+// sends the claim again after a wake-up, and also from time to time without one. Claims
+// with Fair are admitted in the order in which they first asked.
 //
 // # Records
 //
@@ -83,8 +82,8 @@
 // Each of these features is a separate interface, with its cases in storetest:
 //
 //   - [Watcher] wakes waiters. Without it the waiters poll.
-//   - [Checker] refuses kinds of claims that the store does not serve, before one is
-//     sent.
+//   - [Checker] refuses kinds of claims that the store does not serve, before a claim
+//     is sent.
 //   - [Inspector] shows holds and waiters to operators, and revokes a hold.
 //   - [Cards] stores a description of each process.
 //   - [Prompt] limits the time of each call.
@@ -108,7 +107,7 @@
 //
 // Write Acquire, Extend and Release for exclusive claims, and refuse all other claims
 // with ErrUnsupported. The store in stranger_test.go beside this file does that. Run
-// storetest with the missing features in Without, and remove one feature after the
-// other from Without. Package memstore is a complete store: a few hundred lines on top
-// of core/internal/keystate, which has the rule of admission in Go.
+// storetest with the missing features in Without. Then add the features, and remove
+// each added feature from Without. Package memstore is a complete store: a few hundred
+// lines on top of core/internal/keystate, which has the rule of admission in Go.
 package store

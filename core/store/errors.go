@@ -9,8 +9,8 @@ import (
 // more details. If a done context caused the error, the error also matches the
 // context's cause. Package core has the same values under the same names.
 var (
-	// ErrBusy is returned when another owner holds the key, or is before the caller in
-	// the queue, or the queue is full.
+	// ErrBusy is returned when another owner holds the key or is before the caller in
+	// the queue, or when the queue is full.
 	ErrBusy = errors.New("lockkit: lock is busy")
 	// ErrLost is returned when the lease is no longer held by this process. The loss is
 	// final.

@@ -11,15 +11,15 @@ import (
 
 // Watcher is a Store that can wake waiters.
 type Watcher interface {
-	// Watch returns a channel that receives a value when the store believes that the
+	// Watch returns a channel of wake-ups. The channel receives a value when the
 	// waiting claim c may now succeed. Wake-ups are hints: there can be too many, and
 	// some can be lost. The watch is live before Watch returns and stops when ctx is
-	// done. When the watch breaks, the channel is closed. The caller then polls, and may
-	// watch again. The channel need not be closed when ctx is done. A store that cannot
-	// wake this kind of claim returns ErrUnsupported.
+	// done. If the watch breaks, the store closes the channel. The caller then polls,
+	// and may watch again. The channel need not be closed when ctx is done. A store
+	// that cannot wake this kind of claim returns ErrUnsupported.
 	//
-	// If c had Push when it last asked, the store may admit c in the step that makes
-	// room. No other claim can then take that room first, and the store can send the
+	// If the last request for c had Push, the store may admit c in the step that makes
+	// room. No other claim can then take the room before c, and the store can send the
 	// grant together with the wake-up. The next Acquire of c returns the rest of the
 	// grant. The grant is short, because a Locker extends it within some milliseconds.
 	// Until it expires, the grant keeps other claims out, even if c does not ask again.
@@ -46,9 +46,9 @@ type Braced interface {
 }
 
 // Prompt is a Store that limits the time of its calls itself. So a Locker needs no
-// context with a timer for each call. Setting a timer that is earlier than all others
-// wakes the thread that sleeps in the runtime's poller. This wake-up costs more than the
-// rest of the bookkeeping of an acquire and a release.
+// context with a timer for each call. A timer that is earlier than all others wakes the
+// thread that sleeps in the runtime's poller. This wake-up costs more than all other
+// bookkeeping of an acquire and a release.
 type Prompt interface {
 	// Limit returns the maximum time of an Acquire or a Release, even if its ctx is
 	// never done. The result does not change over time.
@@ -61,8 +61,8 @@ type Prompt interface {
 }
 
 // Node is a Store on one server that can identify the server. A store that consists of
-// several stores calls Node, so that it counts no server twice, and no server that has
-// forgotten its grants.
+// several stores calls Node. So it counts no server twice, and does not count a server
+// that has forgotten its grants.
 type Node interface {
 	// Node describes the server that answers this Store. The answer is valid for every
 	// grant that arrived before the call: if the server was restarted before such a
@@ -85,8 +85,8 @@ type NodeInfo struct {
 // Its methods are safe for concurrent use, and return soon after ctx is done. They fail
 // with ErrInvalid for arguments out of range, before anything is sent. They fail with
 // ErrUnsupported if the configuration of the store does not allow them. They fail with
-// ErrUnavailable if the store does not answer or its server refuses a right. In that
-// case nothing has changed. If a right was refused, the error names it.
+// ErrUnavailable, and change nothing, if the store does not answer or its server
+// refuses a right. The error names the refused right.
 type Inspector interface {
 	// Look returns the state of one key. It changes nothing. Its time grows with the
 	// number of holds and waiters of the key, but not with the length of a stored
@@ -116,17 +116,18 @@ type Inspector interface {
 	// the key do not change, even holds of the same owner. An unfinished run still
 	// counts.
 	//
-	// With keep > 0, at most MaxKeep, the weight of the hold stays taken. It stays
-	// taken for keep or for the rest of the hold's time, whichever is longer. So no
-	// claim is admitted in the hold's place before the holder has learned of the loss,
-	// or no longer trusts the hold. keep = 1ms therefore means the rest of the hold's
-	// time. With keep = 0 the weight is free at once, and there can be two holders
-	// until the first one learns of the loss.
+	// The range of keep is 0 to MaxKeep. If keep is above 0, the weight of the hold
+	// stays taken for keep or for the rest of the hold's time, whichever is longer.
+	// Before the weight is free, the holder has learned of the loss or no longer trusts
+	// the hold. So keep = 1ms means the rest of the hold's time. With keep = 0 the
+	// weight is free at once, and there can be two holders until the first holder
+	// learns of the loss.
 	//
-	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. That
-	// is so if the hold has expired, was released or lost, or never existed, or if its
-	// claim still waits. After an error other than ErrLost and the errors above, it is
-	// unknown whether the hold was revoked. Call Revoke again to find out.
+	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold: the
+	// hold has expired, was released or lost, or never existed, or its claim still
+	// waits. After an error other than ErrLost and the errors of Inspector, it is
+	// unknown whether the hold was revoked. Call Revoke again to revoke the hold if it
+	// still exists.
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
@@ -138,8 +139,9 @@ const MaxKeep = 24 * 24 * time.Hour
 const MostListed = 1000
 
 // State is the state of a key as a store shows it. It has no owner, no lease and no
-// stored value, so that its reader cannot join, extend or release a hold. It has
-// durations instead of times, because the clocks of the store and the reader differ.
+// stored value, so that a reader of the State cannot join, extend or release a hold. It
+// has durations instead of times, because the clocks of the store and the reader
+// differ.
 type State struct {
 	Key     string
 	Holds   []Hold // in no particular order

@@ -10,8 +10,8 @@ import (
 const All int64 = 1<<31 - 1
 
 // WaiterLife is the maximum time for which a store remembers a waiting claim that does
-// not ask again. A live waiter asks at least every five and a half seconds. A dead
-// waiter must not delay the fair queue for the whole of a long TTL.
+// not ask again. A live waiter asks at least every five and a half seconds. So a dead
+// waiter does not delay the fair queue for the whole of a long TTL.
 const WaiterLife = 10 * time.Second
 
 // TokenStep is the number of fencing tokens of one grant. A grant with token T has the
@@ -22,18 +22,18 @@ const TokenStep = 64
 
 // Claim is a request for a weight of a key, for a time, by an owner.
 //
-// A claim describes the whole desired state, and not a transition, so that sending it
+// A claim describes the whole desired state, and not a transition. So sending a claim
 // twice has the effect of sending it once.
 type Claim struct {
 	// Key is the name of the lock: 1 to 512 bytes of printable UTF-8. It has no braces,
-	// unless the store accepts them (Braced).
+	// unless the store accepts braces (Braced).
 	Key string
 	// Owner names the holder. Holds of one owner do not exclude each other.
 	Owner string
 	// Lease names this hold of the owner. The name is never reused.
 	Lease string
 	// Via names an owner to join. If this owner holds Key, the claim becomes a hold of
-	// this owner, and Grant.Owner is Via. Otherwise Via is ignored. A claim that is
+	// this owner, and Grant.Owner is Via. If not, Via is ignored. A claim that is
 	// heavier than the hold that it joins is refused with ErrInvalid.
 	Via string
 	// Weight and Limit are the admission rule: the live weights of other owners
@@ -46,8 +46,8 @@ type Claim struct {
 	Fair bool
 	// Wait asks the store to remember a claim that is refused as busy, for the claim's
 	// TTL and at most WaiterLife. The store then keeps the claim's place if it is Fair,
-	// and wakes its Watch. Sending the same claim again renews the time and keeps the
-	// place.
+	// and wakes its Watch. A claim that is sent again is remembered for the same time
+	// from then on, and keeps its place.
 	Wait bool
 	// Push applies only with Wait. It lets the store admit the claim later, as
 	// described at Watcher. A caller that sets Push has to respect Grant.Valid.
@@ -76,27 +76,26 @@ type Claim struct {
 // returns that record and claims nothing.
 //
 // A Release with a record replaces the stored record with the given Value, Attempt and
-// Done, in the step that releases the hold. It does so if the claim is still held. It
-// also does so if the claim is not held, as long as this lease has begun the last run
-// and no lease has saved a record since. If another lease has begun a run or saved
-// since, the Release writes nothing. A Release without a record does not change the
-// stored record. So a claim that was granted and is released counts as a run, unless
-// its Release has Undo.
+// Done, in the step that releases the hold. The record is saved if the claim is still
+// held. It is also saved if the claim is no longer held, but this lease has begun the
+// last run and no lease has saved a record since then. Otherwise the Release saves
+// nothing. A Release without a record does not change the stored record. So a claim
+// that was granted and is released counts as a run, unless its Release has Undo.
 //
 // Undo undoes the last run, if this lease has begun that run and no lease has saved a
-// record since. The stored record is then again the record that Acquire found, with its
-// Value, its Attempt and its expiry, or no record if Acquire found none. If the record
-// that Acquire found was of an unfinished run, this earlier run is the last run again,
-// and can save.
+// record since then. The store then has the record that Acquire found, with the same
+// Value, Attempt and expiry. If Acquire found no record, the store has none. If Acquire
+// found the record of an unfinished run, that run is the last run again, and can save
+// its record.
 //
 // The store remembers only one earlier run. If two runs in a row are undone, the second
-// Undo only reduces Attempt by 1. No earlier run can then save to the record without
-// beginning again. Undo works even if the lease is no longer held. It works once: sending
-// the same Release again undoes nothing more. Undo changes no record if its lease has
-// begun no run, or if another lease has begun one since.
+// Undo only reduces Attempt by 1. No earlier run can then save its record without
+// beginning again. Undo works even if the lease is no longer held. If the same Release
+// is sent again, it undoes nothing more. Undo changes no record if its lease has begun
+// no run, or if another lease has begun a later run.
 //
-// A lease whose run is the last run, and is not finished, begins no other run. If the
-// same claim is sent again after its hold has expired, it continues that run.
+// A lease begins no other run while its run is the last run and is not finished. If the
+// same claim is sent again after its hold has expired, the claim continues that run.
 //
 // The time for which a record is retained does not depend on the time for which a claim
 // lasts.
@@ -105,8 +104,8 @@ type Record struct {
 	Attempt int    // the number of runs that have begun, including this one
 	Done    bool   // the run is finished, and later claims get this record
 	// Retain is the time for which the store keeps the record after this write. It is
-	// at least 1 ms for Acquire. A Release with 0 leaves no record. In a Grant, Retain
-	// is the rest of the time.
+	// at least 1 ms for Acquire. After a Release with Retain 0, no record is stored. In
+	// a Grant, Retain is the rest of the time.
 	Retain time.Duration
 }
 
@@ -114,11 +113,11 @@ type Record struct {
 type Grant struct {
 	// Owner is the claim's own Owner, or the owner that it joined.
 	Owner string
-	// Token is the fencing token. For a claim of All it is greater than every token
-	// that belongs to an earlier grant of the key. The TokenStep-1 tokens after it
-	// belong to this grant too. A claim that is sent again, or that joins, gets the
-	// same token, or another token that is less than the token of any later grant.
-	// Token is 0 for other weights, and if the store cannot fence.
+	// Token is the fencing token. For a claim of All it is greater than every token of
+	// an earlier grant of the key. The next TokenStep-1 tokens belong to this grant
+	// too. A claim that is sent again, or that joins, gets the same token, or another
+	// token that is less than the token of any later grant. Token is 0 for other
+	// weights, and if the store cannot fence.
 	Token uint64
 	// Valid is the time for which the grant lasts, counted from the moment at which the
 	// claim was sent. 0 means the claim's TTL.
@@ -137,8 +136,7 @@ type Extension struct {
 }
 
 // Store admits claims and remembers them. It never logs, waits for a key, retries, or
-// extends without a request. core/storetest has the exact contract: a store is a type
-// that passes its tests.
+// extends without a request. The tests of core/storetest are the exact contract.
 //
 // Every method is safe for concurrent use and returns soon after ctx is done, even if
 // the server does not answer. Expiry is by the store's clock.
@@ -153,14 +151,14 @@ type Extension struct {
 // claim. If several wrapped errors have the method, only the error that errors.As finds
 // counts.
 type Store interface {
-	// Acquire tries once to admit c. Sending the same claim again gets the same grant,
-	// which then lasts for a TTL from the new request. Acquire fails with *BusyError if
-	// there is no room, and with ErrLost if c was released before it arrived. It fails
-	// with ErrInvalid if c is heavier than the hold that it joins. It fails with
-	// ErrUnsupported, before anything is sent, if the store cannot serve claims of this
-	// kind. RetryAfter of the *BusyError is the time after which another request makes
-	// sense even without a wake-up. Waiting is set for a claim with Wait if the store has
-	// a list of waiters.
+	// Acquire tries once to admit c. If the same claim is sent again, it gets the same
+	// grant, which then lasts for a TTL from the new request. Acquire fails with
+	// *BusyError if there is no room for the claim's weight, and with ErrLost if c was
+	// released before it arrived. It fails with ErrInvalid if c is heavier than the
+	// hold that it joins. It fails with ErrUnsupported, before anything is sent, if the
+	// store cannot serve claims of this kind. RetryAfter of the *BusyError is the time
+	// after which another request makes sense even without a wake-up. Waiting is set
+	// for a claim with Wait if the store has a list of waiters.
 	Acquire(ctx context.Context, c Claim) (Grant, error)
 
 	// Extend makes each claim last for its TTL from now. It returns one answer per
@@ -172,15 +170,15 @@ type Store interface {
 	// returns nil if c was held or waiting, and ErrLost if the store no longer has c or
 	// never had it. An unknown lease is remembered for c.TTL, so that an Acquire that
 	// arrives after its Release is refused with ErrLost. With a TTL of 0 the lease is
-	// not remembered. If the key has room and claims wait, Release wakes one waiter. If a
-	// waiter lacks room only because of weight that Keep holds, Release wakes one such
-	// waiter, which keeps its place. When this waiter asks, it learns the time until that
-	// weight is free.
+	// not remembered. If the key has room and claims wait, Release wakes one waiter. If
+	// waiters lack room only because of weight that Keep holds, Release wakes one of
+	// these waiters, which keeps its place. When the waiter asks, the answer has the
+	// time until the weight is free.
 	//
 	// For a Release with a record, nil means that this record is saved, and ErrLost
-	// that it is not; see Record for the conditions. A claim that only waits saves
-	// nothing. If the reply was lost and the same Release is sent again, it returns nil
-	// as long as the saved record is stored and no other run has begun. A Release
-	// without a record that is sent again returns ErrLost.
+	// that it is not saved. Record has the conditions. A claim that only waits saves
+	// nothing. If the same Release is sent again, it returns nil as long as the saved
+	// record is stored and no other run has begun. A Release without a record that is
+	// sent again returns ErrLost.
 	Release(ctx context.Context, c Claim) error
 }
