@@ -83,7 +83,7 @@ func TestAlso(t *testing.T) {
 		holder := acquire(t, t.Context(), newLocker(t, store.inner), "b")
 		for _, behind := range []bool{false, true} {
 			ctx, cancel := context.WithCancel(t.Context())
-			if behind { // with another waiter of this process in front
+			if behind { // another waiter of this process is before the acquire
 				go l.Acquire(ctx, "b")
 			}
 			store.set(func(context.Context, int, func() error) error { return core.ErrLost }, opExtend)

@@ -50,8 +50,8 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d calls after all were released, want none", n)
 		}
 	})
-	// Batches are extended concurrently. If a slow store got one batch after the other,
-	// some leases would be lost.
+	// Batches are extended concurrently. If they were sent one after the other to a
+	// slow store, some leases would be lost.
 	sim(t, "batches side by side", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease
@@ -94,7 +94,7 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// A lease is not extended if its batch is sent only after its MaxHold.
+	// A lease is not extended if its batch is sent after the lease's MaxHold.
 	sim(t, "late turn after MaxHold", func(t *testing.T) {
 		leases, limit := tally.AllTrials(20_000), 9100*time.Millisecond
 		l, store := setup(t)
@@ -120,8 +120,8 @@ func TestBatches(t *testing.T) {
 			release(t, lease)
 		}
 	})
-	// Leases that were granted at different times share calls, if no extension is late
-	// because of that.
+	// Leases that were granted at different times share calls, unless an extension
+	// would be late.
 	sim(t, "calls are shared", func(t *testing.T) {
 		l, store := setup(t)
 		var all []*core.Lease

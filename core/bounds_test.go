@@ -14,16 +14,17 @@ import (
 	"time"
 )
 
-// units has the factor of each unit in PROOF.md.
+// units has the number of bytes or nanoseconds in each unit of PROOF.md.
 var units = map[string]int64{
 	"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20,
 	"ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
 }
 
-// cited matches a number that is followed by its constant: 10 ms (`core.passTime`).
+// cited matches a number that is followed by the name of its constant: 10 ms
+// (`core.passTime`).
 var cited = regexp.MustCompile("([0-9][0-9,]*)(?: ([A-Za-z]+))? \\(`([a-z/0-9]+)\\.([A-Za-z]\\w*)`\\)")
 
-// bare matches a number with a unit, with or without a constant.
+// bare matches a number with a unit, even without the name of a constant.
 var bare = regexp.MustCompile("\\b[0-9][0-9,]*(?:\\.[0-9]+)? (?:ms|s|min|h|bytes|KiB|MiB)\\b(?: \\(`)?")
 
 // TestProofBounds compares the bounds in PROOF.md with the constants that it names. It

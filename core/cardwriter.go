@@ -137,8 +137,8 @@ func (w *cardWriter) trace(ctx context.Context) (id string) {
 	return id
 }
 
-// printable reports whether s is UTF-8 without control characters, of at most most
-// bytes.
+// printable reports whether s is UTF-8 without control characters, and is not longer
+// than the limit most, in bytes.
 func printable(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

@@ -124,10 +124,10 @@ func TestCard(t *testing.T) {
 		go func() { got <- acquire(t, traced("t2"), l, "order:1") }()
 		time.Sleep(time.Second)
 		two := acquire(t, traced("t3\n"), l, "pay:1", core.Also("pay:2"), core.Name("both"), core.Shared())
-		time.Sleep(4 * time.Second) // 6 s
+		time.Sleep(4 * time.Second) // until 6 s after the start
 		young := acquire(t, t.Context(), l, "young:1")
 		lost := acquire(t, t.Context(), l, "lost:1")
-		time.Sleep(4 * time.Second) // 10 s: written
+		time.Sleep(4 * time.Second) // until 10 s, when the card is written
 		synctest.Wait()
 		want := []store.CardEntry{
 			{Name: "order", Mode: "exclusive", Hold: a.ID(), Key: "order:1", Trace: "t1", For: 10 * time.Second},

@@ -160,7 +160,7 @@ func TestClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		wantErr(t, l.Close(within(t, time.Millisecond)), errShutdown)
-		synctest.Wait() // lets a caller that has its answer report it
+		synctest.Wait() // until the acquire has returned
 		select {
 		case err := <-ended:
 			wantErr(t, err, core.ErrClosed)

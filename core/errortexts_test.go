@@ -95,9 +95,10 @@ func errorText(e ast.Expr) (text, of string) {
 	return text, f.Sel.Name
 }
 
-// TestErrorTexts_Packages checks that an error which an exported function or method
-// makes and returns begins with its package. A text may begin with a constant, or another
-// error, that does. Errors of package keys have their package from the adapters.
+// TestErrorTexts_Packages checks errors that exported functions and methods make and
+// return. The text of an error begins with the name of its package, or with a constant
+// or another error that begins with this name. In package keys the adapters pass the
+// name.
 func TestErrorTexts_Packages(t *testing.T) {
 	t.Parallel()
 	seen := 0

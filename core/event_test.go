@@ -313,7 +313,7 @@ func TestOneEnd(t *testing.T) {
 	}
 }
 
-// gauges counts the leases of each hold by their events.
+// gauges is an observer that counts the held leases by name, mode and Reentered.
 type gauges struct {
 	t         *testing.T
 	mu        sync.Mutex

@@ -170,7 +170,7 @@ func wantLost(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// lossTime waits until the lease's context is done, and returns the time of that. It
+// lossTime waits until the lease's context is done, and returns the present time. It
 // fails the test unless the cause is ErrLost.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()

@@ -340,7 +340,7 @@ func (r room) String() string {
 	return strings.Join(list, ", ")
 }
 
-// talks returns the name of talk that the node n uses, or "".
+// talks returns the name in talk that the node n uses, or "".
 func talks(n ast.Node, local map[string]string) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

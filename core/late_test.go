@@ -66,8 +66,8 @@ func TestLateAnswer(t *testing.T) {
 		release(t, next)
 		begin(t, l, "pay:1", 3).Release(t.Context())
 	})
-	// If a Finish after Close fails, the observer is notified of that, and no work is
-	// left in the background.
+	// If a Finish after Close fails, the observer is notified of the failure, and no
+	// work is left in the background.
 	sim(t, "unsaved answer after Close", func(t *testing.T) {
 		for _, f := range []fault{away, hang, loseReply} {
 			lease, store, seen := evicted(t)

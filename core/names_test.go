@@ -85,7 +85,7 @@ func exportedNames(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// receiver returns the type whose method d is, or "".
+// receiver returns the type of the receiver of d, or "" if d is not a method.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""

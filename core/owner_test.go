@@ -111,8 +111,8 @@ func TestContextWithOwner(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// A caller that joins does not wait behind other callers of its process, because
-	// those may wait for the holder that it joins.
+	// A caller that joins a hold does not wait behind other callers of its process,
+	// because the other callers may wait for the holder.
 	sim(t, "join before local waiters", func(t *testing.T) {
 		for _, o := range [][]core.AcquireOption{nil, opts(core.Fair()), opts(core.Shared())} {
 			l, store := setup(t)

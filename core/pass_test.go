@@ -64,7 +64,7 @@ func (x *waiting) wait(ctx context.Context, o ...core.AcquireOption) {
 }
 
 // take waits for the lease of the nth caller, and returns the lease. A confirmation of
-// its hold may still be in flight.
+// the lease's hold may still be in flight.
 func (x *waiting) take(n int) *core.Lease {
 	x.t.Helper()
 	lease := <-x.got[n]

@@ -106,7 +106,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, l.Close(t.Context()), nil)
 	})
 	// After a long Extend without an answer, the hold is released even if the store
-	// answers only minutes later.
+	// does not answer for minutes.
 	sim(t, "late answer to a release", func(t *testing.T) {
 		l, store := setup(t)
 		lease, _ := row(t, l, store, 0, core.TTL(3*time.Second))
@@ -134,7 +134,7 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		}, opExtend)
 		asks := let(lease)
 		lease = x.take(1)
-		waits := let(lease) // waits for the next confirmation, whose answer is that of the release
+		waits := let(lease) // waits for the next confirmation, and gets the answer to the next release
 		next := x.take(2)
 		synctest.Wait()
 		next.Owner() // so the hold is not passed on
@@ -152,8 +152,8 @@ func TestPassingOnUnderFaults(t *testing.T) {
 		wantErr(t, next.Release(t.Context()), core.ErrUnavailable)
 		release(t, x.take(3))
 	})
-	// A release whose confirmation finds the loss of the hold reports the loss, even if
-	// the first try of the next release has no answer.
+	// If the confirmation of a release finds the loss of the hold, the release reports
+	// the loss, even if the first try of the next release has no answer.
 	sim(t, "loss before an unanswered release", func(t *testing.T) {
 		for name, f := range map[string]fault{"reply": loseReply, "request": loseRequest} {
 			l, store := setup(t)

@@ -18,7 +18,7 @@ import (
 
 func TestPassedOnAndLost(t *testing.T) {
 	t.Parallel()
-	// If a hold was lost before it is passed on, the release of its lease and the
+	// If a hold is lost before it is passed on, the release of its lease and the
 	// release of the next lease report the loss.
 	sim(t, "release after the loss", func(t *testing.T) {
 		l, store := setup(t)

@@ -177,9 +177,9 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 }
 
 // FinishLong finishes a run like Finish, with a record r whose value may be longer than
-// the store accepts. If r cannot be saved, FinishLong saves the other record in place
-// of r, and its error matches ErrUnavailable. If the server has nevertheless stored r,
-// r is not replaced.
+// the store accepts. If r cannot be saved, FinishLong saves the second record in place
+// of r, and fails with an error that matches ErrUnavailable. If the server has
+// nevertheless stored r, r is not replaced.
 //
 // A server can refuse a long value by closing the connection, which looks like an
 // outage. So FinishLong sends a value of more than 512 KiB only once if the store does
@@ -198,16 +198,16 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 // Withdraw fails like Release, and with ErrLost after Finish. Even if the lease is no
 // longer held, the run is undone, unless another run has begun since then. After
 // ErrUnavailable the undo continues in the background, as it does if only this process
-// no longer trusts the lease. It does not continue if the lease had been released
+// no longer trusts the lease. The undo does not continue if the lease had been released
 // before. Withdraw fails with ErrInvalid, and does nothing, for a lease that is not of
 // Begin.
 func (l *Lease) Withdraw(ctx context.Context) error {
 	return l.settle(ctx, "withdraw", nil, nil, true)
 }
 
-// settle implements Finish and Withdraw. The first call settles the run, and ends the
-// lease unless Release or Close has ended it. Later calls return the result of the
-// first call.
+// settle implements Finish and Withdraw. The first call settles the run, and releases
+// the lease unless Release or Close has released it. Later calls return the result of
+// the first call.
 func (l *Lease) settle(ctx context.Context, op string, r, instead *store.Record, withdraw bool) error {
 	if l.opts.record == nil {
 		return fmt.Errorf("core: %s %q: not a lease of Begin: %w", op, l.name, ErrInvalid)

@@ -271,8 +271,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// first returns a fault that applies f to the first calls, as many as the parameter
-// calls. Later calls have no fault.
+// first returns a fault that applies f to the given number of calls. Later calls have
+// no fault.
 func first(calls int, f fault) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		if n <= calls {

@@ -223,7 +223,7 @@ func TestSuspension(t *testing.T) {
 }
 
 // wallClock has the selectors that read the wall clock or strip the monotonic reading
-// from a time. By their results a lease would depend on a clock that can be set.
+// from a time. Through their results a lease would depend on a clock that can be set.
 var wallClock = []string{
 	"UTC", "Local", "In", "Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "AddDate", "Date",
 	"Parse", "Format", "MarshalText", "MarshalJSON", "MarshalBinary", "GobEncode", "GobDecode",

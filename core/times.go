@@ -50,7 +50,7 @@ const (
 	// several waiters are spread over endSpread.
 	endMargin = 10 * time.Millisecond
 	endSpread = 5 * time.Millisecond
-	// freshTime is an age. A hold of lower age shows that its key changes hands
+	// If the hold of a busy key is younger than freshTime, the key changes hands
 	// continuously. freshTime is several times the length of a turn, passTime.
 	freshTime = 50 * time.Millisecond
 )

@@ -19,15 +19,15 @@ type try struct {
 }
 
 // TestTryAcquire_Busy checks which callers of a process share a busy answer. A request
-// takes two milliseconds, and the store decides after one.
+// takes two milliseconds, and the store decides after one millisecond.
 func TestTryAcquire_Busy(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	whole, part := opts(core.Permits(8, 8)), opts(core.Permits(2, 8))
 	exclusive, shared := opts(), opts(core.Shared())
 	for name, c := range map[string]struct {
-		held      []core.AcquireOption // the options of another process's claim, which is held for the time until
-		until     time.Duration
+		held      []core.AcquireOption // the options of another process's lease
+		until     time.Duration        // the time at which that lease is released
 		tries     []try
 		questions int
 	}{

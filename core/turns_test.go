@@ -15,8 +15,8 @@ import (
 )
 
 // hotKey is a key at a store without wake-ups. Several Lockers, which stand for
-// processes, acquire it without a pause, each with 16 goroutines. Each lease is held
-// for a millisecond.
+// processes, acquire the key without a pause, each with 16 goroutines. Each lease is
+// held for a millisecond.
 type hotKey struct {
 	*scripted
 	mu     sync.Mutex
@@ -88,9 +88,9 @@ func (k *hotKey) join(t *testing.T) (first <-chan struct{}) {
 	return had
 }
 
-// count waits for d. It returns the number of leases that each process got during that
-// time. changes is the fraction of the grants for which the process differs from that
-// of the grant before.
+// count waits for d. It returns the number of leases that each process got in the
+// meantime. changes is the fraction of the grants that went to another process than the
+// grant before.
 func (k *hotKey) count(d time.Duration) (turns []int, changes float64) {
 	k.mu.Lock()
 	before := slices.Clone(k.turns)

@@ -138,7 +138,7 @@ func TestBrokenWatch(t *testing.T) {
 			t.Errorf("%d questions and %d watches, want 2, one of them after the release, and 1", n, w)
 		}
 		store.forget()
-		for range 2 { // the first finds the key free, so the next expects a free key
+		for range 2 { // after the first caller finds the key free, the next caller expects a free key
 			release(t, acquire(t, t.Context(), l, "order:1"))
 		}
 		if n, w := asked(); n != 2 || w != 1 {
