@@ -23,7 +23,7 @@ type attempt struct {
 	until     time.Time // the end of the wait; zero without a positive Wait
 	busyTold  bool      // the observer was notified that the key is busy
 	placed    bool      // the claim may have a place in the store's list
-	failed    error     // the error of the last request, if no try of it was answered
+	failed    error     // the error of the last request, if the store answered none of its tries
 	unheard   bool      // a request for this key had no answer
 	joinToken uint64    // the token of the hold to join; 0 if unknown
 	byText    bool      // joinToken comes from the text of Lease.Owner, not from a lease of this process

@@ -1,4 +1,4 @@
-// Package core provides distributed locks. A key has at most one holder at a time,
+// Package core provides distributed locks. A lock gives a key to one holder at a time,
 // across all processes that use the same store.
 //
 //	locks, err := core.New(store) // a store of core/redisstore, core/memstore, …

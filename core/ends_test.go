@@ -94,12 +94,11 @@ func TestEachAcquiredHasOneEnd(t *testing.T) {
 			}
 		})
 	}
-	// A lease that is lost before its acquire returns is never reported as acquired,
-	// released or lost.
+	// A lease whose acquire fails is never reported as acquired, released or lost.
 	sim(t, "lost before its acquire returns", func(t *testing.T) {
 		seen := newEnds()
 		l, store := setup(t, core.WithObserver(seen))
-		store.set(slow(0, 25*time.Second), opAcquire) // the grant of the second key takes longer than the TTL of the first
+		store.set(slow(0, 25*time.Second), opAcquire) // each reply takes longer than the time limit of a call
 		_, err := l.Acquire(t.Context(), "a:1", core.Also("b:1"), core.TTL(20*time.Second), core.NoRenew())
 		if err == nil {
 			t.Fatal("test setup: got a lease, want none")

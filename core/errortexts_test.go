@@ -139,7 +139,8 @@ func TestErrorTexts_Packages(t *testing.T) {
 	}
 }
 
-// isExportedReceiver reports whether the receiver's type is exported, or there is none.
+// isExportedReceiver reports whether the receiver's type is exported, or there is no
+// receiver.
 func isExportedReceiver(of *ast.FieldList) bool {
 	if of == nil {
 		return true

@@ -391,7 +391,7 @@ func throng(t *testing.T, l *core.Locker, store *scripted, seed uint64) {
 					time.Sleep(400 * time.Millisecond)
 				}
 				if cancel(); i > 17 && r(10) == 0 {
-					return // and leaves the lease to Close
+					return // Close releases the lease
 				}
 				lease.Release(ctx)
 			}

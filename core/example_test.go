@@ -340,7 +340,7 @@ func ExampleObserver() {
 // alarm receives the names of lost locks.
 type alarm chan string
 
-// Observe does not block, because it runs on the path of the lock.
+// Observe does not block, because an acquire or a release waits for it.
 func (a alarm) Observe(_ context.Context, e core.Event) {
 	if e.Kind == core.Lost {
 		select {

@@ -147,8 +147,8 @@ func freeAfter(store core.Store, key string) time.Duration {
 	return time.Since(start)
 }
 
-// wantHeldLease fails the test unless the lease is held. wantLost fails it unless the
-// lease was lost.
+// wantHeldLease fails the test unless the lease is held. wantLost fails the test unless
+// the lease was lost.
 func wantHeldLease(t *testing.T, lease *core.Lease) {
 	t.Helper()
 	if err := lease.Context().Err(); err != nil {
@@ -170,8 +170,8 @@ func wantLost(t *testing.T, lease *core.Lease) {
 	}
 }
 
-// lossTime waits until the lease's context is done, and returns the present time. It
-// fails the test unless the cause is ErrLost.
+// lossTime waits until the lease is lost, and returns the time of the loss. It fails
+// the test if the lease's context is done with another cause.
 func lossTime(t *testing.T, lease *core.Lease) time.Time {
 	t.Helper()
 	select {

@@ -224,8 +224,8 @@ func TestTrust(t *testing.T) {
 		}
 		release(t, lease)
 	})
-	// Acquire does not return a lease for a grant whose answer took longer than the
-	// TTL.
+	// Acquire does not return a lease for a grant whose answer took the whole TTL or
+	// longer.
 	sim(t, "grant after its expiry", func(t *testing.T) {
 		for _, d := range []time.Duration{10 * time.Second, time.Minute} {
 			l, store := setup(t)

@@ -238,8 +238,8 @@ func TestSlogObserver(t *testing.T) {
 			}
 		}
 	})
-	// LogKeys adds the key to the lines of each lock, even to lines about a claim that
-	// is cleaned up.
+	// LogKeys adds the key to each line about a lease, and to each line about a claim
+	// that is cleaned up.
 	sim(t, "LogKeys", func(t *testing.T) {
 		var mu sync.Mutex
 		var out bytes.Buffer

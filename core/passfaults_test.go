@@ -47,7 +47,7 @@ func TestPassingOnWithoutTokens(t *testing.T) {
 		wantFree(t, store.inner, "order:1")
 	})
 	// At a store without tokens, a caller with Fenced gets no lease, and the callers
-	// behind it get theirs.
+	// behind it get leases.
 	sim(t, "Fenced gets no lease", func(t *testing.T) {
 		store := newScripted(tokenless{memstore.New()})
 		l := newLocker(t, store)

@@ -232,8 +232,8 @@ func hangAfter(ctx context.Context, n int, do func() error) error {
 	return hang(ctx, n, nil)
 }
 
-// late returns a fault in which the reply never comes, and the store executes the call
-// a time d after the engine has stopped waiting.
+// late returns a fault in which the reply never comes. The store executes the call when
+// d has passed since the engine stopped waiting.
 func late(d time.Duration) fault {
 	return func(ctx context.Context, n int, do func() error) error {
 		context.AfterFunc(ctx, func() {
@@ -259,7 +259,7 @@ func slow(request, reply time.Duration) fault {
 	}
 }
 
-// pause waits for d, and returns false if ctx is done before.
+// pause waits for d, and returns false if ctx is done first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

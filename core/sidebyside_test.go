@@ -57,8 +57,9 @@ func TestSideBySide(t *testing.T) {
 		trips time.Duration
 		most  int // the maximum number of calls in flight at once
 	}{
-		// 1, 17 and 32 callers may ask. When one of the 17 has its answer, callers of the next
-		// step can ask before the other 16 have returned.
+		// At first one caller may ask, then 17, and then all 32. When one of the 17
+		// callers has its answer, other callers can ask before the other 16 have
+		// returned.
 		"readers":          {opts(core.Shared()), 3, 32},
 		"readers that try": {opts(core.Shared(), core.Wait(0)), 3, 32},
 		"fair readers":     {opts(core.Shared(), core.Fair()), 6, 16},
@@ -67,7 +68,7 @@ func TestSideBySide(t *testing.T) {
 		"exclusive":        {nil, 0, 1},
 	} {
 		if c.trips == 0 {
-			continue // TestQueue
+			continue // see TestQueue
 		}
 		sim(t, name, func(t *testing.T) {
 			l, s := setup(t)

@@ -18,8 +18,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// laptop returns a Locker on a machine that can be suspended. During a suspension the
-// machine's monotonic clock stands still, and the store's clock does not.
+// laptop returns a Locker on a machine that can be suspended. The function suspend adds
+// to the total time of suspensions that the Locker reads. It moves neither the
+// monotonic clock nor the store's clock.
 func laptop(t *testing.T, o ...core.Option) (l *core.Locker, store *scripted, suspend func(time.Duration)) {
 	t.Helper()
 	l, store = setup(t, o...)

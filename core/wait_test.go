@@ -214,8 +214,8 @@ func TestWait_KeptKey(t *testing.T) {
 			all.Wait()
 		})
 	}
-	// Without wake-ups a waiter enters by its first request after the kept time, within a
-	// step of its pace.
+	// Without wake-ups a waiter gets the key by its first request after the kept time,
+	// at most one pause of its policy later.
 	for step, opts := range map[time.Duration][]core.AcquireOption{
 		retry.LockWait.Max:     nil,
 		100 * time.Millisecond: {core.Retry(every100ms)},
@@ -311,7 +311,7 @@ func TestPolling(t *testing.T) {
 			}
 			store := newScripted(blind{memstore.New()})
 			holder := acquire(t, t.Context(), newLocker(t, store.inner), "order:1")
-			for range 3 { // each Locker has a queue, and asks for its head
+			for range 3 { // each Locker has its own queue, whose head asks
 				go func() {
 					_, err := newLocker(t, store).Acquire(t.Context(), "order:1", opts...)
 					wantErr(t, err, core.ErrBusy)
@@ -327,7 +327,7 @@ func TestPolling(t *testing.T) {
 			release(t, holder)
 		})
 	}
-	// When the attempts of the policy are used up, the acquire gives up.
+	// After the last attempt of its policy, the acquire gives up.
 	sim(t, "attempts used up", func(t *testing.T) {
 		store := newScripted(blind{memstore.New()})
 		l := newLocker(t, store)

@@ -119,8 +119,8 @@ type waiter struct {
 	// is at most the limit.
 	weight, limit int64
 
-	// The next two fields, limit and minToken decide whether a busy answer to another
-	// claim also applies to this waiter's claim, see answers.
+	// The fields claimed, fair, run, limit and minToken decide whether a busy answer to
+	// another claim also applies to this waiter's claim, see answers.
 	claimed   int64 // the claim's weight
 	fair, run bool
 

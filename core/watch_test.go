@@ -60,7 +60,7 @@ func TestBrokenWatch(t *testing.T) {
 			if wait < 0 || wait > 3200*time.Millisecond {
 				t.Errorf("served %v after the release", wait)
 			}
-			// In the first second the pace begins with short pauses.
+			// The pauses in the first second are short.
 			if n := store.count(opAcquire); n < 4 || n > 38 {
 				t.Errorf("%d questions in %v", n, 10*time.Second+wait)
 			}
@@ -82,7 +82,7 @@ func TestBrokenWatch(t *testing.T) {
 			}
 		}
 	})
-	// A broken watch is opened again, and wakes its waiter again.
+	// A broken watch is opened again, and then wakes its waiter.
 	sim(t, "reopened", func(t *testing.T) {
 		l, s := setup(t)
 		inner := s.inner.(store.Watcher)
