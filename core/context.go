@@ -45,12 +45,11 @@ func (c *leaseContext) Err() error {
 //
 // Err of this context reads the clocks, and so does Err of a derived context that only
 // adds values. So code that was paused or suspended finds the loss by its first call of
-// Err after the pause. The channel of Done is closed by a timer. After a pause of the
-// process, the timer fires as soon as the process runs again. After a suspension of the
-// machine, the timer fires up to a second later. The same delay applies to Done and Err
-// of a cancelable context derived from this one by context.WithCancel or
-// context.WithTimeout. So call Err of this context before a write that must not come
-// late.
+// Err after the pause. Done depends on a timer. After a pause of the process, the timer
+// fires as soon as the process runs again. After a suspension of the machine, the timer
+// fires up to a second later. Done and Err of a derived context of context.WithCancel
+// or context.WithTimeout depend on this timer too. So call Err of this context before a
+// write that must not come late.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
 // orBackground returns ctx, or a background context if ctx is nil.

@@ -138,7 +138,7 @@ func nameIn(names []string, i int) string {
 // Each Acquired is followed by exactly one Lost or Released, after which only CleanedUp
 // can follow. While an observer is handling another event of the lease, the Lost or
 // Released is delayed. So the number of Acquired less the number of Lost and Released
-// is never negative. It is the number of leases that this process holds. A lease over
+// is never negative. It is the number of leases that the Locker has. A lease over
 // several keys can report Extended before Acquired, while its acquire waits for the
 // next key. CleanedUp also reports claims of unknown outcome, which belong to no lease.
 //

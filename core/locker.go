@@ -22,8 +22,8 @@ type Locker struct {
 }
 
 // New returns a Locker for store s. A Locker without leases, waiting acquires and
-// releases in the background has no goroutines, and need not be closed. With WithCard
-// it always has a goroutine, and must be closed.
+// releases in the background has no goroutines, and need not be closed. A Locker with a
+// card always has a goroutine, and must be closed.
 //
 // Without WithObserver the Locker logs each loss of a lease to slog.Default, at level
 // error, and no other event. Losses are logged because work may have continued without

@@ -30,7 +30,7 @@ func cutOff(t *testing.T, ttl time.Duration, f fault) (sent, lost time.Time) {
 	wantHeldLease(t, lease)
 	store.setAll(f)
 	defer store.setAll(nil)
-	if rand.N(2) == 0 { // half of the rounds check the context again and again, the others wait for Done
+	if rand.N(2) == 0 { // half of the rounds poll Err, the other half wait for Done
 		for lease.Context().Err() == nil {
 			time.Sleep(ttl / 100)
 		}

@@ -21,8 +21,8 @@ type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that notifies each of o in order. If one of them
-// panics, the others are still notified. Nil observers are ignored.
+// Observers returns an Observer that notifies the observers in o in order. If an
+// observer panics, the others are still notified. Nil observers are ignored.
 func Observers(o ...Observer) Observer {
 	return fanOut(slices.DeleteFunc(slices.Clone(o), func(x Observer) bool { return x == nil }))
 }
@@ -66,7 +66,7 @@ func LogKeys() SlogOption { return func(o *slogObserver) { o.keys = true } }
 //   - a failed extension, release or cleanup, an overrun, a misuse, a node that is
 //     out, work without its lock and a revoked hold as warnings,
 //   - a node that is back as information,
-//   - everything else at debug level.
+//   - all other events at debug level.
 //
 // Each line has the event's Name as "lock". If Event.Hold returns an ID, the line has
 // the ID as "hold". SlogObserver panics if an option is nil.

@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// shifting is a store that reports another token to a claim that joins than to the
-// first hold. A quorum does so if its servers receive the first hold at different
-// times. A server does so if it knows the time of the grant only roughly.
+// shifting is a store that reports a different token for a claim that joins than for
+// the first hold. A quorum does so if its servers receive the first hold at different
+// times. A single server does so if it knows the time of the grant only roughly.
 type shifting struct {
 	core.Store
 	store.Watcher

@@ -32,10 +32,10 @@ type run struct {
 // The caller reports a finished record with the event that adapter.Report fills.
 //
 // Finish ends the run. Release releases the lease and leaves the record unfinished, as
-// a crash does. The run then counts as an attempt. After Withdraw the run does not
-// count as an attempt, nor if Begin fails. If Begin fails and the store may have begun
-// the run, the run is undone in the background. The undo is retried until the store
-// answers, for at least ten minutes.
+// a crash does. The run then counts as an attempt. A run that is withdrawn, or whose
+// Begin fails, does not count. If Begin fails and the store may have begun the run, the
+// run is undone in the background. The undo is retried until the store answers, for at
+// least ten minutes.
 //
 // LeaseFromContext and LeaseOf do not find the lease of a run, and an acquire never
 // re-enters it. So a Begin of the same key inside the run finds the key busy.
@@ -191,9 +191,9 @@ func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 }
 
 // Withdraw releases the lease of a run whose work has not begun. In the same step the
-// store undoes the run: the run does not count as an attempt, and the record is as
-// Begin found it. Withdraw has the time limit of Release. A second call returns the
-// result of the first.
+// store undoes the run: the run does not count as an attempt, and the store has the
+// record that Begin found. Withdraw has the time limit of Release. A second call
+// returns the result of the first.
 //
 // Withdraw fails like Release, and with ErrLost after Finish. Even if the lease is no
 // longer held, the run is undone, unless another run has begun since then. After

@@ -13,7 +13,8 @@ import (
 )
 
 // scripted is a store between the engine and an inner store. It records every call. If
-// a test has set a fault for a kind of call, the fault executes the call.
+// a test has set a fault for a kind of call, the fault decides what happens to the
+// call.
 type scripted struct {
 	inner core.Store
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Snapshot is the state of a Locker at one moment, for gauges. It does not depend on
-// events, and covers this process only.
+// Snapshot is the state of a Locker at one moment, for gauges. It covers this Locker
+// only, and needs no observer.
 type Snapshot struct {
 	// Locks has one entry for each name and mode with a lease that is held, waited for,
 	// or lost and not yet released. The entries are sorted by name, then by mode.

@@ -86,15 +86,16 @@ type releasing struct {
 // save makes the release save r, or the substitute instead if r is too long.
 func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, instead }
 
-// release releases c at the store. settled reports whether the store has answered.
-// assumed reports that the store no longer has c, and that an earlier attempt had no
-// answer. The earlier attempt has then probably released c.
+// release releases c at the store. settled reports whether c is released, or the store
+// has answered that it no longer has c. assumed reports that the store no longer has c,
+// and that an earlier attempt had no answer. The earlier attempt has then probably
+// released c.
 //
 // A store can refuse a long value by closing the connection. So after an attempt
-// without an answer a long value is not sent again, and the substitute (c.instead)
-// replaces the record in c. If the store then saves the substitute, or no longer
-// accepts a record of this run, the claim is settled. The error has the reason why the
-// long value may not be stored.
+// without an answer a long value is not sent again, and the substitute (c.instead), if
+// it is set, replaces the record in c. If the store then saves the substitute, or no
+// longer accepts a record of this run, the claim is settled. The error has the reason
+// why the long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced

@@ -12,7 +12,7 @@ import (
 )
 
 // TestUnbegunRun checks that a run does not count as an attempt if the store has begun
-// it and no caller got it (hazards 8 and 9).
+// the run and no caller got it (hazards 8 and 9).
 func TestUnbegunRun(t *testing.T) {
 	t.Parallel()
 	// unheard calls Begin, and fails the test unless Begin fails with the errors in want.

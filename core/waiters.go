@@ -434,7 +434,7 @@ func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 //
 // failed is the error of a store that did not answer w, or nil. The waiters behind w
 // with tryOnly get the same error. If the server is known to be down, all waiters
-// behind w get this error, because they would wait for the same time-outs, one after
+// behind w get this error. Otherwise the waiters would have the same time-out one after
 // the other.
 func (ws *waiters) leave(w *waiter, h *hold, granted bool, failed error) (unused *hold) {
 	ws.mu.Lock()

@@ -1,5 +1,5 @@
 // Package keys makes keys from values in requests, calls, tasks or messages. It is for
-// adapters, both the kit's and others.
+// the adapters of the kit and for other adapters.
 //
 // An adapter finds a value in a request, and its Source refuses a value that cannot be
 // part of a key. Join joins the values of several sources. Source.Key makes a key from

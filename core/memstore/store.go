@@ -3,9 +3,10 @@
 //
 //	locker, err := core.New(memstore.New())
 //
-// It supports every kind of claim. It reads the time with time.Now and starts no
-// goroutine. So in a testing/synctest bubble, a test with leases of a day takes only a
-// moment. Lockers that share one Store behave like processes that share one server.
+// It supports every kind of claim. It reads the time with time.Now and runs nothing in
+// the background. So in a testing/synctest bubble, a test with leases of a day takes
+// only a moment. Lockers that share one Store behave like processes that share one
+// server.
 package memstore
 
 import (

@@ -28,7 +28,7 @@ const MaxCard = 256 << 10
 
 // Card describes a process: its host, service and version, and its old holds and
 // waiters. A card is encoded as JSON. It contains no owner, no lease and no token. It
-// contains keys, as the store does.
+// contains keys, which can be customers' data.
 type Card struct {
 	Process string    `json:"process"` // the ID of the process
 	Service string    `json:"service,omitempty"`

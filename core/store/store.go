@@ -131,7 +131,7 @@ type Grant struct {
 // extended, and ErrLost if the store no longer has it. After any other error the hold
 // may or may not have been extended.
 type Extension struct {
-	Valid time.Duration // as in Grant
+	Valid time.Duration // see Grant.Valid
 	Err   error
 }
 
