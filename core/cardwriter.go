@@ -93,10 +93,10 @@ func (w *cardWriter) stop(ctx context.Context) bool {
 	return done(ctx, w.ended)
 }
 
-// entries returns the entries of the card, as many as the card has room for: the leases
-// and waiting acquires that are at least as old as cardFrom, the oldest first. A lease
-// has an entry for each of its keys. A waiting acquire has one entry, with the key of
-// its call.
+// entries returns the entries of the card: the leases and waiting acquires that are at
+// least as old as cardFrom, the oldest first. It returns as many as the card has room
+// for. A lease has an entry for each of its keys. A waiting acquire has one entry, with
+// the key of its call.
 func (w *cardWriter) entries() (all []store.CardEntry) {
 	bare, err := json.Marshal(w.card)
 	if err != nil {

@@ -101,13 +101,13 @@
 //     `RFencedLock.delete()` in Java.
 //   - A key on a Ring that is disguised as another client has two holders if processes
 //     see different servers.
-//   - A run whose process dies after the effect of the work, and before the answer is
-//     saved, is run again, and the effect happens again.
-//   - If the begin of a run gets no answer, the run looks like a run that died, from
-//     the expiry of its lease until the clean-up undoes it.
-//   - If another client does not compare owners (ShedLock without `safeUpdate`), its
-//     late unlock frees a plain key that the kit holds, and its late extension takes
-//     the key over.
+//   - If a process dies between the effect of a run and the save of its answer, the
+//     work is run again, and the effect happens again.
+//   - A run whose begin gets no answer looks like a run that died. It does so from the
+//     expiry of its lease until the clean-up undoes the run.
+//   - Some clients do not compare owners, such as ShedLock without `safeUpdate`. A late
+//     unlock of such a client frees a plain key that the kit holds, and a late
+//     extension takes the key over.
 //
 // Under the first nine limits, a resource that compares tokens still rejects a holder's
 // writes after it has seen a newer token. The copies of a machine can have the same

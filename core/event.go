@@ -151,9 +151,9 @@ type Event struct {
 	// Mode is the mode of the lease or of the claim. It is 0 if the event is about
 	// neither, and for RanUnlocked and Revoked.
 	Mode Mode
-	// Contended is set in Acquired, Busy, GaveUp, Lost, Released and once's events if
-	// the key was not free for the caller: the store answered busy, or the caller
-	// waited in the queue of this process.
+	// Contended is set if the key was not free for the caller: the store answered busy,
+	// or the caller waited in the queue of this process. It can be set in Acquired,
+	// Busy, GaveUp, Lost, Released and the events of once.
 	Contended bool
 	// Reentered is set in Acquired, GaveUp, Lost and Released if the lease joined a
 	// hold of an outer lease or of ContextWithOwner.

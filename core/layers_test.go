@@ -219,9 +219,9 @@ func (in *inspection) inspect(d ast.Decl) {
 	})
 }
 
-// inspectWrite complains if the declaration d, which sets x, and the changed type
-// belong to different files. x can be an unexported field of the type, a part of such a
-// field, or a whole value of the type.
+// inspectWrite complains if the declaration d sets x, and x belongs to a type of
+// another file. x can be an unexported field of the type, a part of such a field, or a
+// whole value of the type.
 func (in *inspection) inspectWrite(d ast.Decl, x ast.Expr) {
 	switch x := x.(type) {
 	case *ast.ParenExpr:

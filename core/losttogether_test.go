@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/memstore"
 )
 
-// TestLoss_FoundTogether checks that several goroutines and the watchdog all find the
-// end of the trust at one moment, as row 1 of the hazards in PROOF.md requires.
+// TestLoss_FoundTogether checks that several goroutines find the end of the trust at
+// the same moment as the watchdog. Row 1 of the hazards in PROOF.md requires this.
 func TestLoss_FoundTogether(t *testing.T) {
 	t.Parallel()
 	sim(t, "every check fails", func(t *testing.T) {

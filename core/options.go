@@ -214,8 +214,8 @@ func Also(keys ...string) AcquireOption {
 // KeepFor keeps the key taken for at least d after the grant, even if the lease is
 // released earlier. So a scheduled job that several replicas start runs once. KeepFor
 // does not make the lease itself last longer. It has no effect if the store no longer
-// has the lease at its release, for example after a loss, or after an expiry by NoRenew
-// or MaxHold.
+// has the lease at its release. Examples are a loss, and an expiry by NoRenew or
+// MaxHold.
 func KeepFor(d time.Duration) AcquireOption {
 	return func(r *request) {
 		r.keep = d

@@ -27,9 +27,9 @@ func (t *ownerText) add(key string, token uint64) {
 func (t *ownerText) text() string { return t.String() + "." + digest(t.String()) }
 
 // splitOwner returns the owner of a text and the token of the owner's hold of key, or 0
-// if the text has no token of key. It returns "" if the checksum is wrong or the owner
-// does not have the form of a lease ID, so that a changed text joins nothing. Anyone
-// can compute the checksum, so admit compares the token with the token of the grant.
+// if the text has no token of key. It returns "" for a text that was changed: the
+// checksum is wrong, or the owner does not have the form of a lease ID. Anyone can
+// compute the checksum, so admit compares the token with the token of the grant.
 func splitOwner(text, key string) (owner string, token uint64) {
 	end := strings.LastIndexByte(text, '.')
 	if end < 0 || digest(text[:end]) != text[end+1:] {

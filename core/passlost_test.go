@@ -198,8 +198,8 @@ func TestPassedOnAndLost(t *testing.T) {
 			time.Sleep(5 * time.Second) // the late calls arrive
 		})
 	}
-	// If a waiter gives up at the moment at which a hold is passed on to it, the waiter
-	// behind it gets the key soon, and no hold is left.
+	// A waiter can give up at the moment at which a hold is passed on to it. The next
+	// waiter then gets the key soon, and no hold is left.
 	sim(t, "waiter leaves at the pass", func(t *testing.T) {
 		l, store := setup(t)
 		gone, stayed := 0, 0

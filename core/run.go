@@ -157,8 +157,8 @@ func (l *Lease) unsaved(err error) error {
 // of the key has begun or saved since then. It is safe to call with a canceled or nil
 // ctx, and has the time limit of Release.
 //
-// Finish fails with ErrLost, and saves nothing, if another run has begun or saved, and
-// after Withdraw. It also does so if the lease is no longer held and the record has
+// Finish saves nothing and fails with ErrLost after Withdraw, and if another run has
+// begun or saved. It also does so if the lease is no longer held and the record has
 // expired. After ErrUnavailable, r may be saved or not. The save is then retried in the
 // background, unless the lease had been released before. Finish fails with ErrInvalid,
 // and does nothing, for a lease that is not of Begin, and if Retain is less than 1 ms.
@@ -183,9 +183,9 @@ func (l *Lease) save(ctx context.Context, r, instead *store.Record) error {
 //
 // A server can refuse a long value by closing the connection, which looks like an
 // outage. So FinishLong sends a value of more than 512 KiB only once if the store does
-// not answer, and at most three times if an error shows that nothing was changed. It
-// sends a shorter value until the tries in the background have sent more than 8 MiB
-// without success.
+// not answer. If an error shows that nothing was changed, it sends such a value at most
+// three times. It sends a shorter value until the tries in the background have sent
+// more than 8 MiB without success.
 func (l *Lease) FinishLong(ctx context.Context, r, instead store.Record) error {
 	return l.save(ctx, &r, &instead)
 }

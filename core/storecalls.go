@@ -91,11 +91,11 @@ func (c *releasing) save(r, instead *store.Record) { c.Record, c.instead = r, in
 // and that an earlier attempt had no answer. The earlier attempt has then probably
 // released c.
 //
-// A store can refuse a long value by closing the connection. So after an attempt
-// without an answer a long value is not sent again, and the substitute (c.instead), if
-// it is set, replaces the record in c. If the store then saves the substitute, or no
-// longer accepts a record of this run, the claim is settled. The error has the reason
-// why the long value may not be stored.
+// A store can refuse a long value by closing the connection. So a long value is not
+// sent again after an attempt without an answer. The substitute (c.instead), if it is
+// set, then replaces the record in c. If the store saves the substitute, or no longer
+// accepts a record of this run, the claim is settled. The error has the reason why the
+// long value may not be stored.
 func (cs *storeCalls) release(c *releasing, until time.Time) (assumed, settled bool, err error) {
 	unknown := false
 	var unsaved error // the error because of which the record was replaced

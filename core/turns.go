@@ -49,8 +49,8 @@ func (ts turns) noteRelease(key string) {
 	}
 }
 
-// rest returns the time for which this process still leaves key to other processes:
-// until a step has passed since the end of its last turn. rest returns 0 or less if
+// rest returns the time for which this process still leaves key to other processes.
+// This time ends one step after the end of its last turn. rest returns 0 or less if
 // this process may ask.
 func (ts turns) rest(key string, step time.Duration) time.Duration {
 	if t := ts[key]; t != nil && !t.ended.IsZero() {

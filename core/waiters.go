@@ -45,11 +45,11 @@ import (
 //
 // enter refuses a caller whose queue is full. While the head is parked or asleep, enter
 // also refuses a caller that does not wait for a busy key (tryOnly). refuse removes
-// waiters that are behind. The waiters with tryOnly are refused when the head is parked
-// or falls asleep, when a busy answer to another waiter also applies to them, and when
-// the store does not answer a waiter before them. All waiters behind are refused when
-// the server is known to be down. A refusal closes waiter.ready. The steps from behind
-// to beside or asks, and the steps from parked, close it too.
+// waiters that are behind. Waiters with tryOnly are refused in three cases: the head is
+// parked or falls asleep, a busy answer to another waiter also applies to them, or the
+// store does not answer a waiter before them. All waiters behind are refused when the
+// server is known to be down. A refusal closes waiter.ready. The steps from behind to
+// beside or asks, and the steps from parked, close it too.
 
 // queues keeps empty queues for reuse.
 var queues = sync.Pool{New: func() any { return new(queue) }}
@@ -423,8 +423,8 @@ func (ws *waiters) refuse(q *queue, w *waiter, answer error) {
 }
 
 // leave removes w from its queue. granted reports whether the acquire of w has a hold.
-// h is the hold of w's lease, or nil if there is none or the lease cannot pass it on.
-// If w was the head, the next waiter becomes the head:
+// h is the hold of w's lease if the lease can pass the hold on, and otherwise nil. If w
+// was the head, the next waiter becomes the head:
 //   - If a hold was given to w and w has not taken it, the hold goes to the new head if
 //     possible. Otherwise leave returns the hold, and the caller releases it.
 //   - If the queue now has a hold, either h or an earlier hold, the new head is parked

@@ -13,9 +13,9 @@ import (
 // ErrUnsupported before it checks the arguments.
 type Cards interface {
 	// Put stores c, and replaces an earlier card of the process c.Process. The card is
-	// stored for ttl, from 1 ms to MaxKeep. Put fails with ErrInvalid for a Process
-	// that is not 1 to 64 letters, digits, '-' and '_', and for a card of more than
-	// MaxCard bytes.
+	// stored for ttl, from 1 ms to MaxKeep. Put fails with ErrInvalid for a card of
+	// more than MaxCard bytes. It also fails with ErrInvalid unless Process is 1 to 64
+	// letters, digits, '-' and '_'.
 	Put(ctx context.Context, c Card, ttl time.Duration) error
 
 	// Cards returns all cards that have not expired, in the order of Process. It omits

@@ -27,10 +27,10 @@ var (
 	ErrInvalid = errors.New("lockkit: invalid argument")
 )
 
-// ErrSaved is returned when the run of the lease has already saved a record that differs
-// from the record of the call, and no other run has begun since. It matches ErrLost. A
-// store that saves records in transactions of the caller returns ErrSaved. The caller
-// learns from this error that such a transaction was committed.
+// ErrSaved is returned when the run of the lease has already saved a record that
+// differs from the record of the call. No other run has begun since then. It matches
+// ErrLost. A store that saves records in transactions of the caller returns ErrSaved.
+// The caller learns from this error that such a transaction was committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
@@ -50,9 +50,9 @@ type BusyError struct {
 	// Waiting is the approximate number of claims that wait for the key at the store,
 	// in all processes. It is at least half and at most twice the exact number, which
 	// includes the caller's own claim. It is 0 if the caller had no place in a list of
-	// the store: with Wait(0), if the caller waited in the queue of its process, and if
-	// the store has no list of waiters, as with plain keys. A store without wake-ups,
-	// such as sqlstore, has a list of fair claims only.
+	// the store. That is so with Wait(0), and for a caller that waited in the queue of
+	// its process. It is also so if the store has no list of waiters, as with plain
+	// keys. A store without wake-ups, such as sqlstore, has a list of fair claims only.
 	Waiting int
 }
 

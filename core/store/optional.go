@@ -65,7 +65,7 @@ type Prompt interface {
 // that has forgotten its grants.
 type Node interface {
 	// Node describes the server that answers this Store. The answer is valid for every
-	// grant that arrived before the call: if the server was restarted before such a
+	// grant that arrived before the call. If the server was restarted before such a
 	// grant, the answer describes the server after the restart. Node fails with
 	// ErrUnsupported if the server cannot or may not report this, and with
 	// ErrUnavailable if the server does not answer.
@@ -123,11 +123,11 @@ type Inspector interface {
 	// weight is free at once, and there can be two holders until the first holder
 	// learns of the loss.
 	//
-	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold: the
-	// hold has expired, was released or lost, or never existed, or its claim still
-	// waits. After an error other than ErrLost and the errors of Inspector, it is
-	// unknown whether the hold was revoked. Call Revoke again to revoke the hold if it
-	// still exists.
+	// Revoke fails with ErrLost, and changes nothing, if the key has no such hold. The
+	// hold may have expired, may have been released or lost, or may never have existed.
+	// A claim that still waits is no hold. After an error other than ErrLost and the
+	// errors of Inspector, it is unknown whether the hold was revoked. Call Revoke
+	// again to revoke the hold if it still exists.
 	Revoke(ctx context.Context, key, hold string, keep time.Duration) error
 }
 
@@ -166,9 +166,9 @@ type Hold struct {
 	// Age is the time since the grant, or since a waiter first asked. It is 0 if the
 	// store does not know the time.
 	Age time.Duration
-	// Left is at most the time until the hold expires if it is not extended, or until
-	// the waiter is forgotten if it does not ask again. 0 means less than a
-	// millisecond, or unknown.
+	// Left is at most the time until the hold expires if it is not extended. For a
+	// waiter, Left is at most the time until the waiter is forgotten if it does not ask
+	// again. 0 means less than a millisecond, or unknown.
 	Left time.Duration
 }
 

@@ -115,9 +115,9 @@ type Grant struct {
 	Owner string
 	// Token is the fencing token. For a claim of All it is greater than every token of
 	// an earlier grant of the key. The next TokenStep-1 tokens belong to this grant
-	// too. A claim that is sent again, or that joins, gets the same token, or another
-	// token that is less than the token of any later grant. Token is 0 for other
-	// weights, and if the store cannot fence.
+	// too. A claim that is sent again or that joins gets the same token or another
+	// token. The other token is less than the token of any later grant. Token is 0 for
+	// other weights, and if the store cannot fence.
 	Token uint64
 	// Valid is the time for which the grant lasts, counted from the moment at which the
 	// claim was sent. 0 means the claim's TTL.

@@ -27,8 +27,8 @@ type grant struct {
 // has reports whether h is a live hold of c.
 func (h grant) has(c store.Claim) bool { return h.lease == c.Lease && time.Now().Before(h.ends) }
 
-// longer returns a hold of c that lasts for a TTL from now, or as long as h if h is a
-// live hold of c that lasts longer.
+// longer returns a hold of c that lasts for a TTL from now. If h is a live hold of c
+// that lasts longer, the returned hold lasts as long as h.
 func (h grant) longer(c store.Claim) grant {
 	ends := time.Now().Add(c.TTL)
 	if h.has(c) && h.ends.After(ends) {
