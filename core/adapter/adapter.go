@@ -69,8 +69,8 @@ func OfHold(e core.Event, id string) core.Event { return engine.OfHold(e, id) }
 // Report returns an option with which an acquire writes the data of its own events into
 // e: Name, Mode, Contended, Reentered, Wait and the hold. It is for packages that
 // notify the observer of further events about an acquire, by Observe. The acquire
-// writes e once, before it returns. It does not write e if it is invalid, or if the
-// Locker was closed before.
+// writes e once, before it returns. It does not write e if an argument is invalid, or
+// if the Locker was closed before.
 func Report(e *core.Event) core.AcquireOption { return engine.Report(e) }
 
 // Terms returns the Locker of o and the acquire options with which o claims its runs, without

@@ -61,8 +61,9 @@
 //
 // A claim of All is granted with a fencing token, if the store can fence. The token is
 // greater than all tokens of earlier grants of the key, even after a release, an expiry
-// or a restart. Each grant owns [TokenStep] tokens. The Locker uses the other tokens
-// when it passes a hold on within its process. A store that cannot fence grants 0.
+// or a restart. Each grant owns [TokenStep] tokens. The Locker uses the second and
+// later tokens when it passes a hold on within its process. A store that cannot fence
+// grants 0.
 //
 // # Waiting
 //

@@ -28,9 +28,9 @@ var (
 )
 
 // ErrSaved is returned when the run of the lease has already saved a record that
-// differs from the record of the call. No other run has begun since then. It matches
-// ErrLost. A store that saves records in transactions of the caller returns ErrSaved.
-// The caller learns from this error that such a transaction was committed.
+// differs from the record of the call. No other run has begun since then. ErrSaved
+// matches ErrLost. A store that saves records in transactions of the caller returns
+// ErrSaved. The caller learns from this error that such a transaction was committed.
 var ErrSaved error = savedError{}
 
 type savedError struct{}
