@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -98,12 +99,17 @@ func TestEachAcquiredHasOneEnd(t *testing.T) {
 	sim(t, "lost before its acquire returns", func(t *testing.T) {
 		seen := newEnds()
 		l, store := setup(t, core.WithObserver(seen))
-		store.set(slow(0, 25*time.Second), opAcquire) // each reply takes longer than the time limit of a call
-		_, err := l.Acquire(t.Context(), "a:1", core.Also("b:1"), core.TTL(20*time.Second), core.NoRenew())
-		if err == nil {
-			t.Fatal("test setup: got a lease, want none")
+		other := newLocker(t, store)
+		blocking, err := other.Acquire(t.Context(), "b:1")
+		if err != nil {
+			t.Fatal(err)
 		}
-		store.setAll(nil)
+		time.AfterFunc(5*time.Second, func() { _ = blocking.Release(context.Background()) })
+		// The TTL of the first key passes while the acquire waits for the second key.
+		_, err = l.Acquire(t.Context(), "a:1", core.Also("b:1"), core.TTL(time.Second), core.NoRenew())
+		if !errors.Is(err, core.ErrLost) {
+			t.Fatalf("got %v, want ErrLost", err)
+		}
 		synctest.Wait()
 		if n := seen.judge(t); n != 0 {
 			t.Errorf("%d leases were acquired", n)
