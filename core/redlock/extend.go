@@ -187,7 +187,7 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 // heal restores the claims that node n lacks, in the background. It stops at the first
 // call that is not answered. It also stops if no majority reports the token of a claim,
 // or when half of a claim's validity has passed since the extension began. The next
-// Extend starts it again.
+// Extend tries again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -224,8 +224,8 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 }
 
 // addToken adds the token of the hold to claim i before the claim is restored at a node.
-// Otherwise no node would know the token any more after all nodes were replaced one by
-// one. addToken returns false if no majority reports the token.
+// Otherwise, after all nodes were replaced one by one, no node would know the token.
+// addToken returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

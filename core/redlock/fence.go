@@ -17,12 +17,11 @@ const tokenStep = 1 << 14
 // as much, so tokens that are written back can grow beyond maxToken.
 const maxToken = 1 << 51
 
-// fence returns the token of a claim that was granted. The token is not lower than the
-// highest one of a majority, and a majority has stored it before fence returns. Any
-// later majority shares a node with this majority, so the next grant gets a higher
-// token.
+// fence returns the token of a claim that was granted. The token is at least the highest
+// token of a majority, and a majority has stored it before fence returns. Any later
+// majority shares a node with this majority, so the next grant gets a higher token.
 //
-// A node that was late may still assign its own token to the same hold. fence rounds
+// A node that was late can still assign its own token to the same hold. fence rounds
 // up, so that the token of a node that is only a little late is lower. The rounded token
 // then stays the highest, and other holds of the owner get it too.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {

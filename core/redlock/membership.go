@@ -195,7 +195,8 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	if longest <= 0 {
 		return 0
 	}
-	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // 2*longest - valid is longest plus the drift
+	// 2*longest - valid is longest plus the drift.
+	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at)
 }
 
 // lastAsked returns the start of the call in which node i last described its server, or

@@ -92,7 +92,7 @@ func (n *node) enter(patience time.Duration) bool {
 type silence struct {
 	patience time.Duration
 	epoch    time.Time
-	since    atomic.Int64 // start of the first unanswered call, counted from epoch; 0 if there is none
+	since    atomic.Int64 // start of the first unanswered call, counted from epoch, or 0
 }
 
 func newSilence(patience time.Duration) silence {

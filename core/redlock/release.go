@@ -21,7 +21,7 @@ import (
 // has received the request.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
-// with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
+// with a TTL of 0. Such a release leaves no tombstone, so the claim can be sent again
 // at once, even by another process. A release of this process that is still in flight
 // would end the new grant. So with a TTL of 0, Release waits until all nodes have
 // answered. After the time-out of a node, it waits only until the nodes that have
