@@ -16,16 +16,17 @@ local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 -- second text too. wake of watch.go and readPush of push.go read both.
 
 -- publish sends a message to the process with an id. It returns the number of
--- connections that have received the message, which in a Cluster counts those of one
--- node. It returns nil if PUBLISH is not allowed. Then waiters poll.
+-- connections that have received the message. In a Cluster this number counts only the
+-- connections of one node. publish returns nil if PUBLISH is not allowed. Then waiters
+-- poll.
 local function publish(id, message)
   local got = redis.pcall('PUBLISH', channel .. id, message)
   return type(got) == 'number' and got or nil
 end
 
 -- listening returns the number of subscribers of a process's own channel. The result of
--- PUBLISH also counts subscribers of patterns. listening returns false if PUBSUB is not
--- allowed.
+-- PUBLISH is not enough, because it also counts subscribers of patterns. listening
+-- returns false if PUBSUB is not allowed.
 local function listening(id)
   local got = redis.pcall('PUBSUB', 'NUMSUB', channel .. id)
   return not got.err and tonumber(got[2])

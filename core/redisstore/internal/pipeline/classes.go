@@ -31,8 +31,8 @@ var (
 	displaced = Class{Unchanged: true, displaced: true}
 )
 
-// scriptless is the class for servers that run no scripts, or not this one. They check
-// that before they start the script.
+// scriptless is the class for servers that run no scripts, or refuse this script. They
+// refuse a script before they start it.
 var scriptless = Class{Unchanged: true, Hint: "the server does not run the scripts: core/SERVERS.md says which do, and what to set"}
 
 // classes maps the code of an error reply to its class.

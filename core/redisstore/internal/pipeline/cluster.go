@@ -53,7 +53,7 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 }
 
 // forget removes unused servers, because their masters may no longer exist. It keeps
-// the server of but. Callers that still have a removed server may use it.
+// the server of the master but. Callers that still have a removed server may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
 		if to := to.(*server); master != but && to.sender.unused() {

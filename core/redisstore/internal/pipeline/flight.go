@@ -69,8 +69,9 @@ type flightContext struct {
 }
 
 // newFlightContext returns the context of calls that are sent together. Its deadline is
-// until, or that of the caller of a single call if it is earlier. The sender's mutex is held,
-// so no method of a caller's context is called, which could panic or block.
+// until, or the deadline of the only caller if that is earlier. newFlightContext calls no
+// method of a caller's context, which could panic or block, because the sender's mutex is
+// held.
 func newFlightContext(calls []*Call, until time.Time) *flightContext {
 	if end := calls[0].deadline; len(calls) == 1 && !end.IsZero() && end.Before(until) {
 		until = end
@@ -102,9 +103,9 @@ func (f *flightContext) end(err error) {
 	}
 }
 
-// commands returns the commands to send: the calls, a TIME behind them if one is Timed,
-// and a WAIT behind the TIME. The WAIT lasts for at most the limit of its call, ends by
-// the deadline of ctx, and lasts for at least a millisecond.
+// commands returns the commands to send: the calls, a TIME if a call is Timed, and a
+// WAIT if the only call has one. The WAIT lasts for at least a millisecond, and otherwise
+// for at most the limit of its call and until the deadline of ctx.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
 	for _, c := range f.calls {

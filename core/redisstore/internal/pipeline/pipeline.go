@@ -56,8 +56,8 @@ func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	return c.Num(ms)
 }
 
-// Replicated is the outcome of a call and of the WAIT behind it. Without a WAIT, only
-// Reply has a meaning.
+// Replicated is the outcome of a call and of the WAIT after the call. Without a WAIT,
+// only Reply has a meaning.
 type Replicated struct {
 	Reply    any
 	Replicas int64 // replicas that have the write; unknown if Err is not nil
@@ -120,7 +120,7 @@ type Result struct {
 }
 
 // DoAll sends a call of a script for each item. The arguments are word, the item's text
-// and its number. Calls to one server are sent together. Servers are called in
+// and the item's number. Calls to one server are sent together. Servers are called in
 // parallel, so that a hung server does not delay the replies of the others. DoAll
 // returns when all replies have arrived or ctx is done. ctx must be Bounded.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
@@ -152,8 +152,8 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 
 // doGroup sends calls of one script together to the last known server of their keys. If
 // the server does not know the script, doGroup sends the first call again with the
-// text, and then the others together. It sends other calls that have to be repeated a
-// few at a time, each to the server of its key.
+// text, and then the others together. Any other calls that have to be repeated are sent
+// a few at a time, each to the server of its key.
 func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
 	results := to.doAll(ctx, calls)
 	var unknown []int

@@ -34,8 +34,8 @@ func late(ctx context.Context, err error) bool {
 // may have had too little time to connect, and the client has closed the incomplete
 // connection. A PING may take Limit, and leaves a connection for later calls.
 //
-// Two connections of the pool are left to calls. A pipeline that finds no connection in
-// the pool for pipelines takes one of the other pool.
+// Two connections of the client's main pool are left to calls. A pipeline also uses the
+// main pool if the pool for pipelines has no connection.
 func (v *server) refresh() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
