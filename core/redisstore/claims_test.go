@@ -37,7 +37,7 @@ func claims(n int) []store.Claim {
 }
 
 // forms contains functions that return claims of new keys, by the form of the key after
-// the grant. A usual claim makes the short string, an unusual one a string of fields.
+// the grant. A usual claim makes the short string, an unusual claim a string of fields.
 var forms = map[string]func() store.Claim{
 	"a string": claimed,
 	"fields": func() store.Claim {

@@ -20,9 +20,9 @@ import (
 )
 
 // TestFormsAgree compares a key that is always a string with a key that becomes a hash
-// when it has more than two or eight leases, and, in two thirds of the sequences, with
-// the rule in Go. All must decide the same, whatever expires between two calls. The
-// test sets the time itself, so it never sleeps.
+// when it has more than two or eight leases. Two thirds of the sequences also compare
+// the keys with the rule in Go. All must decide the same, whatever expires between two
+// calls. The test sets the time itself, so it never sleeps.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)

@@ -21,7 +21,7 @@ import (
 )
 
 // dialed counts a client's attempts to connect, and the maximum number of concurrent
-// ones.
+// attempts.
 type dialed struct{ all, now, most atomic.Int64 }
 
 func (d *dialed) edit(o *redis.Options) {

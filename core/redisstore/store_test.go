@@ -179,8 +179,8 @@ func TestStoreWithDoubledRequests(t *testing.T) {
 	conformance(t, server, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
-			// The first request can be refused and its repetition granted. A waiting
-			// caller finds out by asking again, which the suite does not do.
+			// The first request can be refused and its copy granted. A waiting caller
+			// finds the grant by its next request, which the suite does not send.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLeaseNamedLikeAToken releases a lease whose name is the token at the end of the
-// stored string. That must not release the hold in the string.
+// stored string. This release must not end the hold in the string.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -73,7 +73,7 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	}
 }
 
-// TestEndedAndAnew checks that expired entries are removed, except those whose names
+// TestEndedAndAnew checks that expired entries are removed, except entries whose names
 // are used again in the same step.
 func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()

@@ -69,7 +69,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 	return l
 }
 
-// bears reports whether err has to be tolerated, and counts it.
+// bears reports whether err has to be tolerated, and counts err.
 func (l *load) bears(err error, patient bool) bool {
 	if !errors.Is(err, store.ErrUnavailable) {
 		return false

@@ -229,8 +229,8 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUsedAgain sends calls together, and checks that a call leaves less
-// garbage than the size of a command, which shows that commands are reused.
+// TestCommandsAreUsedAgain sends calls together, and checks that commands are reused. A
+// call then leaves less garbage than the size of a command.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })
