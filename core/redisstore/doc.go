@@ -1,5 +1,5 @@
-// Package redisstore stores the locks of package core in Valkey, or in Redis 6.2 or
-// later. The servers can be a single server, Sentinel or a Cluster.
+// Package redisstore stores the locks of package core in Redis or Valkey 6.2 or later,
+// on a single server, behind Sentinel, or in a Cluster.
 //
 //	store, err := redisstore.New(redis.NewClient(&redis.Options{Addr: addr}))
 //	if err != nil {
