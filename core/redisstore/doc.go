@@ -24,8 +24,8 @@
 //
 // The whole state of a lock is in one key. So the state is in one slot of a Cluster,
 // and every decision is one command or one script on one key. By default, the lock with
-// the key "order:42" has the name "lk2:{order:42}" in Redis. If an exclusive claim finds
-// the key free, a SET NX PX without a script writes the value
+// the key "order:42" has the name "lk2:{order:42}" in Redis. If a usual exclusive claim
+// finds the key free, a SET NX PX writes the value
 //
 //	<ms> <owner> <lease>
 //
@@ -86,7 +86,7 @@
 // # Requirements of the server
 //
 // The server must not evict keys: maxmemory-policy noeviction. A server out of memory
-// refuses new locks, but still extends and releases held ones, and saves and returns
+// refuses new locks, but still extends and releases held locks, and saves and returns
 // records. The server should save to disk: appendonly yes. Otherwise a restart forgets
 // every lock and every record.
 //
@@ -134,7 +134,7 @@
 // default of go-redis is 30 minutes.
 //
 // After a failover the client's address may lead to another server, while its
-// connections still lead to the former one. If a server answers LOADING, MASTERDOWN,
+// connections still lead to the former server. If a server answers LOADING, MASTERDOWN,
 // READONLY, MOVED, CLUSTERDOWN, NOREPLICAS or NOAUTH, the Store closes the idle
 // connections of the client, at most once a second. Later calls then connect to the
 // server at the address. To close a connection, the Store sends a PING that fails
@@ -147,9 +147,9 @@
 // down in two cases. Either it refuses connections, or a call had no answer and then a
 // probe had no answer within two seconds. While the server is down, the Store sends one
 // probe at a time, on a separate connection. That connection has the client's options
-// but not the client's hooks. Until a probe succeeds, acquires fail at once, with
-// store.ErrUnavailable and the error of the connection. Extend and Release are always
-// sent.
+// but not the client's hooks. Until a probe succeeds, acquires fail within about 100 ms,
+// with store.ErrUnavailable and the error of the connection. Extend and Release are
+// always sent.
 //
 // If connections were refused, the first acquire is granted as soon as the server is
 // back. The client's pool may still refuse to connect for up to a second, but calls

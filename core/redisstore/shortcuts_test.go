@@ -221,9 +221,9 @@ type cast struct {
 	claims []store.Claim
 	now    seen   // the state after the last step
 	pushed []bool // by claim: it has asked for a grant by message
-	// listens is the store for claims that can be granted by message. Each uses it
-	// once, so that no message can replace the server's answer. All other calls use
-	// calls.
+	// listens is the store for claims that can be granted by message. Each claim uses
+	// listens once, so that no message can replace the server's answer. calls is the
+	// store for all other calls.
 	calls, listens *redisstore.Store
 	// ruled is set if the rule in Go takes part, which grants nothing by message.
 	ruled bool

@@ -5,7 +5,7 @@ local flags, id, channel = string.match(ARGV[1], '^%a+ ?(%a*) ?(%S*) ?(.*)$')
 
 -- A message to a process is one of these two texts:
 --
---   <key> <lease>                                   the waiter may be admitted, and asks again
+--   <key> <lease>                                   the waiter may fit now, and has to ask again
 --   <key> <lease>\n<deadline> <token> <ms>          the waiter was admitted
 --
 -- The key is KEYS[1], which can contain spaces but no line end. A lease contains

@@ -13,16 +13,15 @@ import (
 type Class struct {
 	// Unchanged is set if the server has changed nothing. Inside a script, a command's
 	// error occurs at the script's first write. The exception is NOPERM, which can
-	// occur later; the script then undoes its writes.
+	// occur later. The scripts of the usual keys then leave the state unchanged.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
 	// Hint is the advice if the server is not fit for locks, or "".
 	Hint string
 	// displaced is set if the connection leads to a server that cannot serve now, while
-	// another server may have taken over its name or role. Then the idle connections of
-	// a single-server client are closed, so that later calls dial. All other errors
-	// leave them open.
+	// another server may have taken over its name or role. The idle connections of a
+	// single-server client are then closed, so that later calls dial.
 	displaced bool
 }
 

@@ -40,9 +40,9 @@ const (
 )
 
 // sender sends calls to one server. If no other call is in flight, a call is sent at
-// once and alone. Calls that arrive while another one is in flight wait, and are sent
-// together in one pipeline. They are sent when the other call has returned, or when
-// there are many of them.
+// once and alone. Calls that arrive while another call is in flight wait, and are sent
+// together in one pipeline. They are sent when the other call has returned or stalled,
+// or when many calls wait.
 //
 // While calls wait, a worker is working. While a worker is working, a check is scheduled.
 // So each waiting call is sent or expires, and the context of each flight ends.
