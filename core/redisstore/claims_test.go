@@ -90,8 +90,8 @@ func acquire(t testing.TB, s *redisstore.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// release fails the test unless c is released. A repeated release may find no hold,
-// because an earlier call may have arrived.
+// release fails the test unless c is released. A repeated release can find no hold,
+// because an earlier call can have arrived.
 func release(t testing.TB, s *redisstore.Store, c store.Claim) {
 	t.Helper()
 	calls := 0
@@ -113,7 +113,7 @@ func extend(s store.Store, c store.Claim) error {
 }
 
 // asked repeats a call while its answer is late. A call lasts for at most two seconds,
-// which a busy machine can exceed. Claims may be sent again.
+// which a busy machine can exceed. A claim may be repeated.
 func asked[T any](call func() (T, error)) (T, error) {
 	for deadline := time.Now().Add(soon); ; {
 		answer, err := call()

@@ -210,7 +210,7 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 }
 
 // TestCrowd_ListsAreChecked checks that each lease in an owner's list is read too,
-// because the lease may belong to another owner.
+// because the lease can belong to another owner.
 func TestCrowd_ListsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -291,7 +291,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which may have
+// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which can have
 // any value.
 func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	t.Parallel()

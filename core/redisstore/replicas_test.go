@@ -203,7 +203,7 @@ func TestReplicas(t *testing.T) {
 				_ = r.direct.Release(t.Context(), c)
 			})
 			t.Run("lost reply", func(t *testing.T) {
-				// Each proxy is new, because an older one may still have the WAIT of a
+				// Each proxy is new, because an older proxy can still have the WAIT of a
 				// caller that has left.
 				start := func() (*testserver.Proxy, *redisstore.Store) {
 					proxy := testserver.NewRedisProxy(t, master.Addr)

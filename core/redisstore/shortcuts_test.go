@@ -500,7 +500,7 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 			return trace, "by a shortcut: " + a + "\nwithout:       " + b
 		}
 		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
-			// Redis may not wake a waiter that would join a hold. The waiter then keeps
+			// Redis does not always wake a waiter that would join a hold. The waiter then keeps
 			// its place.
 			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
 				return trace, ""

@@ -143,7 +143,7 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return s.fits("acquire", &c)
 }
 
-// Braces implements store.Braced. Keys that are shared with other programs may have
+// Braces implements store.Braced. Keys that are shared with other programs can have
 // braces.
 func (s *Store) Braces() bool { return s.foreign() }
 

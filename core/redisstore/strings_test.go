@@ -35,7 +35,7 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 }
 
 // TestTokenOutlivesTheYear2001 uses a machine without a real-time clock. Such a machine
-// may start in a year whose microseconds have fewer digits (hazard 34).
+// can start in a year whose microseconds have fewer digits (hazard 34).
 func TestTokenOutlivesTheYear2001(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {

@@ -59,7 +59,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 		wg.Go(func() { sub.ping(ctx) })
 		err = sub.receive(ctx, dead)
 	}
-	l.End(err) // first, because closing the connection may hang
+	l.End(err) // first, because closing the connection can hang
 	return err
 }
 

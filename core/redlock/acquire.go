@@ -64,7 +64,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 			return store.Grant{}, err
 		}
 	}
-	// When Acquire returns, acquires may be in flight to at most a minority of the
+	// When Acquire returns, acquires can be in flight to at most a minority of the
 	// nodes. Without this wait, more could be in flight after several rounds, or when
 	// many goroutines send the same claim. If another process then released the claim,
 	// these acquires would create the claim again, and no other claim would get a

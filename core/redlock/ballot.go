@@ -373,9 +373,8 @@ func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	}
 }
 
-// overdue returns the initial votes for a further ballot. They mark the nodes whose
-// answers are overdue in this ballot, so that the further ballot does not ask these
-// nodes.
+// overdue returns the initial votes for a further ballot. These votes mark the nodes
+// whose answers are overdue in this ballot, so that the further ballot does not ask them.
 func (b *ballot) overdue() votes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -388,8 +387,8 @@ func (b *ballot) overdue() votes {
 	return some
 }
 
-// winners returns the votes of the majority, and the owner to whom it has granted the
-// claim. The ballot must have been won.
+// winners returns the votes of the majority, and the owner to whom the majority has
+// granted the claim. The ballot must have been won.
 func (b *ballot) winners() (owner string, some votes) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 )
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
-// extended it. It is lost when so many nodes lack the hold that no majority can have
-// it. Extend waits until all claims are decided, ctx is done, Limit has passed, or no
-// extension could be valid any more.
+// extended it. A claim is lost when so many nodes lack its hold that no majority can have
+// the hold. Extend waits until all claims are decided, ctx is done, Limit has passed, or
+// no extension could be valid any more.
 //
 // If a majority has confirmed a claim, Extend restores the claim in the background at
 // each node that lacks it. It does not restore the claim at a node to which an acquire
@@ -73,7 +73,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 }
 
 // extension collects the answers of the nodes to one Extend. An answer that arrives
-// after the caller has left may still show that a node lacks a claim.
+// after the caller has left can still show that a node lacks a claim.
 type extension struct {
 	store  *Store
 	claims []store.Claim

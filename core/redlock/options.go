@@ -42,7 +42,7 @@ func WithNodeTimeout(d time.Duration) Option {
 
 // WithDrift sets the part of the TTL that is subtracted from the validity of a grant,
 // because clocks run at different rates. The default is 0.01; 0 to less than 1 is
-// allowed. Another 2 ms are always subtracted. With a factor of 0.01, two clocks may
+// allowed. Another 2 ms are always subtracted. A factor of 0.01 covers two clocks that
 // drift apart by a hundredth of the TTL within one TTL. The factor does not cover a
 // clock that jumps.
 func WithDrift(factor float64) Option {

@@ -37,7 +37,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		var g store.Grant
 		testserver.Eventually(t, patience, "a grant", func() (granted bool) {
 			var err error
-			g, err = s.Acquire(t.Context(), c) // a busy machine may need several attempts
+			g, err = s.Acquire(t.Context(), c) // a busy machine can need several attempts
 			return err == nil
 		})
 		if g.Token < last+store.TokenStep {

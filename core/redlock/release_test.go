@@ -114,7 +114,7 @@ func TestRelease_RefusedByAllNodes(t *testing.T) {
 	for _, refusing := range []int{2, 3} {
 		late(t, fmt.Sprint(refusing, " of 3"), 3, func(s *scene) {
 			st := newStore(s, s.nodes)
-			for i := range 30 { // the verdict may precede the last refusal
+			for i := range 30 { // the verdict can precede the last refusal
 				c := claim(fmt.Sprint("c", i))
 				acquire(s.T, st, c)
 				synctest.Wait()

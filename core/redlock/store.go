@@ -211,7 +211,7 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime returns the time after which a claim may proceed without a server that has
+// lookTime returns the time after which a claim can proceed without a server that has
 // not answered the first check. It is at least 250 ms, even if the time-out of a node
 // is shorter, because a check often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }

@@ -75,7 +75,7 @@ func newCall(home *sync.Pool, key []byte) *Call {
 	return c
 }
 
-// Optional makes c fail at once while its server is known to be down.
+// Optional makes c fail, within about 100 ms, while its server is known to be down.
 func (c *Call) Optional() *Call {
 	c.optional = true
 	return c

@@ -40,7 +40,7 @@ var classes = map[string]Class{
 	"BUSY":        refusal,   // a script runs for too long
 	"CLUSTERDOWN": displaced, // the server is cut off, or some slots are not served
 	"CROSSSLOT":   refusal,   // keys of several slots
-	"LOADING":     displaced, // the server has started, and may become a replica
+	"LOADING":     displaced, // the server has started, and can become a replica
 	"MASTERDOWN":  displaced, // a replica without its master
 	"MISCONF":     {Unchanged: true, Hint: "the server fails to save: see its log"},
 	"MOVED":       {Unchanged: true, displaced: true, Hint: "the server is a node of a Cluster: use a *redis.ClusterClient"},

@@ -26,7 +26,7 @@ func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 }
 
 // masterOf returns the master of a key. The client may first have to ask for the slots.
-// That takes at most Limit, and the caller can leave in the meantime. A later call may
+// That takes at most Limit, and the caller can leave in the meantime. A later call can
 // then find the slots.
 func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	if p.located.Load() {

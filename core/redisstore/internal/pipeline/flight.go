@@ -60,7 +60,7 @@ func (f *flight) land() {
 // flightContext is the context of a batch. It has the values of the first call's context.
 // It is done when the client has returned, when the only caller has left, and soon after its
 // deadline, at the next check. A context of the standard library would start a timer for
-// each batch. Do not use context.Cause: it may return the cause of the first call's context.
+// each batch. Do not use context.Cause: it can return the cause of the first call's context.
 type flightContext struct {
 	context.Context
 	until time.Time

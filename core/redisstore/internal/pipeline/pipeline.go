@@ -195,11 +195,11 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 }
 
 // sideBySide is the number of calls of a DoAll to one server that are repeated in
-// parallel. Each has a goroutine, and moving slots may cause hundreds of repeats.
+// parallel. Each has a goroutine, and moving slots can cause hundreds of repeats.
 const sideBySide = 4
 
 // Enter returns the reason if the server is known to be down, and nil otherwise. In a
-// Cluster it always returns nil. It may wait for up to 100 ms for a probe.
+// Cluster it always returns nil. It can wait for up to 100 ms for a probe.
 func (p *Pipeline) Enter(ctx context.Context) error {
 	if p.cluster != nil {
 		return nil

@@ -32,7 +32,7 @@ func late(ctx context.Context, err error) bool {
 // as long are silent too. The PINGs take these out of the pool at once, so that later
 // calls dial, and the client closes them when their PINGs time out. Second, the call
 // may have had too little time to connect, and the client has closed the incomplete
-// connection. A PING may take Limit, and leaves a connection for later calls.
+// connection. A PING can take Limit, and leaves a connection for later calls.
 //
 // Two connections of the client's main pool are left to calls. A pipeline also uses the
 // main pool if the pool for pipelines has no connection.
@@ -81,7 +81,7 @@ func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any
 func inBackground(n int, ping func(context.Context)) {
 	for range max(n, 1) {
 		go func() {
-			defer func() { _ = recover() }() // a hook of the client may panic
+			defer func() { _ = recover() }() // a hook of the client can panic
 			ctx, cancel := context.WithTimeout(context.Background(), Limit)
 			defer cancel()
 			ping(ctx)
@@ -91,7 +91,7 @@ func inBackground(n int, ping func(context.Context)) {
 
 // drop closes the idle connections of the client in the background, within dropInterval
 // and at most once in that time. These connections lead to a server that has lost its
-// role. New connections may lead to the server that has the role now.
+// role. New connections can lead to the server that has the role now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -185,7 +185,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 			p.Patient()
 			p.Enough(8)
 			if wrong := callers(t, p); wrong != "" {
-				t.Fatal(wrong) // a faulty Pipeline may never close
+				t.Fatal(wrong) // a faulty Pipeline can fail to close
 			}
 			// Now the abandoned pipelines are answered, all with one token.
 			given, stop := h.given, make(chan struct{})

@@ -21,7 +21,7 @@ type server struct {
 	sender *sender
 	gate   outage.Gate
 	client *redis.Client // nil if it cannot be probed, or after close
-	named  bool          // the address may lead to another server later; false in a Cluster
+	named  bool          // the address can lead to another server later; false in a Cluster
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
