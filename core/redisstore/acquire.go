@@ -15,7 +15,7 @@ import (
 
 // Acquire implements store.Store. It takes one round trip, or none if a message has
 // already granted the key. If Acquire begins with a SET and the key is taken, a script
-// takes a second round trip. A script that the server does not know takes one more.
+// takes a second round trip. If the server does not know the script, it takes one more.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err

@@ -40,7 +40,7 @@ func busyWith(t testing.TB, s *redisstore.Store, c store.Claim) {
 }
 
 // promptly runs a scene, and repeats it at most twice if the release's grant was too
-// old, which can occur on a busy machine. The last run counts.
+// old. On a busy machine this can occur. The last run counts.
 func promptly(scene func(last bool) (took time.Duration)) {
 	for n := range 3 {
 		if scene(n == 2) <= prompt {

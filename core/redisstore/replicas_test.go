@@ -289,8 +289,8 @@ func TestStoreWithReplicas(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// names returns the commands that a proxy has seen, without those that set up or test a
-// connection.
+// names returns the commands that a proxy has seen, without commands that set up
+// or test a connection.
 func names(proxy *testserver.Proxy) (all []string) {
 	for _, q := range proxy.Requests() {
 		if q.Name != "hello" && q.Name != "client" && q.Name != "ping" {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack changes the entries of c as if the server's clock had been set back: it moves
+// setBack changes the entries of c as if the server's clock had been set back. It moves
 // every time in the entries into the future by this duration.
 func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()

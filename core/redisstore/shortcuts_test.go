@@ -67,8 +67,8 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	return asks.Set(ctx, name, "f\t"+beside+" 1 1", time.Minute).Err()
 }
 
-// seen is the visible state of a key after a step. Its texts must be the same for both
-// twins, and its times nearly the same.
+// seen is the visible state of a key after a step. The texts must be the same for both
+// twins, and the times nearly the same.
 type seen struct {
 	says  string
 	live  []string         // the entries that have not expired, with their lifetimes

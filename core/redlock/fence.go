@@ -23,7 +23,7 @@ const maxToken = 1 << 51
 //
 // A node that was late can still assign its own token to the same hold. fence rounds
 // up, so that the token of a node that is only a little late is lower. The rounded token
-// then stays the highest, and other holds of the owner get it too.
+// then stays the highest, and other holds of the owner get this token too.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestTokensGrowOnServers checks that tokens grow from grant to grant, while up to two
-// of five servers are cut off. So consecutive grants mostly come from different
+// of five servers are cut off. So consecutive grants usually come from different
 // majorities. hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()

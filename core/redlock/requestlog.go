@@ -135,7 +135,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 	switch {
 	case !o.granted || n.wanted && (!o.unwanted || n.last != r.serial):
 	case n.fullReleases > 0 && !n.wanted:
-		fate = releaseUnderWay // a second release would make the first one return ErrLost
+		fate = releaseUnderWay // a second release would make the first release return ErrLost
 	default:
 		n.releases++
 		n.wanted, fate = false, releaseNow

@@ -13,8 +13,8 @@
 --                           "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456".
 --                           The number of fields can be 0
 -- The fields are
---   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
---              that began the run, or saved the record. A deadline of 0 is the end of the
+--   r          the record: "<deadline> <attempt> <state> <lease>"; this lease
+--              began the run, or saved the record. A deadline of 0 is the end of the
 --              key. The states:
 --              0  a run has begun without an earlier record:
 --                 "1764175062123 1 0 L1"
@@ -33,7 +33,7 @@
 --   t          the fencing token of the last exclusive grant. The next 63 tokens also belong
 --              to that grant (store.TokenStep), so t stays until the clock has passed these
 --              tokens. If a script has found the short string above, t is the end of the
---              millisecond after the one in which the key was set. t keeps this value until
+--              millisecond that follows the millisecond of the SET. t keeps this value until
 --              the holder reports the last token that it has used. All earlier grants have
 --              lower tokens. The holder's own token can be higher than t, but not later
 --              than the end of the hold. If the clock was set back, t is the end of the

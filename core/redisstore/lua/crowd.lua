@@ -1,6 +1,6 @@
 -- A crowd is a key with many leases. It is a hash, of which a script reads and writes
 -- only the fields that it needs. So the cost of a reader does not depend on the number
--- of the others.
+-- of other readers.
 --
 -- A key with more than CROWD leases and no record is a hash, and becomes a string again
 -- with half as many leases. It has the fields h, k, d, t and w of clock.lua, one h, k

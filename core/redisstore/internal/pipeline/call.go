@@ -64,8 +64,8 @@ func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
 // String returns the key, from which a Cluster client computes the slot.
 func (n *name) String() string { return string(*n) }
 
-// newCall returns a call that has no other user. It reuses calls, because allocating ten
-// thousands of calls a second would keep the garbage collector busy.
+// newCall returns a call that has no other user. It reuses calls, because allocating some
+// ten thousand calls a second would keep the garbage collector busy.
 func newCall(home *sync.Pool, key []byte) *Call {
 	c, used := home.Get().(*Call)
 	if !used {

@@ -44,9 +44,8 @@ func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
 	}
 }
 
-// land sets the outcome of each call, the first one last. So a caller that waits for
-// all of them, one after the other, wakes only once. A call must not be used after
-// that.
+// land sets the outcome of each call, from the last call to the first. So a caller that
+// waits for all calls in their order wakes only once. A call must not be used after land.
 func (f *flight) land() {
 	clean := f.own && f.failed() == nil
 	for _, c := range slices.Backward(f.calls) {
@@ -70,8 +69,8 @@ type flightContext struct {
 
 // newFlightContext returns the context of calls that are sent together. Its deadline is
 // until, or the deadline of the only caller if that is earlier. newFlightContext calls no
-// method of a caller's context, which could panic or block, because the sender's mutex is
-// held.
+// method of a caller's context. Such a method could panic or block, and the sender's mutex
+// is held.
 func newFlightContext(calls []*Call, until time.Time) *flightContext {
 	if end := calls[0].deadline; len(calls) == 1 && !end.IsZero() && end.Before(until) {
 		until = end

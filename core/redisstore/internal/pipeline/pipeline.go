@@ -33,8 +33,9 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, and on a second key unless other is "". Its
-// first argument is word. Eval copies the key. In a Cluster both keys must be in one slot.
+// Eval returns a call of a script on a key, and on a second key unless other is "". The
+// call's first argument is word. Eval copies the key. In a Cluster both keys must be in
+// one slot.
 func (p *Pipeline) Eval(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha

@@ -29,8 +29,8 @@ func late(ctx context.Context, err error) bool {
 // refresh sends a PING over each idle connection of the client, and over a new one if
 // none is idle. It follows a late call, for two reasons. First, a load balancer may
 // have forgotten the connection of that call. Then other connections that were idle for
-// as long are silent too. The PINGs take these out of the pool at once, so that later
-// calls dial, and the client closes them when their PINGs time out. Second, the call
+// as long are silent too. The PINGs take these connections out of the pool at once, so
+// that later calls dial. The client closes them when their PINGs time out. Second, the call
 // may have had too little time to connect, and the client has closed the incomplete
 // connection. A PING can take Limit, and leaves a connection for later calls.
 //
@@ -53,7 +53,7 @@ func (v *server) refresh() {
 }
 
 // idle returns the numbers of idle connections in the client's two pools. The second
-// one is for pipelines.
+// pool is for pipelines.
 func idle(client *redis.Client) (n [2]int) {
 	stats := client.PoolStats()
 	n[0] = int(stats.IdleConns)

@@ -114,7 +114,7 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return got, err
 }
 
-// left ends the flight of a failed call whose caller has left, if the call is alone in it.
+// left ends the flight of a failed call whose caller has left, if it has no other calls.
 // Otherwise the flight would continue to wait for a connection.
 func (s *sender) left(c *Call) {
 	s.mu.Lock()
@@ -204,12 +204,13 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	s.mu.Unlock()
 }
 
-// dismiss removes w from the working workers.
+// dismiss removes w from s.working.
 func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// engage starts a worker if all working workers have stalled, or if enough calls wait.
+// engage starts a worker if all workers in s.working have stalled, or if enough calls
+// wait.
 func (s *sender) engage(now time.Time) {
 	prompt, under := 0, 0
 	for _, w := range s.working {
