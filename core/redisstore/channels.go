@@ -22,7 +22,7 @@ import (
 type channels struct {
 	hub    *hub.Hub[watched]
 	client atomic.Pointer[redis.Client] // the newest client of a master; nil without a Cluster
-	plain  atomic.Bool                  // sharded messages are unknown or forbidden
+	plain  atomic.Bool                  // the server or the user cannot use sharded messages
 
 	send sync.Mutex // serializes sending
 	mu   sync.Mutex // guards the next fields

@@ -21,7 +21,7 @@ import (
 )
 
 // TestMain runs several tests per processor, because most wait for time or for a
-// server. With more tests, they would delay each other by seconds on a busy machine.
+// server. More tests would delay each other by seconds on a busy machine.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false

@@ -13,8 +13,8 @@ import (
 // the next multiple of tokenStep.
 const tokenStep = 1 << 14
 
-// maxToken is the highest token that a claim can require. The nodes accept up to twice
-// as much, so tokens that are written back can grow beyond maxToken.
+// maxToken is the highest token that a claim can require. The nodes accept up to 2^52,
+// so tokens that are written back can grow beyond maxToken.
 const maxToken = 1 << 51
 
 // fence returns the token of a claim that was granted. The token is at least the highest

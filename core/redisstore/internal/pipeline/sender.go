@@ -61,7 +61,7 @@ type sender struct {
 	caller  worker    // of the caller that sends its call itself; has no goroutine, and is never idle
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
-	held    time.Time // the last time at which a caller's own sending was delayed too long
+	held    time.Time // the last long delay of a caller that sent its call itself
 	closed  bool      // no worker stays idle
 }
 
@@ -175,7 +175,7 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 }
 
 // send makes a worker send c. A caller that cannot leave can send c itself, if nothing
-// else is in flight. This saves two switches of goroutines. A hook or a dialer that
+// else is in flight, which saves two switches of goroutines. A hook or a dialer that
 // ignores the deadline of the call can then delay the caller beyond Limit, but only
 // this caller. Other callers use workers in the meantime, and for distrustFor after
 // that.
