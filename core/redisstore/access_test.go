@@ -28,8 +28,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// documentedRights returns the rights that README.md says users need. further contains
-// the additional rights by their purpose.
+// documentedRights returns the rights of the users in README.md. further contains the
+// additional rights by their purpose.
 func documentedRights(t *testing.T) (basic []string, further map[string][]string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
@@ -59,8 +59,8 @@ func documentedRights(t *testing.T) (basic []string, further map[string][]string
 	return basic, further
 }
 
-// TestDocumentedRights checks that the rights in README are sufficient for everything
-// that a Store does, on one server and in a Cluster with moving slots.
+// TestDocumentedRights checks that the rights in README.md are sufficient for all
+// operations of a Store, on one server and in a Cluster with moving slots.
 func TestDocumentedRights(t *testing.T) {
 	t.Parallel()
 	basic, further := documentedRights(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // Acquire implements store.Store. It takes one round trip, or none if a message has
-// already granted the key. If it begins with a SET that finds the key taken, it takes a
-// second one for a script. It takes one more if the server does not know the script.
+// already granted the key. If Acquire begins with a SET and the key is taken, a script
+// takes a second round trip. If the server does not know the script, it takes one more.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -47,16 +47,16 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// direct reports whether c can be granted by a SET alone if the key is free.
+// direct reports whether c can be granted by a SET without a script if the key is free.
 func (s *Store) direct(c *store.Claim) bool {
 	return s.plain || !s.redisson && !s.proxied && whole(c) && c.Via == "" && c.Record == nil && !c.Wait
 }
 
 // acquireBySet acquires a free key by a bare SET NX, which costs the server a third of
-// a script. The token is the server's time, from a TIME behind the SET. The TIME runs
-// while the key is held, so it is later than every time at which an earlier holder had
-// the key. acquireBySet returns false if the script has to be called: the key is taken,
-// or the server has refused the SET, which says nothing about the key.
+// a script. The token is the server's time, from a TIME after the SET. The TIME runs
+// while the key is held, so the token is later than every time at which an earlier
+// holder had the key. acquireBySet returns false if the script has to be called. That is
+// so if the key is taken, or if the server has refused the SET for another reason.
 func (s *Store) acquireBySet(ctx context.Context, c *store.Claim) (g store.Grant, ok bool, err error) {
 	ms := millis(c.TTL)
 	var room [96]byte
@@ -129,16 +129,15 @@ func (s *Store) acquireByMessage(ctx context.Context, c *store.Claim) (store.Gra
 	return granted(c, a)
 }
 
-// anyToken is the highest MinToken that requires nothing, because all tokens are above
-// 0.
+// anyToken is the highest MinToken that all tokens satisfy. Tokens are above 0.
 const anyToken = 1
 
-// whole reports whether c is exclusive and requires no token, as most claims do.
+// whole reports whether c is exclusive and accepts any token, as most claims do.
 func whole(c *store.Claim) bool { return c.Weight >= store.All && c.MinToken <= anyToken }
 
-// asking returns a call of the acquire script. acquire.lua describes its arguments.
-// Arguments with the values of most claims are left out, because an argument costs the
-// server as much as ten lines of Lua.
+// asking returns a call of the acquire script. acquire.lua describes the arguments.
+// Arguments with default values are left out, because an argument costs the server as
+// much as ten lines of Lua.
 func (s *Store) asking(c *store.Claim, listens bool) *pipeline.Call {
 	switch {
 	case s.redisson:
@@ -206,9 +205,9 @@ func granted(c *store.Claim, a answer) (store.Grant, error) {
 	return store.Grant{}, errors.New("redisstore: acquire: outcome unknown: answer cannot be read")
 }
 
-// takenKeys remembers some keys that were taken at the last acquire. It may forget a
-// key, or mistake another key for it. A forgotten key costs only one more round trip,
-// and a mistaken one a script instead of a SET.
+// takenKeys remembers some keys that were taken at the last acquire. It can forget a
+// key, which costs one more round trip. Two keys with one hash count as one key, which
+// can cost a script instead of a SET.
 type takenKeys [64]atomic.Uint64
 
 var seed = maphash.MakeSeed()

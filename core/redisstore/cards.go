@@ -12,12 +12,13 @@ import (
 )
 
 // sweepEvery is the number of Puts from one deletion of expired cards to the next. The
-// first Put of a Store deletes them too. Until then their fields stay in the hash.
+// first Put of a Store also deletes expired cards.
 const sweepEvery = 100
 
-// Put implements store.Cards. All cards are in one hash, "lk2:{}cards", so that they
-// can be found without a walk over all keys. With WithPlainKeys or WithRedisson, Put
-// fails with store.ErrUnsupported, because other programs may own the servers.
+// Put implements store.Cards. All cards are in one hash, "lk2:{}cards" without
+// WithPrefix, so that Cards does not need to walk over all keys. With WithPlainKeys or
+// WithRedisson, Put fails with store.ErrUnsupported, because other programs may own the
+// servers.
 func (s *Store) Put(ctx context.Context, c store.Card, ttl time.Duration) error {
 	const op = "put a card"
 	if err := s.keepsCards(op); err != nil {

@@ -15,14 +15,14 @@ import (
 )
 
 // channels manages the channels of Redisson's locks on the connection to one server.
-// Each lock has its own channel. A Store subscribes to it for the first watch of the
-// lock, and unsubscribes a few seconds after the last one. In a Cluster Redisson sends
-// sharded messages if the servers support them. So a Store has a connection to each
+// Each lock has its own channel. A Store subscribes to the channel for the first watch of
+// the lock, and unsubscribes a few seconds after the last watch. In a Cluster Redisson
+// sends sharded messages if the servers support them. So a Store has a connection to each
 // master, and listens to both kinds of messages.
 type channels struct {
 	hub    *hub.Hub[watched]
-	client atomic.Pointer[redis.Client] // of a master; replaced if the Cluster client makes a new one
-	plain  atomic.Bool                  // the server has no sharded messages, or the user no right to them
+	client atomic.Pointer[redis.Client] // the newest client of a master; nil without a Cluster
+	plain  atomic.Bool                  // the server or the user cannot use sharded messages
 
 	send sync.Mutex // serializes sending
 	mu   sync.Mutex // guards the next fields
@@ -193,7 +193,7 @@ func (c *channels) join(conn *redis.PubSub, name string, sharded bool) {
 		err = conn.SSubscribe(ctx, name)
 	}
 	if err != nil {
-		c.hub.End(err) // it is not known what was sent
+		c.hub.End(err) // the server may have received the commands
 	}
 }
 
@@ -268,7 +268,7 @@ func (c *channels) tidy(ctx context.Context) {
 	if len(left) == 0 {
 		return
 	}
-	// If this fails, the goroutine that receives messages finds out.
+	// The goroutine that receives messages notices a failure.
 	_ = conn.Unsubscribe(ctx, left...)
 	for _, name := range sharded { // each is in its own slot
 		_ = conn.SUnsubscribe(ctx, name)

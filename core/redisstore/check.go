@@ -25,8 +25,8 @@ import (
 //   - The server refuses writes because it cannot save, or it saves nothing, so that a
 //     restart would forget all locks.
 //   - The clock of the server, or of a replica in a Cluster, differs from this
-//     machine's by more than two seconds. After a failover, leases would expire too
-//     early or too late by that much.
+//     machine's clock by more than two seconds. After a failover, leases would expire
+//     too early or too late by that much.
 //   - Connections lead to several servers, as behind a proxy, without WithProxy.
 //   - Fewer replicas are connected than WithReplicas requires.
 //   - The server is a node of a Cluster but the client is not a Cluster client.
@@ -180,8 +180,8 @@ func (s *Store) try(ctx context.Context) error {
 		if err := s.Release(ctx, alone); err != nil {
 			return s.advise(err)
 		}
-		// The operations of try send a PEXPIRE only if memory is short, and make no hash without a
-		// crowd. So lacks tries these commands.
+		// These operations send a PEXPIRE only if memory is short. They make no hash, which
+		// needs nine leases. So lacks tries the other commands.
 		if lacks := s.lacks(ctx); lacks != "" {
 			return s.advise(errors.New(lacks))
 		}

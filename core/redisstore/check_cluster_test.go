@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestCheckCluster checks that Check reports the wrong clocks of a Cluster, including
-// those of its replicas (hazard 21).
+// TestCheckCluster checks that Check reports wrong clocks of a Cluster's masters and
+// replicas (hazard 21).
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
 	clock := testserver.NewClock(t, 1)

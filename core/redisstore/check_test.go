@@ -142,7 +142,7 @@ func TestCheck(t *testing.T) {
 			}
 		})
 		says(t, newStore(t, client), "lead to several servers", "WithProxy")
-		// Check may find another fault, because the wake-up may be sent to a server without
+		// Check can find another fault, because the wake-up can be sent to a server without
 		// listeners.
 		if err := newStore(t, client, redisstore.WithProxy()).Check(t.Context()); err != nil && strings.Contains(err.Error(), "lead to") {
 			t.Errorf("with WithProxy: got %v, want nothing of that", err)

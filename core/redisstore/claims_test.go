@@ -37,7 +37,7 @@ func claims(n int) []store.Claim {
 }
 
 // forms contains functions that return claims of new keys, by the form of the key after
-// the grant. A usual claim makes the short string, an unusual one a string of fields.
+// the grant. A usual claim makes the short string, an unusual claim a string of fields.
 var forms = map[string]func() store.Claim{
 	"a string": claimed,
 	"fields": func() store.Claim {
@@ -90,8 +90,8 @@ func acquire(t testing.TB, s *redisstore.Store, c store.Claim) store.Grant {
 	return g
 }
 
-// release fails the test unless c is released. A repeated release may find no hold,
-// because an earlier call may have arrived.
+// release fails the test unless c is released. A repeated release can find no hold,
+// because an earlier call can have arrived.
 func release(t testing.TB, s *redisstore.Store, c store.Claim) {
 	t.Helper()
 	calls := 0
@@ -113,7 +113,7 @@ func extend(s store.Store, c store.Claim) error {
 }
 
 // asked repeats a call while its answer is late. A call lasts for at most two seconds,
-// which a busy machine can exceed. Claims may be sent again.
+// which a busy machine can exceed. A claim may be repeated.
 func asked[T any](call func() (T, error)) (T, error) {
 	for deadline := time.Now().Add(soon); ; {
 		answer, err := call()

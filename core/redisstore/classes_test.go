@@ -62,7 +62,7 @@ var errorReplies = []struct {
 	{"SOMETHING long" + strings.Repeat(" and longer", 1000), false, false},
 }
 
-// TestErrorReplies answers each call with each of these replies (hazard 17).
+// TestErrorReplies answers each call with each reply of errorReplies (hazard 17).
 func TestErrorReplies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -170,7 +170,7 @@ func TestErrorReplies_Connections(t *testing.T) {
 func connectionsAfter(t *testing.T, server *testserver.Redis, reply string, displaced bool, call func(*redisstore.Store, store.Claim) error) {
 	t.Helper()
 	r := newRig(t, server, func(o *redis.Options) {
-		o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes none
+		o.ContextTimeoutEnabled, o.ReadTimeout = false, time.Minute // a late call closes no connection
 	})
 	c := claimed()
 	acquire(t, r.store, c)

@@ -109,7 +109,7 @@ func TestCrowdCostsNoMore(t *testing.T) {
 	server := testserver.StartRedis(t)
 	r := newLuaRecorder(t, server.Addr)
 	s, direct := newStore(t, testclient.Redis(t, r.proxy.Addr)), newStore(t, testclient.Redis(t, server.Addr))
-	known := claimOf("known") // afterwards the scripts are known; an unknown one is sent twice
+	known := claimOf("known") // an unknown script would be sent twice
 	known.MinToken = 2
 	acquire(t, s, known)
 	known.TTL *= 2
@@ -195,7 +195,7 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 	joins.Via, joins.TTL = first.Owner, time.Millisecond
 	acquire(t, r.direct, first)
 	acquire(t, r.direct, joins)
-	time.Sleep(1100 * time.Millisecond) // so late that the next call removes it
+	time.Sleep(1100 * time.Millisecond) // so long that the next call removes the lease
 	longer := first
 	longer.TTL *= 2
 	wantIs(t, "extend", extend(r.direct, longer), nil)
@@ -210,7 +210,7 @@ func TestCrowd_LeaseOfAnotherOwner(t *testing.T) {
 }
 
 // TestCrowd_ListsAreChecked checks that each lease in an owner's list is read too,
-// because it may belong to another owner.
+// because the lease can belong to another owner.
 func TestCrowd_ListsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -243,7 +243,7 @@ func TestCrowd_RetryAfter(t *testing.T) {
 }
 
 // TestCrowd_Emptied checks that a hash does not outlive its entries, even if the last
-// ones have just been removed.
+// entries have just been removed.
 func TestCrowd_Emptied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -9,7 +9,8 @@ import (
 
 // Extend implements store.Store. It extends all claims of one server in one round trip.
 // It calls the servers in parallel, so that a hung server does not delay the results of
-// the others. When ctx is done, Extend returns the results that have arrived.
+// the others. When ctx is done or two seconds have passed, Extend returns the results
+// that have arrived, and errors for the other claims.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	answers := make([]store.Extension, len(claims))
 	valid := make([]int, 0, len(claims))

@@ -282,7 +282,7 @@ func hit(t testing.TB, f *testserver.Fault, call func() error) error {
 
 // whenFired runs call with a context that is canceled some time after the fault has
 // fired. It fails the test unless call then returns soon. The context's cause is the
-// error of another call, which must not be mistaken for an answer to this one.
+// error of another call, and call must not take that error for its own answer.
 func whenFired(t testing.TB, f *testserver.Fault, later time.Duration, call func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())

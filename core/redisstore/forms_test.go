@@ -20,9 +20,9 @@ import (
 )
 
 // TestFormsAgree compares a key that is always a string with a key that becomes a hash
-// when it has more than two or eight leases, and, in two thirds of the sequences, with
-// the rule in Go. All must decide the same, whatever expires between two calls. The
-// test sets the time itself, so it never sleeps.
+// when it has more than two or eight leases. Two thirds of the sequences also compare
+// the keys with the rule in Go. All must decide the same, whatever expires between two
+// calls. The test sets the time itself, so it never sleeps.
 func TestFormsAgree(t *testing.T) {
 	t.Parallel()
 	testserver.RequireLua(t)
@@ -154,7 +154,7 @@ func (f *formsFuzz) next(acquires int) (name string, argv []any, outcome string)
 
 func (f *formsFuzz) acquire() (string, []any, string) {
 	c := f.claims[f.IntN(len(f.claims))]
-	if f.one(10) { // a repeated claim may differ
+	if f.one(10) { // a duplicate claim can differ
 		c.Weight = []int64{1, 2, store.All}[f.IntN(3)]
 		c.Limit = max(c.Limit, c.Weight)
 	}
@@ -165,7 +165,7 @@ func (f *formsFuzz) acquire() (string, []any, string) {
 	if !f.ruled && f.one(2) { // allows a grant by message
 		c.TTL, c.Wait, c.Via = 30*time.Second, true, ""
 	}
-	if c.Wait && f.ruled { // Redis may not wake a waiter that would join a hold
+	if c.Wait && f.ruled { // Redis does not always wake a waiter that would join a hold
 		c.Owner, c.Via = "owner-of-"+c.Lease, ""
 	}
 	if r := c.Record; r != nil {

@@ -17,9 +17,9 @@ import (
 // server does not know the script. It does not transfer the value of a record. Look
 // fails if the key has a value that no Store wrote.
 //
-// For plain keys, and for Redisson's own holds, only the hold is known, without its age
-// and its process. An ID is a digest. A reader who can guess another client's owner can
-// check the guess with the ID.
+// Holds of plain keys, and holds of Redisson itself, have neither an age nor a process.
+// An ID is a digest. A reader who can guess another client's owner can check the guess
+// with the ID.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	const op = "look"
 	if err := claims.CheckKey("redisstore: look", key, s.foreign()); err != nil {
@@ -30,8 +30,9 @@ func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 }
 
 // Revoke implements store.Inspector in two steps: it finds the hold, and releases it by
-// its lease. The ID of a hold is never reused. The exception is a hold of Redisson's
-// own, which has the ID of its thread. keep also works for the keys of other programs.
+// its lease. The ID of a hold is never reused, except the ID of a hold of Redisson
+// itself, which identifies the thread. keep also works with WithPlainKeys and
+// WithRedisson.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "redisstore: revoke"
 	if err := claims.CheckKey(name, key, s.foreign()); err != nil {
@@ -60,7 +61,8 @@ func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration
 		}
 		return s.withRight(ctx, s.settle(ctx, op, cmd))
 	}
-	// The token of the hold can be a time that is still in flight to the holder.
+	// The holder's token can be the reply of a TIME that runs after this call, within
+	// the limit of a call.
 	last := v.us + uint64(pipeline.Limit.Microseconds()) + store.TokenStep
 	cmd := s.newCommand(s.script.release, key, s.releases.release(releaseFlags{left: true})).
 		Text(lease).Num(0).Num(int64(last)).Num(millis(keep))

@@ -291,7 +291,7 @@ func TestAListGoesFromMasterToMaster(t *testing.T) {
 	}
 }
 
-// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which may have
+// TestPlainKeysOfOthersAreShownOrLeftOut lists keys of other programs, which can have
 // any value.
 func TestPlainKeysOfOthersAreShownOrLeftOut(t *testing.T) {
 	t.Parallel()
@@ -359,8 +359,8 @@ func FuzzView(f *testing.F) {
 }
 
 // holdsBackTime acquires c and delays its TIME. It calls meanwhile, makes the next
-// holder acquire the key, and then delivers the TIME. It returns the grant that the
-// holder finally gets, and the grant of the next holder.
+// holder acquire the key, and then delivers the TIME. It returns the grant of c, and the
+// grant of the next holder.
 func (r *rig) holdsBackTime(t *testing.T, c store.Claim, meanwhile func()) (granted, next store.Grant) {
 	t.Helper()
 	f := r.proxy.Inject(testserver.Match{Command: "time"}, testserver.HoldRequest)

@@ -12,7 +12,7 @@ import (
 
 // TestLateAcquire shows a limit of plain keys and of Redisson's keys. An acquire that
 // arrives after the release of its lease holds the key, for at most its TTL. The usual
-// keys refuse it.
+// keys refuse such an acquire.
 func TestLateAcquire(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -157,8 +157,8 @@ func TestLayout(t *testing.T) {
 	})
 }
 
-// TestRoundTrips checks that acquire and release take two round trips: a SET with a
-// TIME behind it, and a script.
+// TestRoundTrips checks that acquire and release take two round trips: a SET followed by
+// a TIME, and a script.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -27,10 +27,10 @@ const (
 )
 
 // List implements store.Inspector by SCAN. It walks over all keys of the server's
-// database, including keys that are not locks, about 50,000 at most in one call. A step
-// covers about 1,000 keys at most, with a pause after each step. In a Cluster List
-// walks over one master after the other. It leaves out keys that match but have a value
-// that no Store wrote.
+// database, including keys that are not locks. One call covers at most about 50,000
+// keys, in steps of at most about 1,000 keys with pauses between them. In a Cluster List
+// walks over one master after the other. It leaves out a key whose name looks like a
+// lock's name but whose value was not written by a Store.
 //
 // If the last step finds more keys than needed, the page has more than most entries.
 // next is a cursor, in a Cluster with the address of a master. It contains no key.
@@ -101,7 +101,7 @@ type scanner interface {
 }
 
 type master struct {
-	address string // "" if there is only one
+	address string // "" without a Cluster
 	client  scanner
 }
 
@@ -190,8 +190,8 @@ func (s *Store) answered(key string, r pipeline.Result) (v view, ok bool, err er
 	return v, ok, nil
 }
 
-// away runs work in a separate goroutine. It returns early if ctx is done or the limit
-// of a call has passed. The outcome of work is lost then.
+// away runs work in a separate goroutine. If ctx is done or the limit of a call has
+// passed, away returns early, and the outcome of work is lost.
 func away[T any](ctx context.Context, work func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()

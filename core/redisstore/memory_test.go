@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestOutOfMemory checks that a server out of memory still extends and releases holds
-// and removes waiters, and that acquire returns an error (hazard 27).
+// TestOutOfMemory checks that a server out of memory still extends and releases holds,
+// and removes waiters. An acquire must return an error (hazard 27).
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {

@@ -18,8 +18,8 @@ import (
 )
 
 // TestStoreOnMiniredis runs the suite on miniredis, which users' tests and the examples
-// embed. It proves nothing about a real server, but the store has to work on it. Each
-// case runs in virtual time with its own server.
+// embed. The suite then proves nothing about a real server, but the store has to work on
+// miniredis. Each case runs in virtual time with its own server.
 func TestStoreOnMiniredis(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness{

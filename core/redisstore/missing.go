@@ -12,7 +12,8 @@ import (
 // noPermText is the error of servers before 7.2 for a missing right inside a script.
 const noPermText = "The user executing the script can't"
 
-// withRight adds the missing rights to err if err is such an error.
+// withRight adds the missing rights to err, if err reports a missing right inside a
+// script.
 func (s *Store) withRight(ctx context.Context, err error) error {
 	if err == nil || !strings.Contains(err.Error(), noPermText) {
 		return err

@@ -98,7 +98,7 @@ func TestNothingIsSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*redisstore.Store{hash, plain} {
 				if s == plain && strings.HasSuffix(name, "brace") {
-					continue // keys of other programs may have braces
+					continue // keys of other programs can have braces
 				}
 				claim := claimed()
 				c.edit(&claim)

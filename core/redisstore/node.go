@@ -17,25 +17,24 @@ import (
 )
 
 // identity is the known identity of the server. It is valid until the client dials a
-// new connection. A connection that was open before the server was asked, and still
-// works, leads to the same run of the server.
+// new connection. If a connection was open before the INFO and still works, the server
+// has not restarted since then.
 type identity struct {
 	hook  sync.Once
 	dials atomic.Int64 // the number of connections that were opened
 
 	turn  chan struct{} // has an element while a caller uses the next fields
 	known bool
-	at    int64 // the value of dials before the server was asked
-	asked time.Time
+	at    int64     // the value of dials before the INFO was sent
+	asked time.Time // the time before the INFO was sent
 	info  store.NodeInfo
 }
 
-// Node implements store.Node for a *redis.Client. It sends INFO, for which the user
-// needs the right. A hook on the client counts its dials. Node stores the answer, and
-// sends INFO again only after another dial, once for all concurrent callers. It does
-// not notice a proxy that keeps its clients' connections while it replaces the server
-// behind them. For a Cluster, which is many servers, Node fails with
-// store.ErrUnsupported.
+// Node implements store.Node for a *redis.Client. It sends INFO, which needs the right
+// +info. Node remembers the answer, and sends INFO again only after the client has
+// dialed again, once for all concurrent callers. A hook on the client counts the dials.
+// Node does not notice a proxy that replaces the server behind open connections. For a
+// client of a Cluster, and without the right, Node fails with store.ErrUnsupported.
 func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
@@ -44,7 +43,7 @@ func (s *Store) Node(ctx context.Context) (store.NodeInfo, error) {
 	d := &s.identity
 	d.hook.Do(func() { client.AddHook(dialHook{&d.dials}) })
 	dials := d.dials.Load()
-	// A caller that waits for its turn usually finds the answer to another caller.
+	// After the wait, a caller usually finds the answer that another caller received.
 	select {
 	case d.turn <- struct{}{}:
 		defer func() { <-d.turn }()
@@ -94,7 +93,7 @@ func parseNode(text string) (store.NodeInfo, bool) {
 			info.Replica = value != "master"
 		case "uptime_in_seconds":
 			n, err := strconv.ParseInt(value, 10, 32)
-			// The server subtracts two readings of a clock of whole seconds, so the
+			// The server computes the uptime from a clock with whole seconds, so the
 			// uptime can be 1 s too high.
 			info.Age, aged = max(0, time.Duration(n-1)*time.Second), err == nil
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 // dialed counts a client's attempts to connect, and the maximum number of concurrent
-// ones.
+// attempts.
 type dialed struct{ all, now, most atomic.Int64 }
 
 func (d *dialed) edit(o *redis.Options) {
@@ -99,8 +99,8 @@ func refuseCrowd(t *testing.T, s store.Store) time.Duration {
 }
 
 // probes returns the maximum number of probes in d, if each begins at least pace after
-// the one before. At most d/pace + 1 probes begin in d, and one more may have begun
-// before.
+// the last probe. At most d/pace + 1 probes begin in d, and one more probe can have
+// begun before.
 func probes(d, pace time.Duration) int64 { return int64(d/pace) + 2 }
 
 // back repeats an acquire until it is granted. Before a probe is answered, acquires

@@ -37,7 +37,7 @@ func (s *Store) unsupported(op, what string) error {
 	return fmt.Errorf("redisstore: %s: %s with %s: %w", op, what, keys, store.ErrUnsupported)
 }
 
-// releasePlain releases a plain key. If the key is kept, it gets a random owner.
+// releasePlain releases a plain key. With Keep, the key stays taken by a random owner.
 func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	cmd := s.newCommand(s.script.release, c.Key, "release").Text(c.Owner)
 	if c.Keep > 0 {
@@ -46,5 +46,5 @@ func (s *Store) releasePlain(ctx context.Context, c *store.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// noHolder returns the owner of a plain key that is kept without a holder.
+// noHolder returns the owner of a plain key that stays taken without a holder.
 func noHolder() string { return keptBy + rand.Text() }

@@ -250,8 +250,8 @@ func (s *refusals) refusedAfter(t time.Time) (n int) {
 	return n
 }
 
-// TestPlainKeys_WaiterOfKeptKey checks that a waiter of a key that stays taken after its
-// release enters by its first request after that time, and so within one polling step.
+// TestPlainKeys_WaiterOfKeptKey lets a key stay taken for a while after its release. A
+// waiter gets the key by its first request after that time, so within one polling step.
 func TestPlainKeys_WaiterOfKeptKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// TestWithProxy checks that only scripts are sent. A proxy may send a SET and its TIME
+// TestWithProxy checks that only scripts are sent. A proxy can send a SET and its TIME
 // to different servers, whose clocks differ.
 func TestWithProxy(t *testing.T) {
 	t.Parallel()

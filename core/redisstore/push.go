@@ -13,19 +13,19 @@ import (
 // to another process with one message, and no other claim is granted in between.
 //
 // The waiter does not know the time of the grant. But the grant was made after the
-// waiter's last request, and the waiter knows when it sent that. The grant lasts for
-// the time since that request plus WINDOW of clock.lua. The waiter extends the grant
+// waiter's last request, and the waiter knows the time of that request. The grant lasts
+// for the time since that request plus WINDOW of clock.lua. The waiter extends the grant
 // before it expires. If the waiter has died, the grant expires and the key is free
 // again. A message counts only if it names the place that the last request got, because
 // an earlier grant may have expired.
 
 const (
-	// minPushValidity is the minimum remaining validity of a pushed grant that is used.
+	// minPushValidity is the least remaining validity with which a pushed grant is used.
 	minPushValidity = time.Second / 2
 	// maxPushValidity is longer than any grant by message.
 	maxPushValidity = store.WaiterLife
 	// maxClockDrift is the maximum allowed drift between the wall clock and the
-	// monotonic clock. After a larger drift the machine may have been suspended.
+	// monotonic clock. A larger drift can mean that the machine was suspended.
 	maxClockDrift = 5 * time.Millisecond
 )
 
@@ -66,8 +66,8 @@ func (s *Store) pushable(c *store.Claim) bool {
 		!s.foreign() && !s.acks && !s.silent && s.cluster == nil
 }
 
-// pushedTo removes and returns the grant that has arrived for a claim. It also reports
-// whether the claim is watching.
+// pushedTo removes and returns the grant that has arrived for a claim, or nil. It also
+// reports whether the claim has a watch.
 func (s *Store) pushedTo(of string) (g *store.Grant, watching bool) {
 	watching = s.hub.Each(of, func(w *watched) {
 		p := w.pushed
@@ -79,14 +79,15 @@ func (s *Store) pushedTo(of string) (g *store.Grant, watching bool) {
 	return g, watching
 }
 
-// grant returns the grant with its validity at now, counted from asked. It returns nil
-// if too little validity is left, or if the machine may have been suspended.
+// grant returns the grant with its validity at now. asked is the time of the waiter's
+// last request. grant returns nil if too little validity is left, or if the machine may
+// have been suspended.
 func (p *pushed) grant(asked, now time.Time) *store.Grant {
 	age := now.Sub(asked)
 	if drift := now.Round(0).Sub(asked.Round(0)) - age; drift.Abs() > maxClockDrift {
 		return nil
 	}
-	// The clocks of two machines may run at different rates.
+	// The 2 % are for clocks of two machines that run at different rates.
 	left := p.valid - age - age/50
 	if left < minPushValidity {
 		return nil

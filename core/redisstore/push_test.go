@@ -39,8 +39,8 @@ func busyWith(t testing.TB, s *redisstore.Store, c store.Claim) {
 	}
 }
 
-// promptly repeats a scene, at most twice, if it took so long on a busy machine that
-// the release's grant was too old. The last run counts.
+// promptly runs a scene, and repeats it at most twice if the release's grant was too
+// old. On a busy machine this can occur. The last run counts.
 func promptly(scene func(last bool) (took time.Duration)) {
 	for n := range 3 {
 		if scene(n == 2) <= prompt {
@@ -229,7 +229,7 @@ func TestUnheardGrant(t *testing.T) {
 			acquire(t, r.direct, c)
 			inPlace(t, r.direct, c, tt.edit)
 			release(t, mute, c)
-			// Tokens may keep the key for the rest of a millisecond.
+			// Tokens can keep the key for the rest of a millisecond.
 			if left := r.asks.PTTL(t.Context(), stored(c)).Val(); left > time.Second {
 				t.Errorf("got %v left to the key, want none: %v", left, r.asks.Get(t.Context(), stored(c)))
 			}

@@ -15,8 +15,8 @@ var savedDone, savedOpen any = "1", "2"
 
 // save adds the arguments with which release.lua saves the record of c. The last
 // argument is the whole string to store if the key has no other entries, see clock.lua.
-// Building the string of a long value in the script would cost the server more than
-// everything else.
+// Building this string in the script would cost the server more than the rest of the
+// script, if the value is long.
 func save(cmd *pipeline.Call, c *store.Claim) {
 	r, state, token := c.Record, savedOpen, ""
 	if r.Done {

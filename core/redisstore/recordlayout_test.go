@@ -51,7 +51,7 @@ func TestRecordLayout(t *testing.T) {
 		c.Last = acquire(t, r.direct, c).Token
 		time.Sleep(time.Millisecond) // the clock passes the tokens of the grant
 		other := claimOf(c.Key)
-		other.Last, other.TTL = c.Last, 0 // so it leaves no tombstone
+		other.Last, other.TTL = c.Last, 0 // so the release leaves no tombstone
 		wantIs(t, "release", r.direct.Release(t.Context(), saves(other, "other", 1, true)), store.ErrLost)
 		if f := r.fields(t, c); f["v"] != "begun" || f["h:"+c.Lease] == "" {
 			t.Errorf("the fields are %v", f)

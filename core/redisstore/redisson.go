@@ -21,9 +21,9 @@ func beside(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// split reports whether a Cluster has a lock and its second keys in different slots, for
-// example because the lock's name has braces that are not a hash tag. Redisson has
-// neither sharded messages nor tokens for such a lock.
+// split reports whether a lock and its second keys are in different slots of a Cluster.
+// That is so if the lock's name has braces that are not a hash tag. Redisson has neither
+// sharded messages nor tokens for such a lock.
 func (s *Store) split(key string) bool {
 	name := s.key(key)
 	return s.cluster != nil && tagOf(beside("", name)) != tagOf(name)
@@ -77,8 +77,8 @@ func (s *Store) releasingRedisson(what, key, lease string, keep time.Duration) *
 }
 
 // redissonField matches the name of a field that Redisson writes: a thread of a client,
-// or a writer of a read-write lock. redissonCount matches the field's value, the number of
-// times for which the thread has entered.
+// or a writer of a read-write lock. redissonCount matches the field's value, which is the
+// number of the thread's entries.
 var (
 	redissonField = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d+(:write)?$`)
 	redissonCount = regexp.MustCompile(`^[1-9]\d*$`)

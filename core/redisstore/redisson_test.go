@@ -242,8 +242,8 @@ func TestRedissonKeys(t *testing.T) {
 // second returns the error of two results.
 func second[T any](_ T, err error) error { return err }
 
-// TestRedissonChannels shows that a watch receives the messages of its lock's channel and
-// of no other. A channel without a watch is unsubscribed.
+// TestRedissonChannels shows that a watch receives only the messages of its lock's
+// channel. The Store unsubscribes from a channel without a watch.
 func TestRedissonChannels(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -40,10 +40,10 @@ func (s *Store) Release(ctx context.Context, c store.Claim) error {
 	return s.settle(ctx, "release", cmd)
 }
 
-// unknownToken is the argument for an unknown last used token.
+// unknownToken is the argument of release.lua if the last used token is unknown.
 var unknownToken any = ""
 
-// settle sends a command and reads its answer, which has the form of release.lua's answer.
+// settle sends cmd and reads its answer, which has the form of release.lua's answer.
 func (s *Store) settle(ctx context.Context, op string, cmd *pipeline.Call) error {
 	a, _, err := s.call(ctx, op, cmd)
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Store) acknowledged(ctx context.Context, c *store.Claim, token uint64, 
 
 // settleReplicated saves a record and waits until enough replicas have it. A saved
 // record stays saved. So the outcome is unknown if too few replicas have it, and a
-// repeated release waits for them again.
+// repeated release waits for the replicas again.
 func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.Call) error {
 	ctx, cancel := pipeline.Bounded(ctx)
 	defer cancel()
@@ -51,9 +51,9 @@ func (s *Store) settleReplicated(ctx context.Context, op string, cmd *pipeline.C
 	return nil
 }
 
-// releaseUnseen releases a grant that too few replicas have, and undoes the run that it
-// began. It returns the error for the caller. token is 0 if unknown. When ctx is done,
-// releaseUnseen returns, but the release continues.
+// releaseUnseen releases a grant that too few replicas have, and undoes the run that the
+// grant began. It returns the error for the caller. token is 0 if unknown. When ctx is
+// done, releaseUnseen returns, but the release continues.
 func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64, acks int64) error {
 	short := fmt.Errorf("%d of %d replicas have the grant", acks, s.replicas)
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.Limit)
@@ -66,11 +66,11 @@ func (s *Store) releaseUnseen(ctx context.Context, c *store.Claim, token uint64,
 	if err == nil || errors.Is(err, store.ErrLost) {
 		return fmt.Errorf("redisstore: acquire: %w: %w", store.ErrUnavailable, short)
 	}
-	// The release may still arrive, and would release a new grant of the same claim. So
-	// the claim is not sent again until its grant would have expired anyway.
+	// The release can still arrive, and would release a new grant of the same claim. So
+	// the claim is not sent again until the first grant has expired.
 	s.doomed.Store(begun.Lease, struct{}{})
 	time.AfterFunc(max(c.TTL, pipeline.Limit), func() { s.doomed.Delete(begun.Lease) })
-	// The release's error is not wrapped. Even if the release was certainly not sent,
-	// the acquire was.
+	// The release's error is not wrapped, because it can match store.ErrUnavailable. But
+	// the acquire was sent.
 	return fmt.Errorf("redisstore: acquire: outcome unknown: %w, and its release failed: %v", short, err)
 }

@@ -203,7 +203,7 @@ func TestReplicas(t *testing.T) {
 				_ = r.direct.Release(t.Context(), c)
 			})
 			t.Run("lost reply", func(t *testing.T) {
-				// Each proxy is new, because an older one may still have the WAIT of a
+				// Each proxy is new, because an older proxy can still have the WAIT of a
 				// caller that has left.
 				start := func() (*testserver.Proxy, *redisstore.Store) {
 					proxy := testserver.NewRedisProxy(t, master.Addr)
@@ -289,8 +289,8 @@ func TestStoreWithReplicas(t *testing.T) {
 	}, storetest.SameToken)
 }
 
-// names returns the commands that a proxy has seen, without those that set up or test a
-// connection.
+// names returns the commands that a proxy has seen, without commands that set up
+// or test a connection.
 func names(proxy *testserver.Proxy) (all []string) {
 	for _, q := range proxy.Requests() {
 		if q.Name != "hello" && q.Name != "client" && q.Name != "ping" {

@@ -16,7 +16,7 @@ import (
 )
 
 // redialer is a hook that makes all dials fail after a pipeline of calls. With again
-// set, it also makes them fail after a failed single call, and repeats failed calls.
+// set, it also makes dials fail after a failed single call, and repeats failed calls.
 type redialer struct {
 	again bool
 	away  atomic.Bool

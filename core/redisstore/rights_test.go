@@ -20,8 +20,8 @@ import (
 // that right a release only wakes waiters.
 const usualRights = "eval evalsha mget set hmget hset hdel hgetall del time pexpire pttl publish subscribe unsubscribe ping info"
 
-// TestRights checks that these rights, and those for plain keys, are sufficient. Each of
-// them is needed, except ping and unsubscribe, which a short test does not use.
+// TestRights checks that usualRights, and the rights for plain keys, are sufficient. Each
+// right is needed, except ping and unsubscribe, which a short test does not use.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, fit...)

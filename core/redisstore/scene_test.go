@@ -144,7 +144,7 @@ func TestEveryKeyExpires(t *testing.T) {
 }
 
 // TestNothingIsRefused checks that no step sends a command that is refused. A server
-// counts refused commands, even inside a script that continues, and an operator may
+// counts refused commands, even inside a script that continues, and an operator can
 // have an alert on that number.
 func TestNothingIsRefused(t *testing.T) {
 	t.Parallel()

@@ -17,9 +17,9 @@ const (
 	behind
 )
 
-// scripts contains the scripts for one form of keys. Each consists of files, in order. A
-// script ends at the first return that it reaches, so the shortcuts come before the files
-// that define functions.
+// scripts contains the scripts for one form of keys. Each script consists of files, in
+// order. The shortcuts come before the files that define functions, because a script that
+// returns in the shortcuts then saves these definitions.
 type scripts struct{ acquire, extend, release, show *pipeline.Script }
 
 var (
@@ -113,7 +113,7 @@ type releaseFlags struct {
 
 // flagArgs contains the first argument of a script for each set of flags, prepared in
 // advance. The argument is a verb, letters, and the values that all calls of a Store
-// share. waiters.lua describes it.
+// share. waiters.lua describes the argument.
 type flagArgs []any
 
 func newFlagArgs(verb, letters string, cluster bool, common string) flagArgs {

@@ -78,7 +78,7 @@ var luaCommand = regexp.MustCompile(`redis\.(\w+)(\('(\w+)'(, KEYS\[\d\][,)])?)?
 var luaComment = regexp.MustCompile(`--.*`)
 
 // TestScriptsNameTheirKeys checks that each command names its key as KEYS[n], and that
-// no script uses unpack. Proxies in front of servers require both. The scripts of
+// no script uses unpack. Proxies in front of servers have both requirements. The scripts of
 // WithoutScriptedWakeUps do not publish either.
 func TestScriptsNameTheirKeys(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// newCommand returns a call of a script on a lock's key. Its first argument names the
-// operation, which SLOWLOG and MONITOR show.
+// newCommand returns a call of a script on a lock's key. The script's first argument,
+// what, begins with the operation, which SLOWLOG and MONITOR show.
 func (s *Store) newCommand(of *pipeline.Script, key string, what any) *pipeline.Call {
 	var room [64]byte
 	return s.pipeline.Eval(of, s.named(room[:0], key), "", what)
@@ -28,7 +28,7 @@ func (s *Store) newSet(key string, value []byte, ms int64) *pipeline.Call {
 	return s.pipeline.SetNX(s.named(room[:0], key), value, ms).Optional()
 }
 
-// call sends c and returns its answer, and the outcome of the WAIT behind c.
+// call sends c and returns its answer, and the outcome of the WAIT after c.
 func (s *Store) call(ctx context.Context, op string, c *pipeline.Call) (answer, pipeline.Replicated, error) {
 	r, err := s.pipeline.Do(ctx, c)
 	if err != nil {
@@ -56,9 +56,9 @@ func (s *Store) delivered(ctx context.Context, op string, v any) (answer, error)
 	return parse(op, list[1])
 }
 
-// failure returns the error of a call with its class: it matches store.ErrUnavailable
-// if the call certainly changed nothing. In a Cluster failure also makes the client
-// reload the slots. The client itself would reload them only before a retry.
+// failure returns the error of a failed call. The error matches store.ErrUnavailable if
+// the call certainly changed nothing. In a Cluster failure also makes the client reload
+// the slots, because the client itself would reload them only before a retry.
 func (s *Store) failure(ctx context.Context, op string, err error) error {
 	if s.cluster != nil {
 		s.cluster.ReloadState(ctx)
@@ -90,7 +90,8 @@ func (s *Store) unanswered(ctx context.Context, op string, err error) error {
 // because adds the cause to err if ctx is done, and shortens long texts.
 func because(ctx context.Context, err error) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
-		// The socket has the same deadline, and its time-out can come slightly earlier.
+		// The socket has the same deadline, and its time-out can come slightly before
+		// ctx is done.
 		<-ctx.Done()
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
@@ -100,7 +101,8 @@ func because(ctx context.Context, err error) error {
 }
 
 // answer is the answer of a script: a list of a word, usually a number, and further
-// values. An answer that is only a number, or its digits, means okay and that number.
+// values. An answer that is a single number, or the digits of a number, means okay and
+// that number.
 type answer struct {
 	word, n int64
 	list    []any

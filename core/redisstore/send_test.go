@@ -119,8 +119,8 @@ func TestAbandonedCallSendsNothing(t *testing.T) {
 	}
 }
 
-// TestAbandonedCallSendsNothingThroughAHook checks the same for a hook of the client's
-// owner that delays the call and then continues with its own context.
+// TestAbandonedCallSendsNothingThroughAHook makes the same check with a user's hook that
+// delays the call and then continues with its own context.
 func TestAbandonedCallSendsNothingThroughAHook(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/testserver/testclient"
 )
 
-// setBack changes the entries of c as if the server's clock had been set back: it moves
+// setBack changes the entries of c as if the server's clock had been set back. It moves
 // every time in the entries into the future by this duration.
 func (r *rig) setBack(t *testing.T, c store.Claim, by time.Duration) {
 	t.Helper()
@@ -253,9 +253,9 @@ func testClockSetBack(t *testing.T, make func(r *rig) store.Claim) {
 	})
 }
 
-// TestClockSetBack_LateToken makes a busy server answer the TIME behind a SET much
-// later than the SET. The token is that time. The next token must be higher, although
-// the clock was set back in between (hazard 34).
+// TestClockSetBack_LateToken makes a busy server answer the TIME after a SET much later
+// than the SET. The token is that time. The next token must be higher, although the
+// clock was set back in between (hazard 34).
 func TestClockSetBack_LateToken(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour

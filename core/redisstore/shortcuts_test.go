@@ -67,8 +67,8 @@ func (k *twin) fill(ctx context.Context, asks *redis.Client) error {
 	return asks.Set(ctx, name, "f\t"+beside+" 1 1", time.Minute).Err()
 }
 
-// seen is the visible state of a key after a step. Its texts must be the same for both
-// twins, and its times nearly the same.
+// seen is the visible state of a key after a step. The texts must be the same for both
+// twins, and the times nearly the same.
 type seen struct {
 	says  string
 	live  []string         // the entries that have not expired, with their lifetimes
@@ -221,9 +221,9 @@ type cast struct {
 	claims []store.Claim
 	now    seen   // the state after the last step
 	pushed []bool // by claim: it has asked for a grant by message
-	// listens is the store for claims that can be granted by message. Each uses it
-	// once, so that no message can replace the server's answer. All other calls use
-	// calls.
+	// listens is the store for claims that can be granted by message. Each claim uses
+	// listens once, so that no message can replace the server's answer. calls is the
+	// store for all other calls.
 	calls, listens *redisstore.Store
 	// ruled is set if the rule in Go takes part, which grants nothing by message.
 	ruled bool
@@ -303,7 +303,7 @@ func (p *cast) value() []byte {
 }
 
 // lasts draws the lifetime of an entry. It sets brief if the lifetime is only a moment.
-// If none is not 0, one in none lifetimes is 0.
+// Unless none is 0, one in none lifetimes is 0.
 func (p *cast) lasts(brief *bool, none int) time.Duration {
 	switch {
 	case none > 0 && p.one(none):
@@ -500,7 +500,7 @@ func agree(ctx context.Context, p *cast, asks *redis.Client, name string) (trace
 			return trace, "by a shortcut: " + a + "\nwithout:       " + b
 		}
 		if a, b := all[0].current(), all[2].current(); p.ruled && a != b {
-			// Redis may not wake a waiter that would join a hold. The waiter then keeps
+			// Redis does not always wake a waiter that would join a hold. The waiter then keeps
 			// its place.
 			if all[0].live = without(all[0].live, twins[2].woke); all[0].current() == b {
 				return trace, ""

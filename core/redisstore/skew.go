@@ -15,9 +15,9 @@ import (
 // network, and above the time that a busy server takes to answer.
 const maxSkew = 2 * time.Second
 
-// skew returns a fault if a server's clock differs from this machine's. It cannot know
-// which of the two clocks is wrong. The Store itself never compares them, because only
-// the clocks of the servers have to agree with each other.
+// skew returns a fault if a server's clock differs from this machine's clock by more
+// than maxSkew. It cannot know which of the two clocks is wrong. The Store itself never
+// compares the two clocks, because only the servers' clocks have to agree.
 func skew(ctx context.Context, client redis.Cmdable) []string {
 	before := time.Now()
 	now, err := client.Time(ctx).Result()
@@ -37,8 +37,8 @@ func skew(ctx context.Context, client redis.Cmdable) []string {
 		"keep all clocks right (NTP)", ahead.Abs().Round(time.Second), than)}
 }
 
-// skews compares the clocks of a Cluster's replicas. It leaves out a replica that does
-// not answer soon.
+// skews compares the clocks of a Cluster's replicas with this machine's clock. It leaves
+// out a replica that does not answer within a second.
 func (s *Store) skews(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeoutCause(ctx, pipeline.Limit/2, pipeline.ErrNoAnswer)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 
 // TestTokensWhileTheClockStandsStill uses a server whose clock almost stands still. The
 // clock passes none of a grant's tokens, as if the lock were released within 64 µs. A
-// release leaves the tokens, and the next grant has higher ones (hazard 34).
+// release leaves the tokens, and the next grant has higher tokens (hazard 34).
 func TestTokensWhileTheClockStandsStill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.NewClock(t, 1e-6).StartRedis(), nil)

@@ -22,10 +22,10 @@ import (
 // store.Braced, store.Node, store.Checker, store.Inspector and store.Cards. It is safe
 // for concurrent use.
 //
-// A Store never sends a command twice without its caller's knowledge. Every call
-// returns soon after its ctx is done, or after two seconds if ctx is not done earlier.
-// The package comment names the one exception, with ContextTimeoutEnabled. An error
-// shows whether anything can have changed, as store.Store requires.
+// A Store repeats a command only if the command has certainly changed nothing. Every
+// call returns soon after its ctx is done, or after two seconds if ctx is not done
+// earlier. Limit and the package comment name the exceptions. An error shows whether
+// anything can have changed, as store.Store requires.
 type Store struct {
 	config
 	taken   takenKeys
@@ -38,7 +38,7 @@ type Store struct {
 	channel  string // for the Store's wake-ups
 	hub      *hub.Hub[watched]
 	nodes    nodes // the channels of Redisson's locks
-	// These are the first arguments of scripts, by their flags.
+	// The first arguments of scripts, by flags.
 	acquires flagArgs
 	releases flagArgs
 
@@ -61,12 +61,12 @@ var (
 // New returns a Store that uses client. It sends nothing; Check reports whether the
 // server is fit. The caller closes client after the Store.
 //
-// New fails with store.ErrInvalid for a nil client, for invalid options, and for
-// clients that cannot lock. A *redis.Ring moves keys to another server while the first
-// one still stores them. A Cluster client that reads from replicas sees locks that no
-// longer exist. A *redis.AutoPipeliner may hang. New cannot detect a failover client
-// with ReplicaOnly: every call fails with store.ErrUnavailable, and Check reports the
-// replica.
+// New fails with store.ErrInvalid for a nil client, for invalid options, and for three
+// kinds of clients. A *redis.Ring moves keys to another server while the first server
+// still stores them. A Cluster client that reads from replicas sees locks that no longer
+// exist. A *redis.AutoPipeliner can hang. New cannot detect a failover client with
+// ReplicaOnly. With such a client every call fails with store.ErrUnavailable, and Check
+// reports the replica.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client, identity: identity{turn: make(chan struct{}, 1)}}
 	for _, o := range opts {
@@ -101,7 +101,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// accept returns an error for a client that cannot lock.
+// accept returns an error for a client that New refuses.
 func (s *Store) accept() error {
 	var read time.Duration
 	switch c := s.client.(type) {
@@ -143,15 +143,15 @@ func (s *Store) CheckClaim(c store.Claim) error {
 	return s.fits("acquire", &c)
 }
 
-// Braces implements store.Braced. Keys that are shared with other programs may have
+// Braces implements store.Braced. Keys that are shared with other programs can have
 // braces.
 func (s *Store) Braces() bool { return s.foreign() }
 
-// key returns the key in Redis of a lock. The part in braces determines the slot in a
-// Cluster, so that programs can put their own keys into the same slot.
+// key returns the name of a lock's key in Redis. The part in braces determines the slot
+// in a Cluster, so that programs can put their own keys into the same slot.
 func (s *Store) key(key string) string { return string(s.named(nil, key)) }
 
-// named appends the key in Redis of a lock to b.
+// named appends the name of a lock's key in Redis to b.
 func (s *Store) named(b []byte, key string) []byte {
 	b = append(b, s.prefix...)
 	if s.foreign() {
@@ -178,7 +178,7 @@ func (s *Store) usable(op string, c *store.Claim) error {
 	return fmt.Errorf("redisstore: %s: %s: %w", op, fault, store.ErrInvalid)
 }
 
-// word reports whether s can be an element of a list that is separated by spaces.
+// word reports whether s can be an element of a list that has spaces as separators.
 func word(s string) bool {
 	if s == "" || len(s) > 256 {
 		return false
@@ -196,8 +196,8 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// Close ends the background work of the Store. It closes all watches, and further ones
-// are refused. It does not close the client. Claims can still be extended and released.
+// Close ends the background work of the Store. It closes all watches, and later calls of
+// Watch fail. It does not close the client. Claims can still be extended and released.
 // Close returns an error if the subscription's connection hangs.
 func (s *Store) Close() error {
 	s.pipeline.Close()
@@ -207,7 +207,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Limit implements store.Prompt. It returns two seconds. A call that is sent again
-// because the server does not know its script, or because its slot has moved, has
-// another two seconds.
+// Limit implements store.Prompt. It returns two seconds. If the server does not know the
+// script of a call, or the slot of its key has moved, the repeated call has another two
+// seconds.
 func (s *Store) Limit() time.Duration { return pipeline.Limit }

@@ -21,7 +21,7 @@ import (
 )
 
 // TestMain runs several tests per processor, because most wait for time or for a
-// server. With more tests, they would delay each other by seconds on a busy machine.
+// server. More tests would delay each other by seconds on a busy machine.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	parallel := false
@@ -179,8 +179,8 @@ func TestStoreWithDoubledRequests(t *testing.T) {
 	conformance(t, server, func(t testing.TB) store.Store {
 		faults := new(storetest.Faults)
 		faults.Hook(func(op storetest.Op, claims []store.Claim) storetest.Fault {
-			// The first request can be refused and its repetition granted. A waiting
-			// caller finds out by asking again, which the suite does not do.
+			// The first request can be refused and its copy granted. A waiting caller
+			// finds the grant by its next request, which the suite does not send.
 			return storetest.Fault{Twice: op != storetest.OpAcquire || !claims[0].Wait}
 		})
 		t.Cleanup(faults.Wait)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLeaseNamedLikeAToken releases a lease whose name is the token at the end of the
-// stored string. That must not release the hold in the string.
+// stored string. This release must not end the hold in the string.
 func TestLeaseNamedLikeAToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testserver.StartRedis(t), nil)
@@ -35,7 +35,7 @@ func TestLeaseNamedLikeAToken(t *testing.T) {
 }
 
 // TestTokenOutlivesTheYear2001 uses a machine without a real-time clock. Such a machine
-// may start in a year whose microseconds have fewer digits (hazard 34).
+// can start in a year whose microseconds have fewer digits (hazard 34).
 func TestTokenOutlivesTheYear2001(t *testing.T) {
 	t.Parallel()
 	for form, claimed := range forms {
@@ -73,7 +73,7 @@ func TestRefusedReleaseKeepsTheKey(t *testing.T) {
 	}
 }
 
-// TestEndedAndAnew checks that expired entries are removed, except those whose names
+// TestEndedAndAnew checks that expired entries are removed, except entries whose names
 // are used again in the same step.
 func TestEndedAndAnew(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 // not detect a connection that died silently. These constants limit the time for which
 // a waiter relies on such a connection.
 const (
-	lookEvery = 2 * time.Second
+	lookEvery = 2 * time.Second  // between two checks
 	pingAfter = 4 * time.Second  // without a message from the server
 	deadAfter = 10 * time.Second // without a message from the server
 )
@@ -59,7 +59,7 @@ func (s *Store) listenAt(ctx context.Context, l *hub.Listener[watched], client r
 		wg.Go(func() { sub.ping(ctx) })
 		err = sub.receive(ctx, dead)
 	}
-	l.End(err) // first, because closing the connection may hang
+	l.End(err) // first, because closing the connection can hang
 	return err
 }
 
@@ -100,7 +100,7 @@ func (sub *subscription) receive(ctx context.Context, dead *time.Timer) error {
 	}
 }
 
-// ping makes the server send something regularly, and ends a subscription without
+// ping sends a PING if the server has been silent, and ends a subscription without
 // watches.
 func (sub *subscription) ping(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
@@ -119,7 +119,7 @@ func (sub *subscription) ping(ctx context.Context) {
 			sub.more.tidy(ctx)
 		}
 		if time.Since(*sub.heard.Load()) > pingAfter-lookEvery/2 {
-			// If this fails, receive finds out.
+			// receive notices a failure.
 			_ = sub.conn.Ping(ctx)
 		}
 	}

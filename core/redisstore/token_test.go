@@ -179,7 +179,7 @@ func TestTokenOutlivesItsHold(t *testing.T) {
 }
 
 // TestEndedHold checks that the shortcuts of a release test whether the hold has
-// expired, because its key may live longer. The exception is a string that was never
+// expired, because its key can live longer. The exception is a string that was never
 // extended, because its key expires with the hold.
 func TestEndedHold(t *testing.T) {
 	t.Parallel()

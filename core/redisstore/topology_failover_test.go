@@ -101,7 +101,7 @@ func awaitOffsets(t testing.TB, master *testserver.Redis, replicas ...*testserve
 // even if the store is unavailable to it at first.
 func survives(t *testing.T, client func() redis.UniversalClient, key string, down, back func()) {
 	t.Helper()
-	const ttl = time.Minute // a busy Cluster may need most of it for a new master
+	const ttl = time.Minute // a busy Cluster can need most of this time for a new master
 	o, asking := newOracle(), client()
 	lease, err := process(t, client()).Acquire(t.Context(), key, core.TTL(ttl), core.Fair())
 	if err != nil {

@@ -96,7 +96,7 @@ func twoHolders(t *testing.T, p pair) {
 	if err := w.leave(); err != nil {
 		t.Errorf("release: %v", err)
 	}
-	// The holder's client may still connect to the old master.
+	// The holder's client can still connect to the old master.
 	if err := v.leave(); !errors.Is(err, store.ErrLost) && !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the old holder's release: got %v, want %v", err, store.ErrLost)
 	}
@@ -130,8 +130,8 @@ func oneHolder(t *testing.T, p pair) {
 	}
 }
 
-// warm makes the clients find their servers. A new client may first connect to a frozen
-// server, for as long as its time-outs allow, and a new replica may be slow.
+// warm makes the clients find their servers. A new client can first connect to a frozen
+// server, for as long as its time-outs allow, and a new replica can be slow.
 func warm(t *testing.T, all ...*core.Locker) {
 	t.Helper()
 	for _, p := range all {

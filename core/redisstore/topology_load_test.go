@@ -30,10 +30,9 @@ type load struct {
 	lost    int // the number of short leases that were lost
 }
 
-// startLoad starts a load with keys for the short leases and held for the long ones. If
+// startLoad starts a load with keys for the short leases and held for the long leases. If
 // patient is set, the store may be unreachable for a while, but no long lease may be
-// lost by that. Otherwise only a few calls may fail, because a busy machine did not
-// answer in time.
+// lost. Otherwise only a few calls may fail, for example at a busy machine.
 func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []string, patient bool, opts ...redisstore.Option) *load {
 	t.Helper()
 	l := &load{t: t, oracle: newOracle(), stop: make(chan struct{})}
@@ -69,7 +68,7 @@ func startLoad(t testing.TB, client func() redis.UniversalClient, keys, held []s
 	return l
 }
 
-// bears reports whether err has to be tolerated, and counts it.
+// bears reports whether err has to be tolerated, and counts err.
 func (l *load) bears(err error, patient bool) bool {
 	if !errors.Is(err, store.ErrUnavailable) {
 		return false

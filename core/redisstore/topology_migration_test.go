@@ -200,7 +200,7 @@ func TestMastersThatNameEachOther(t *testing.T) {
 			release(t, s, lock)
 			repair := cluster.Disown(slot, there)
 
-			// On a busy machine a call may reach its limit of two seconds before it has
+			// On a busy machine a call can reach its limit of two seconds before it has
 			// tried all servers.
 			slow := func(start time.Time) bool { return time.Since(start) > 1500*time.Millisecond }
 			var before int

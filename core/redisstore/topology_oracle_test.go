@@ -54,7 +54,7 @@ func (o *oracle) enter(lease *core.Lease, keys ...string) *visit {
 }
 
 // believe checks the lease, as work does before each of its steps. The stay lasts until
-// the start of the last successful check. That is not later than the real end of the
+// the start of the last successful check. This time is never after the real end of the
 // belief, however late the test itself is scheduled.
 func (v *visit) believe() bool {
 	now := time.Since(v.oracle.start)

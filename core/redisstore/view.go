@@ -11,12 +11,14 @@ import (
 
 // view contains the live entries of a key.
 type view struct {
-	state  store.State
-	us     uint64            // the server's time
-	leases map[string]string // the leases of revocable holds, or owners of plain keys, by ID
+	state store.State
+	us    uint64 // the server's time
+	// leases has a text for the ID of each revocable hold: the lease, the owner of a plain
+	// key, or the field of a hold of Redisson.
+	leases map[string]string
 }
 
-// farthest is the maximum of numbers that are read, so that their sums do not overflow.
+// farthest is the maximum of parsed numbers. It prevents an overflow of their sums.
 const farthest = 1 << 53
 
 // parseView parses the answer of show.lua: the time, and the fields that clock.lua
@@ -155,7 +157,7 @@ func parseRun(value string, now uint64) (run *store.Run, ok bool) {
 // maxOwner is the maximum length of an owner in bytes. A longer value is not a lock.
 const maxOwner = 256
 
-// keptBy is the prefix of the value of a plain key that is kept without a holder.
+// keptBy is the prefix of the value of a plain key that stays taken without a holder.
 const keptBy = "kept:"
 
 // parsePlain parses the answer of plain_show.lua.

@@ -13,10 +13,11 @@ import (
 )
 
 // Watch implements store.Watcher. All watches of a Store share one subscription to the
-// Store's channel, which is opened when it is first needed. With WithRedisson each lock
-// has a channel, and the watches of a server share one connection. The subscription
-// breaks if the connection fails, or if the server has not answered a PING for some
-// seconds. Then the channels of all watches are closed.
+// Store's pub/sub channel. The first watch opens the subscription. With WithRedisson each
+// lock has a pub/sub channel, and the watches of a server share one connection. The
+// subscription breaks if the connection fails, or if the server has not answered a PING
+// for some seconds. The Store then closes all channels that Watch has returned for that
+// connection.
 //
 // With plain keys Watch fails with store.ErrUnsupported, and after Close with
 // store.ErrClosed. It fails with store.ErrUnavailable if the server does not confirm
@@ -44,8 +45,7 @@ func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, erro
 	}
 	if err != nil {
 		if s.cluster != nil {
-			// Without this the client would look for its nodes again only after a
-			// minute.
+			// Otherwise the client would find its new nodes only after a minute.
 			s.cluster.ReloadState(ctx)
 		}
 		return nil, fmt.Errorf("redisstore: watch: %w: %w", store.ErrUnavailable, brief.Error(err))
@@ -63,9 +63,9 @@ type watched struct {
 	pushed *pushed // nil if no grant has arrived
 }
 
-// wake passes on a message in the format of lua/messages.lua. It only wakes the
-// waiter's watch. If the message contains a grant, the next Acquire returns that grant,
-// see push.go.
+// wake wakes the watch of the waiter that a message names. lua/messages.lua describes the
+// message. If the message contains a grant, the next Acquire returns that grant, see
+// push.go.
 func wake(l *hub.Listener[watched], text string) {
 	of, grant, granted := strings.Cut(text, "\n")
 	l.Wake(of, func(w *watched) {

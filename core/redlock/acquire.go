@@ -18,18 +18,17 @@ import (
 // the other nodes only until the time-out of a node has passed.
 //
 // If the claim fails, the nodes that have granted it release it. If a majority answers
-// but refuses, Acquire waits for these releases. It waits for at most the time-out of a
-// node. If a round of this Acquire has waited longer than that for its answers, the
-// limit is that longer time. If no majority answers, or the majority is too late, the
-// releases continue in the background. The error then says that the outcome is unknown,
-// and the caller releases the claim, as after any such error. A grant that arrives after
-// Acquire has failed is released on arrival, unless the claim was sent again in the
-// meantime.
+// but refuses, Acquire waits for these releases. The limit of this wait is the time-out
+// of a node, or the longest wait of this Acquire for answers if that was longer. If no
+// majority answers, or the majority is too late, the releases continue in the
+// background. The error then reports an unknown outcome, and the caller has to release
+// the claim. A grant that arrives after Acquire has failed is released on arrival,
+// unless the claim was sent again in the meantime.
 //
 // Acquire also settles split votes between several claims. If the first node at which
-// the key is held has granted it to this claim, Acquire asks the busy nodes again a few
-// times. Otherwise it releases the claim. If it then asks again, it asks one node before
-// the others.
+// the key is held has granted the key to this claim, Acquire asks the busy nodes again a
+// few times. Otherwise Acquire releases the claim. If Acquire then asks again, it asks
+// one node before the others.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	if err := s.usable("acquire", &c); err != nil {
 		return store.Grant{}, err
@@ -65,10 +64,11 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 			return store.Grant{}, err
 		}
 	}
-	// When Acquire returns, acquires may be in flight to at most a minority of the
+	// When Acquire returns, acquires can be in flight to at most a minority of the
 	// nodes. Without this wait, more could be in flight after several rounds, or when
 	// many goroutines send the same claim. If another process then released the claim,
-	// those acquires would create it again, and no other claim would get a majority.
+	// these acquires would create the claim again, and no other claim would get a
+	// majority.
 	s.awaitAcquires(ctx, &c, len(s.nodes)-s.quorum)
 	if time.Since(start) >= g.Valid {
 		b.release(ctx)
@@ -85,12 +85,12 @@ const leastBallots = 3
 // release it. If a node had granted the claim, or may still grant it by a late answer,
 // the key may be changing hands without a new holder. For example, a release has not
 // reached all nodes yet, or another claim is being released too. In this case vote asks
-// again. It stops after at least leastBallots ballots if half of a node's time (see
-// leastRetries) has passed, or earlier if ctx leaves no time for another ballot.
+// again. It stops when there were leastBallots ballots and half of a node's time (see
+// leastRetries) has passed. It stops earlier if ctx leaves no time for another ballot.
 //
-// Each further ballot asks one node first, and asks the others only if that node does
-// not refuse. So only a few of many such claims proceed at a time, and the others do
-// not take nodes from them.
+// Each further ballot asks one node first, and asks the other nodes only if that node
+// does not refuse. So only a few of many such claims proceed at a time, and the refused
+// claims do not take nodes from them.
 //
 // A further ballot does not ask nodes whose answers are overdue. While the ballot waited
 // for these answers, its claim would block other claims at the nodes that have granted

@@ -82,10 +82,10 @@ func (b *ballot) ask(ctx context.Context, again func(i int, v vote) bool) {
 }
 
 // lead sends the claim to a single node, chosen among the nodes that were not asked yet
-// and are not silent. It treats these nodes as a circle and begins with the one at
-// index skip. After a node that fails, it continues with the next one. lead returns
+// and are not silent. It treats these nodes as a circle and begins with the node at
+// index skip. After a node that fails, lead continues with the next node. It returns
 // false if a node answers that the key is busy, or if ctx is done. It returns true if a
-// node sends another answer or none within its time-out, or if no node is left to ask.
+// node gives another answer, does not answer within its time-out, or if no node is left.
 func (b *ballot) lead(ctx context.Context, skip int) bool {
 	var open []int
 	for i, v := range b.votes { // no request is in flight that changes the votes
@@ -231,9 +231,8 @@ func (b *ballot) beLate() {
 
 // A refused claim asks the busy nodes again, until there were leastRetries retries and
 // half of a node's time has passed. A node's time is the node time-out, or the longest
-// wait for answers if that was longer. The retries stop in any case after mostRetried
-// times a node's time. The pauses between retries grow, beginning with about
-// firstPause.
+// wait for answers if that was longer. The retries always stop after mostRetried times a
+// node's time. The pauses between retries grow, beginning with about firstPause.
 const (
 	leastRetries = 6
 	mostRetried  = 4
@@ -267,8 +266,8 @@ func (b *ballot) retryIfFirst(ctx context.Context, v verdict) verdict {
 	return b.retry(ctx, v, b.hasFirst)
 }
 
-// firstGrace is the least time limit of awaitFirst, except that a shorter node time-out
-// applies. It is also the maximum time for which a release waits for an acquire.
+// firstGrace is the minimum time limit of awaitFirst, unless the node time-out is
+// shorter. It is also the maximum time for which a release waits for an acquire.
 const firstGrace = 5 * time.Millisecond
 
 // awaitFirst waits briefly for the nodes that come before the first answering node in
@@ -309,8 +308,8 @@ func (b *ballot) hasFirst() bool {
 }
 
 // releaseAndWait makes the nodes release their grants of a refused claim. It waits for
-// them for at most nodeTime, or until ctx is done. It reports whether any node had
-// granted the claim.
+// the releases for at most nodeTime, or until ctx is done. It reports whether any node
+// had granted the claim.
 func (b *ballot) releaseAndWait(ctx context.Context, nodeTime time.Duration) (some bool) {
 	s := b.store
 	released, some := b.release(ctx)
@@ -374,9 +373,8 @@ func (b *ballot) releaseOtherOwners(ctx context.Context) {
 	}
 }
 
-// overdue returns the initial votes for a further ballot. They mark the nodes whose
-// answers are overdue in this ballot, so that the further ballot does not ask these
-// nodes.
+// overdue returns the initial votes for a further ballot. These votes mark the nodes
+// whose answers are overdue in this ballot, so that the further ballot does not ask them.
 func (b *ballot) overdue() votes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -389,8 +387,8 @@ func (b *ballot) overdue() votes {
 	return some
 }
 
-// winners returns the votes of the majority, and the owner to whom it has granted the
-// claim. The ballot must have been won.
+// winners returns the votes of the majority, and the owner to whom the majority has
+// granted the claim. The ballot must have been won.
 func (b *ballot) winners() (owner string, some votes) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -461,7 +459,7 @@ func (s *Store) releaseGrant(ctx context.Context, n *node, c store.Claim, done f
 	}, func(err error) {
 		k := kindOf(err)
 		// again is also true for a release that certainly did not reach the node. The
-		// cleanup will send it, and the claim must not be sent to the node before that.
+		// cleanup will send the release, and the claim must not be sent before that.
 		again := k != granted && k != lost
 		s.requests.releaseDone(&c, n.index, releaseOutcome{unknown: again && k != failed, again: again})
 		if again {

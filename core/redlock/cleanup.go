@@ -10,8 +10,8 @@ import (
 
 const (
 	cleanupPause = 100 * time.Millisecond // between tries at a node that does not answer
-	silentPause  = time.Second            // the same for a node that is silent
-	resendLimit  = 3 * time.Second        // a claim that was not sent again within this time is released
+	silentPause  = time.Second            // between tries at a silent node
+	resendLimit  = 3 * time.Second        // before the release of a claim that is not sent again
 	maxTasks     = 4096                   // further tasks are dropped; their claims expire
 	cleanupWidth = 64                     // the maximum number of tries that begin at once
 )

@@ -14,10 +14,10 @@ import (
 )
 
 // TestClockJump ends the hold at one node, as if the clock of the node had jumped
-// forward. If all clients reach all nodes, the other nodes outvote this one. Limit: if
-// two clients are each cut off from two other nodes, one such clock is enough for two
-// holders. The second holder has a higher token, so the resource can refuse the first
-// one. hazard 19
+// forward. If all clients reach all nodes, the other nodes outvote this node. The test
+// also shows a limit. If two clients reach different majorities, one such clock is enough
+// for two holders. The second holder has a higher token, so the resource can refuse the
+// first holder. hazard 19
 func TestClockJump(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second

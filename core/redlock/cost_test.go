@@ -82,7 +82,7 @@ func TestCommandsOfACycle(t *testing.T) {
 }
 
 // TestCallsOfACycle_DeadNode checks that dead nodes cause no additional calls to the
-// other nodes. With and without dead nodes, each of the others gets one acquire for each
+// other nodes. With and without dead nodes, each other node gets one acquire for each
 // round and one release.
 func TestCallsOfACycle_DeadNode(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@
 //	}
 //	defer store.Close() // before the nodes
 //	if err := store.Check(ctx); err != nil {
-//		return err // the same server twice, a replica, or a node that is too young
+//		return err // a server is given twice, is a replica, or has restarted recently
 //	}
 //	locks, err := core.New(store)
 //
@@ -17,79 +17,81 @@
 //
 // # Guarantees
 //
-// There is one holder at a time if a majority of the nodes is up and remembers its
-// holds, and if the rates of the clocks differ by less than WithDrift allows. Two
-// majorities have a node in common, and that node grants the key to one claim only. The
-// validity of a grant counts from the moment at which the claim was sent, and the drift
-// is subtracted from it. The holder learns of a loss before the validity has passed.
+// There is one exclusive holder at a time under two conditions. First, a majority of the
+// nodes is up and remembers its holds. Second, the rates of the clocks differ by less
+// than WithDrift allows. Two majorities have a node in common, and that node grants the
+// key to one claim only. The validity of a grant counts from the moment at which the
+// claim was sent, and the drift is subtracted from the validity. The holder learns of a
+// loss before the validity has passed.
 //
-// This condition applies to the clock of every node that two majorities share. If all
-// clients reach all nodes, the other nodes outvote a minority of nodes whose clocks
+// The second condition applies to the clock of every node that two majorities share. If
+// all clients reach all nodes, the other nodes outvote a minority of nodes whose clocks
 // jump. Two clients can also reach different majorities, such as nodes 0, 1, 2 and
 // nodes 2, 3, 4 of five. Then a jump of the clock of node 2 alone is enough for two
 // holders.
 //
-// There can also be two holders if the first one was paused after the last check of its
-// context; see
+// There can also be two holders if the first holder was paused after the last check of
+// its context; see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html. A
 // resource that compares tokens is protected: with WithFencing, each grant gets a
 // higher token than the grant before, whichever nodes form the majority. A token counts
-// microseconds of the nodes' clocks, and each grant raises it by at least 16,384 (16
-// ms). If a key is granted so often that its tokens are ahead of the clock, the nodes
+// microseconds of the nodes' clocks, and each grant raises the token by at least 16,384
+// (16 ms). If a key is granted so often that its tokens are ahead of the clock, the nodes
 // remember the key until the clock has passed the tokens.
 //
 // # Nodes that are slow or down
 //
-// Every call asks all nodes at once. Usually it returns when a majority has decided, or
-// when no majority can decide any more. There are two exceptions. An Acquire that is
-// refused also waits until the nodes that had granted the claim have released it. A
-// Release with a TTL of 0 waits for all nodes. [Store.Acquire] and [Store.Release]
-// describe how long they wait.
+// Every call first asks all nodes at once. Usually it returns when a majority has
+// decided, or when no majority can decide any more. There are two exceptions. An Acquire
+// that is refused also waits until the nodes that had granted the claim have released
+// it. A Release with a TTL of 0 waits for all nodes. [Store.Acquire] and [Store.Release]
+// describe the limits of these waits.
 //
 // A call stops waiting for slow nodes when its ctx is done, when Limit has passed, or
-// when a grant could no longer be valid. A dead node does not lengthen the call. However,
-// if the other nodes are split, the call waits for the dead node for the time of
+// when a grant could no longer be valid. A dead node lengthens a call only if the other
+// nodes are split. The call then waits for the dead node for the time of
 // WithNodeTimeout.
 //
 // If a majority answers but does not grant the claim, the claim is refused, usually as
-// busy. If no majority answers, the error matches store.ErrUnavailable if certainly
-// nothing has changed; otherwise the outcome is unknown. Later answers are handled too:
-// if the claim has failed, a late grant is released. A release that a node has not
-// confirmed is sent again in the background, for the TTL, and for at least a minute if
-// an earlier request may still reach the node.
+// busy. If no majority answers, the outcome is unknown, unless certainly nothing has
+// changed. In that case the error matches store.ErrUnavailable. If the claim has failed,
+// a grant that arrives later is released. A release that a node has not confirmed is
+// sent again in the background, for the TTL, and for at least a minute if an earlier
+// request may still reach the node.
 //
 // A node can lack a lock because it was down or restarted. When a majority confirms the
 // next extension, the Store restores the lock at that node. Only a release by the same
-// Store prevents this. So release a claim with the Store that extends it; otherwise the
-// key can stay taken for a TTL.
+// Store prevents this restoration. So release a claim with the Store that extends it.
+// Otherwise the key can stay taken for a TTL.
 //
-// In a split vote, the first node at which the key is held decides. The claim that it
-// has granted is sent again to the busy nodes. The other claims are released. Each of
-// them is then sent to one node first, and to the other nodes only if that node does not
-// refuse it. So all processes should list the nodes in the same order.
+// In a split vote, the first node at which the key is held decides. The claim that this
+// node has granted is sent again to the busy nodes. The other claims are released. Each
+// of the other claims is then sent to one node first, and to further nodes only if that
+// node does not refuse the claim. So all processes should list the nodes in the same
+// order.
 //
-// Nodes may use redisstore.WithPlainKeys, which costs less but serves exclusive claims
+// Nodes may use redisstore.WithPlainKeys, which costs less but supports exclusive claims
 // only. Such a node cannot refuse an acquire that arrives after the release of its
 // claim. So after network faults a key can stay taken without a holder for the rest of
 // a TTL.
 //
 // # Nodes that forget
 //
-// A server that restarts without its data has forgotten its holds. Its votes do not
-// count until it is older than the longest TTL. WithQuarantine sets the longest TTL,
-// which is a minute by default. Claims with longer TTLs are refused.
+// A server that was restarted may have forgotten its holds. Its votes do not count until
+// it is older than the longest TTL. WithQuarantine sets the longest TTL, which is a
+// minute by default. Claims with longer TTLs are refused.
 //
-// A new cluster has no holds to forget. Its nodes count at once if all of them answer,
-// all are young, and none has the mark that an earlier start of the cluster has left. If
-// one of them is down, the others do not count until they are older than the longest
-// TTL.
+// A new cluster has no holds to forget. Its nodes count at once under three conditions:
+// all nodes answer, all are younger than the longest TTL, and none has the mark that an
+// earlier start of the cluster has left. If a node is down, the others do not count until
+// they are older than the longest TTL.
 //
-// A cluster whose nodes all restart with nothing on disk looks like a new one. There
+// A cluster whose nodes all restart with nothing on disk looks like a new cluster. There
 // can then be two holders for up to a TTL. The same is true after FLUSHALL, or if a
 // proxy replaces the server behind its connections.
 //
-// A node's store reports the age of its server through store.Node. For this, redisstore
-// needs the right to use INFO. A node that does not know its age has no quarantine.
+// A node's store reports the age of its server through store.Node, for which redisstore
+// needs the right to use INFO. A node whose age is unknown has no quarantine.
 //
 // # Limits of a majority
 //
@@ -98,7 +100,7 @@
 // no single node sees all grants, so no node can count them. For example, three claims
 // can compete for two permits at three nodes. Each claim can get a majority, although
 // no node admits more than two claims. The nodes have no common order of arrival, so
-// there is no fairness. No node is sure to have the last state of a record, so package
+// there is no fairness. No node certainly has the last state of a record, so package
 // once needs another store. Claims of these kinds fail with store.ErrUnsupported before
 // anything is sent.
 package redlock

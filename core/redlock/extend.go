@@ -12,9 +12,9 @@ import (
 )
 
 // Extend implements store.Store. A claim is extended when a majority of all nodes has
-// extended it. It is lost when so many nodes lack the hold that no majority can have
-// it. Extend waits until all claims are decided, ctx is done, Limit has passed, or no
-// extension could be valid any more.
+// extended it. A claim is lost when so many nodes lack its hold that no majority can have
+// the hold. Extend waits until all claims are decided, ctx is done, Limit has passed, or
+// no extension could be valid any more.
 //
 // If a majority has confirmed a claim, Extend restores the claim in the background at
 // each node that lacks it. It does not restore the claim at a node to which an acquire
@@ -73,7 +73,7 @@ func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extens
 }
 
 // extension collects the answers of the nodes to one Extend. An answer that arrives
-// after the caller has left may still show that a node lacks a claim.
+// after the caller has left can still show that a node lacks a claim.
 type extension struct {
 	store  *Store
 	claims []store.Claim
@@ -187,7 +187,7 @@ func (x *extension) answer(ctx context.Context, i int) store.Extension {
 // heal restores the claims that node n lacks, in the background. It stops at the first
 // call that is not answered. It also stops if no majority reports the token of a claim,
 // or when half of a claim's validity has passed since the extension began. The next
-// Extend starts it again.
+// Extend tries again.
 func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 	s := x.store
 	x.unsettled.Add(1)
@@ -224,8 +224,8 @@ func (x *extension) heal(ctx context.Context, n *node, lacks []int) {
 }
 
 // addToken adds the token of the hold to claim i before the claim is restored at a node.
-// Otherwise no node would know the token any more after all nodes were replaced one by
-// one. addToken returns false if no majority reports the token.
+// Otherwise, after all nodes were replaced one by one, no node would know the token.
+// addToken returns false if no majority reports the token.
 func (x *extension) addToken(ctx context.Context, c *store.Claim, i int) bool {
 	s := x.store
 	if !s.fencing || c.Weight < store.All {

@@ -13,18 +13,17 @@ import (
 // the next multiple of tokenStep.
 const tokenStep = 1 << 14
 
-// maxToken is the highest token that a claim can require. The nodes accept up to twice
-// as much, so tokens that are written back can grow beyond maxToken.
+// maxToken is the highest token that a claim can require. The nodes accept up to 2^52,
+// so tokens that are written back can grow beyond maxToken.
 const maxToken = 1 << 51
 
-// fence returns the token of a claim that was granted. The token is not lower than the
-// highest one of a majority, and a majority has stored it before fence returns. Any
-// later majority shares a node with this majority, so the next grant gets a higher
-// token.
+// fence returns the token of a claim that was granted. The token is at least the highest
+// token of a majority, and a majority has stored it before fence returns. Any later
+// majority shares a node with this majority, so the next grant gets a higher token.
 //
-// A node that was late may still assign its own token to the same hold. fence rounds
+// A node that was late can still assign its own token to the same hold. fence rounds
 // up, so that the token of a node that is only a little late is lower. The rounded token
-// then stays the highest, and other holds of the owner get it too.
+// then stays the highest, and other holds of the owner get this token too.
 func (s *Store) fence(ctx context.Context, c store.Claim, owner string, b *ballot) (uint64, error) {
 	token, known := b.token(ctx)
 	if known {

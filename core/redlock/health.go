@@ -20,8 +20,7 @@ type health struct {
 // observer has to be notified. asked is the start of the last call in which the node
 // reported its age, or zero. Only a call that began after the node stopped counting
 // makes the node count again. If the node reports its age, asked must also be later than
-// the time at which it stopped counting, because a restarted server answers but does not
-// count yet.
+// that time, because a restarted server answers but does not count yet.
 func (h *health) changed(start time.Time, counts bool, asked time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

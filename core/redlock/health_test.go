@@ -208,7 +208,7 @@ func TestObserverIsToldOfNodes(t *testing.T) {
 		use()
 		return strings.HasSuffix(o.seen(), "node-1 node_back")
 	})
-	// On a busy machine, the node may be out again while it restarts.
+	// On a busy machine, the node can be out again while it restarts.
 	const outAndBack = "node-1 node_out, node-1 node_back"
 	got := strings.TrimPrefix(strings.TrimPrefix(o.seen(), before), ", ")
 	if n := strings.Count(got, outAndBack); n == 0 || got != strings.Repeat(", "+outAndBack, n)[2:] {

@@ -101,7 +101,7 @@ func (s *Store) common(lists [][]store.Hold) []store.Hold {
 		h := some[s.quorum-1]
 		for _, o := range some {
 			h.Age = min(h.Age, o.Age)
-			h.Process = cmp.Or(h.Process, o.Process) // some nodes may not know it
+			h.Process = cmp.Or(h.Process, o.Process) // some nodes do not know it
 		}
 		all = append(all, h)
 	}
@@ -151,9 +151,9 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 }
 
 // listed reports whether one of the nodes has had a hold or a waiter of the key for
-// longer than the listing has taken. Then the key was already listed with that node.
-// The listing may have missed a younger entry there, for example if the node granted
-// the claim after the majority.
+// longer than the listing has taken. In this case the key was already listed with that
+// node. A younger entry can be missing in the listing of that node, for example if the
+// node granted the claim after the majority.
 func listed(states []store.State, taken time.Duration) bool {
 	old := func(h store.Hold) bool { return h.Age > taken }
 	return slices.ContainsFunc(states, func(s store.State) bool {
@@ -189,11 +189,11 @@ func (s *Store) parseCursor(op, after string) (c cursor, err error) {
 	return c, fmt.Errorf("%s: there is no such page: %w", op, store.ErrInvalid)
 }
 
-// Revoke implements store.Inspector. If a majority has the hold, it asks all nodes to
-// revoke the hold; otherwise it returns store.ErrLost. It returns nil if a majority
-// answers and at least one of these nodes had the hold, and store.ErrLost if none of
-// them had it. So several concurrent calls that revoke one hold can all return nil. If
-// no majority answers, the outcome is unknown.
+// Revoke implements store.Inspector. If a majority has the hold, Revoke asks all nodes to
+// revoke the hold. Otherwise it returns store.ErrLost. Revoke returns nil if a majority
+// answers and at least one of these nodes had the hold. It returns store.ErrLost if none
+// of these nodes had the hold. So several concurrent calls that revoke one hold can all
+// return nil. If no majority answers, the outcome is unknown.
 //
 // A node that was not reached keeps the hold until the holder releases it there, or
 // until it expires. The holder has lost the hold at the other nodes.
@@ -249,8 +249,8 @@ func (s *Store) inspectable(ctx context.Context, op string) error {
 }
 
 // poll asks all nodes in parallel and returns their errors by node. After the time-out
-// of a node, it waits only while a majority is missing and the pending nodes can still
-// complete it. It returns soon after ctx is done or Limit has passed.
+// of a node, it waits only while the pending nodes can still complete a majority. It
+// returns soon after ctx is done or Limit has passed.
 func (s *Store) poll(ctx context.Context, ask func(ctx context.Context, i int, in store.Inspector) error) []error {
 	type answer struct {
 		node int

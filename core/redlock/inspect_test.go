@@ -160,9 +160,9 @@ func TestTheProcessDoesNotSplitAMajority(t *testing.T) {
 	})
 }
 
-// TestListingOfAMajority checks that a later page has a key that the first node gets
-// after its keys were listed. A key that all nodes have from the beginning is listed
-// once. In virtual time the listing takes no time.
+// TestListingOfAMajority checks a key that the first node gets after the keys of that
+// node were listed. A later page must have that key. A key that all nodes have from the
+// beginning is listed once. In virtual time the listing takes no time.
 func TestListingOfAMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -182,7 +182,7 @@ func TestLateMessages(t *testing.T) {
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: 2 * store.Limit()})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted it, and gets the release later
+		s.busy(store, c) // node 0 has granted the claim, and gets the release later
 		time.Sleep(store.Limit())
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
@@ -287,7 +287,7 @@ func TestOneToken(t *testing.T) {
 	t.Parallel()
 
 	// A claim that is sent again gets the same token, although a late node has assigned
-	// a higher one.
+	// a higher token.
 	late(t, "claim that comes again", 3, func(s *scene) {
 		store := newStore(s, s.nodes, redlock.WithFencing())
 		c := claim("ours")

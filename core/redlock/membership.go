@@ -14,17 +14,16 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// membership decides which nodes may vote. It decides by the identity and the age of
-// their servers.
+// membership decides by the identity and the age of servers which nodes may vote.
 //
 // A server that was restarted may have forgotten holds. Its votes do not count until
 // every hold that it can have granted before the restart has expired.
 //
 // In a new cluster there are no holds to forget. The servers may vote at once if all of
-// them are young and all of them accept the same mark, which is derived from their IDs.
-// A process that starts later finds the same IDs and derives the same mark. If a server
-// was restarted in the meantime, its new ID leads to another mark. The other servers
-// still have the first mark and refuse the second.
+// them are young and all of them grant the mark, a claim whose owner is a digest of their
+// IDs. A process that starts later finds the same IDs and the same owner. If a server was
+// restarted in the meantime, its new ID leads to another owner. The other servers still
+// have the mark of the first owner and refuse the second owner.
 type membership struct {
 	store *Store
 
@@ -85,7 +84,7 @@ func (m *membership) ready(ctx context.Context) error {
 }
 
 // awaitLook asks all servers and waits for their answers. It checks every lookTime
-// whether a majority may vote, and then returns without the other answers. A server that
+// whether a majority may vote. If so, it returns without the other answers. A server that
 // has not answered yet is judged when it votes.
 func (m *membership) awaitLook(ctx context.Context) {
 	s := m.store
@@ -129,8 +128,7 @@ func (m *membership) known() bool {
 	return false
 }
 
-// fault returns an error if one of the known servers is a replica or the server of two
-// nodes.
+// fault returns an error if a known server is a replica or the server of two nodes.
 func (m *membership) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +193,8 @@ func (m *membership) quarantineLeft(s *server) time.Duration {
 	if longest <= 0 {
 		return 0
 	}
-	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at) // 2*longest - valid is longest plus the drift
+	// 2*longest - valid is longest plus the drift.
+	return 2*longest - m.store.valid(longest) - s.info.Age - time.Since(s.at)
 }
 
 // lastAsked returns the start of the call in which node i last described its server, or
@@ -217,8 +216,8 @@ func (m *membership) lookAgain() {
 	}
 }
 
-// look asks all servers and admits those of a new cluster. Only one check runs at a
-// time. If another caller has checked in the meantime, look returns without a check,
+// look asks all servers, and admits the servers of a new cluster. Only one check runs at
+// a time. If another caller has checked in the meantime, look returns without a check,
 // unless anyway is set.
 func (m *membership) look(ctx context.Context, anyway bool) error {
 	m.mu.Lock()
@@ -273,7 +272,7 @@ func (m *membership) askAll(ctx context.Context) error {
 	})
 }
 
-// admitNew lets all servers vote if all are young and all accept the same mark.
+// admitNew lets all servers vote if all are young and all grant the mark.
 func (m *membership) admitNew(ctx context.Context) {
 	s := m.store
 	m.mu.Lock()
@@ -308,7 +307,7 @@ func (m *membership) admitNew(ctx context.Context) {
 	})
 	if errors.Is(err, store.ErrBusy) {
 		// The cluster is not new, so this mark is wrong and is removed. Otherwise a
-		// later check could find it after the other servers have forgotten their mark.
+		// later check could find only this mark, after the older mark is gone.
 		mu.Lock()
 		defer mu.Unlock()
 		brief := mark

@@ -31,10 +31,10 @@ var (
 )
 
 // call runs fn in the background for at most Limit, and then calls settle with fn's
-// error. fn gets the values of ctx, but is not canceled with ctx, so that the answer to
-// a request that was sent is not lost. If too many calls to the node are unanswered, fn
-// first waits for room for at most a node time-out, or not at all if the node is silent.
-// If there is still no room, fn does not run, and settle gets errCrowded.
+// error. fn gets the values of ctx, but is not canceled with ctx, so that no answer to a
+// sent request is lost. If too many calls to the node are unanswered, call waits for room
+// for at most a node time-out, or not at all if the node is silent. If there is still no
+// room, fn does not run, and settle gets errCrowded.
 func (s *Store) call(ctx context.Context, n *node, fn func(ctx context.Context) error, settle func(err error)) {
 	entered := n.enter(0)
 	if !entered && n.isSilent() {
@@ -86,13 +86,13 @@ func (n *node) enter(patience time.Duration) bool {
 	}
 }
 
-// silence decides whether a node is worth waiting for. A node is silent if the first
-// unanswered call since its last answer began at least a node time-out ago, or if its
-// server is known to be down.
+// silence records whether a node is silent, so that calls do not wait for it. A node is
+// silent if the first unanswered call since its last answer began at least a node
+// time-out ago, or if its server is known to be down.
 type silence struct {
 	patience time.Duration
 	epoch    time.Time
-	since    atomic.Int64 // start of the first unanswered call, counted from epoch; 0 if there is none
+	since    atomic.Int64 // start of the first unanswered call, counted from epoch, or 0
 }
 
 func newSilence(patience time.Duration) silence {

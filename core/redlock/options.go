@@ -31,18 +31,18 @@ type config struct {
 // WithNodeTimeout sets the time after which the other nodes may decide without a node
 // that has not answered. The default is 50 ms; 1 ms to 10 s are allowed.
 //
-// It does not limit a call. If the nodes that have answered cannot decide, a call waits
-// for the others until its ctx is done, for at most Limit. A few round trips to the
-// farthest node are a sufficient value. A frozen node delays a call by this time-out if
-// the others are split. While a node lacks the holder's claim, a refusal can take a few
-// time-outs.
+// The time-out does not limit a call. If the nodes that have answered cannot decide, a
+// call waits for the other nodes until its ctx is done, for at most Limit. The time of a
+// few round trips to the farthest node is sufficient. A frozen node delays a call by this
+// time-out if the other nodes are split. While a node lacks the holder's claim, a refusal
+// can take a few time-outs.
 func WithNodeTimeout(d time.Duration) Option {
 	return func(c *config) { c.timeout = d }
 }
 
 // WithDrift sets the part of the TTL that is subtracted from the validity of a grant,
 // because clocks run at different rates. The default is 0.01; 0 to less than 1 is
-// allowed. Another 2 ms are always subtracted. With a factor of 0.01, two clocks may
+// allowed. Another 2 ms are always subtracted. A factor of 0.01 covers two clocks that
 // drift apart by a hundredth of the TTL within one TTL. The factor does not cover a
 // clock that jumps.
 func WithDrift(factor float64) Option {
@@ -50,9 +50,9 @@ func WithDrift(factor float64) Option {
 }
 
 // WithFencing assigns exclusive claims a token that grows from grant to grant,
-// whichever nodes form the majority. It costs a second round: the highest token of the
-// first round is rounded up and written back to a majority before Acquire returns.
-// Without this option tokens are 0.
+// whichever nodes form the majority. Without this option tokens are 0. The option costs
+// a second round of requests: before Acquire returns, the highest token of the first
+// round is rounded up and written back to a majority.
 func WithFencing() Option {
 	return func(c *config) { c.fencing = true }
 }
@@ -65,17 +65,17 @@ func WithFencing() Option {
 // nodes that write everything to disk before they answer (appendfsync always).
 //
 // The option needs nodes that know their age (store.Node), such as redisstore. It does
-// not cover a key that Claim.Keep keeps for longer than this time after its release.
-// Such a key can be free too early if nodes restart.
+// not cover a key that stays taken by Claim.Keep for longer than this time after its
+// release. Such a key can be free too early if nodes restart.
 func WithQuarantine(longest time.Duration) Option {
 	return func(c *config) { c.quarantine = longest }
 }
 
-// WithObserver notifies o when a node stops counting or counts again. If the node does
-// not answer any more or was restarted, o gets core.NodeOut with the reason. When the
-// node counts again, o gets core.NodeBack. Only calls of the Store detect these
-// changes, so o is not notified while nothing is locked. o may be the Locker's
-// observer. It must not block.
+// WithObserver notifies o when a node stops counting or counts again. The default is no
+// observer. If the node does not answer any more or was restarted, o gets core.NodeOut
+// with the reason. When the node counts again, o gets core.NodeBack. Only calls of the
+// Store detect these changes, so o is not notified while nothing is locked. o may be the
+// Locker's observer. o must not block.
 func WithObserver(o core.Observer) Option {
 	return func(c *config) { c.observer, c.observed = o, true }
 }

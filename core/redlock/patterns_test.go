@@ -112,7 +112,8 @@ func checkPattern(t *testing.T, answers []int) {
 }
 
 // TestExtendPatterns checks every combination of the answers of five nodes to an
-// extension. Each node confirms it, answers that the hold is lost, or sends no reply.
+// extension. Each node confirms the extension, answers that the hold is lost, or sends no
+// reply.
 func TestExtendPatterns(t *testing.T) {
 	t.Parallel()
 	for pattern := range 243 {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestTokensGrowOnServers checks that tokens grow from grant to grant, while up to two
-// of five servers are cut off. So consecutive grants mostly come from different
+// of five servers are cut off. So consecutive grants usually come from different
 // majorities. hazard 34
 func TestTokensGrowOnServers(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestTokensGrowOnServers(t *testing.T) {
 		var g store.Grant
 		testserver.Eventually(t, patience, "a grant", func() (granted bool) {
 			var err error
-			g, err = s.Acquire(t.Context(), c) // a busy machine may need several attempts
+			g, err = s.Acquire(t.Context(), c) // a busy machine can need several attempts
 			return err == nil
 		})
 		if g.Token < last+store.TokenStep {

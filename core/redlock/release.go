@@ -15,13 +15,13 @@ import (
 //
 // Release returns nil if a majority of all nodes had the claim. It returns ErrLost if so
 // many nodes lacked the claim that no majority can have had it. If too few nodes answer
-// before ctx is done or Limit has passed, the outcome is unknown. Some nodes may then
-// have released the claim, or release it later, even if no node has received the first
-// request. With a TTL of 0, the error matches store.ErrUnavailable if certainly no node
-// has received the request.
+// before ctx is done or Limit has passed, the outcome is unknown. Nodes may then have
+// released the claim, and nodes can release it later, even if no node has received the
+// first request. With a TTL of 0, the error matches store.ErrUnavailable if certainly no
+// node has received the request.
 //
 // Release does not wait for nodes that cannot change the result, except for a claim
-// with a TTL of 0. Such a release leaves no tombstone, so the claim may be sent again
+// with a TTL of 0. Such a release leaves no tombstone, so the claim can be sent again
 // at once, even by another process. A release of this process that is still in flight
 // would end the new grant. So with a TTL of 0, Release waits until all nodes have
 // answered. After the time-out of a node, it waits only until the nodes that have
@@ -81,7 +81,7 @@ type release struct {
 }
 
 // send releases the claim at one node. It first waits briefly for acquires of the claim
-// that are in flight to the node, because a release that may overtake an acquire has to
+// that are in flight to the node, because a release that can overtake an acquire has to
 // be sent again.
 func (r *release) send(ctx context.Context, n *node) {
 	s := r.store

@@ -105,16 +105,16 @@ func TestReleaseBehindAnAcquire(t *testing.T) {
 	})
 }
 
-// TestRelease_RefusedByAllNodes checks that the outcome of a release is unknown even if
-// no node has received it, because the Store repeats it in the background. If Release
-// returned ErrUnavailable, a caller that repeats the release would take its answer,
-// ErrLost, for a loss. hazard 11
+// TestRelease_RefusedByAllNodes checks a release that no node has received. The outcome
+// is unknown, because the Store repeats the release in the background. If Release
+// returned ErrUnavailable, a caller could repeat the release, and would take the answer
+// ErrLost for a loss. hazard 11
 func TestRelease_RefusedByAllNodes(t *testing.T) {
 	t.Parallel()
 	for _, refusing := range []int{2, 3} {
 		late(t, fmt.Sprint(refusing, " of 3"), 3, func(s *scene) {
 			st := newStore(s, s.nodes)
-			for i := range 30 { // the verdict may precede the last refusal
+			for i := range 30 { // the verdict can precede the last refusal
 				c := claim(fmt.Sprint("c", i))
 				acquire(s.T, st, c)
 				synctest.Wait()

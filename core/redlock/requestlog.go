@@ -30,7 +30,7 @@ type entry struct {
 	last     uint64 // the serial of the last acquire
 	ttl      time.Duration
 	until    time.Time     // from then on no unanswered request is expected to arrive
-	extends  int           // extensions in flight, which may send acquires to nodes that lack the claim
+	extends  int           // extensions in flight, which can send acquires to restore the claim
 	released bool          // the claim was released during an extension
 	returned chan struct{} // closed when the next acquire has returned; nil unless requested
 }
@@ -39,7 +39,7 @@ type entry struct {
 type nodeEntry struct {
 	acquires        int           // the number in flight
 	releases        int           // the number in flight
-	fullReleases    int           // the number of releases in flight that are part of a release at all nodes
+	fullReleases    int           // the number in flight that are part of a release at all nodes
 	acquireUnknown  bool          // an acquire was not answered and may still be granted
 	releaseUnknown  bool          // a release was not answered and may still arrive
 	releasesPlanned int           // the number of releases that the cleanup will send
@@ -52,7 +52,7 @@ type nodeEntry struct {
 // request is an acquire at one node.
 type request struct {
 	serial uint64
-	after  <-chan struct{} // the acquire must not be sent before this is closed; nil if it may be sent at once
+	after  <-chan struct{} // the acquire must not be sent before this is closed, unless nil
 }
 
 // arrivalLimit is the minimum time for which an unanswered request is assumed to be able
@@ -111,7 +111,7 @@ type grantFate int
 const (
 	grantStays      grantFate = iota // the grant stays, or there is none
 	releaseUnderWay                  // a release in flight ends the grant
-	releaseNow                       // the caller has to send a release, which is already recorded as sent
+	releaseNow                       // the caller has to send a release, already recorded as sent
 )
 
 // acquireDone records that an acquire has returned. It returns the fate of the grant, if
@@ -135,7 +135,7 @@ func (l *requestLog) acquireDone(c *store.Claim, i int, r request, o acquireOutc
 	switch {
 	case !o.granted || n.wanted && (!o.unwanted || n.last != r.serial):
 	case n.fullReleases > 0 && !n.wanted:
-		fate = releaseUnderWay // a second release would make the first one return ErrLost
+		fate = releaseUnderWay // a second release would make the first release return ErrLost
 	default:
 		n.releases++
 		n.wanted, fate = false, releaseNow

@@ -11,7 +11,7 @@ import (
 )
 
 // shortage is the error of a vote without a majority. It contains the number of nodes
-// that have answered, and the reason for each of the others.
+// that have answered, and the reason for each other node.
 type shortage struct {
 	answered, nodes, quorum int
 	quarantined             int
@@ -31,7 +31,7 @@ func newShortage(nodes []*node, quorum int, vs votes) *shortage {
 			err = nil
 		}
 		if errors.Is(err, errNotAsked) && !nodes[i].isSilent() {
-			err = nil // too few other nodes can vote, so this one was not asked; it answered its last call
+			err = nil // the node answered its last call, and was not asked because too few others can vote
 		}
 		switch q := (*quarantined)(nil); {
 		case err == nil:

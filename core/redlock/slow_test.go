@@ -329,7 +329,7 @@ func TestSlowNodes_ReleaseUnderWay(t *testing.T) {
 		s.taken(1, 2)
 		s.faults[0].Next(storetest.OpRelease, storetest.Fault{Delay: time.Second})
 		c := claim("ours")
-		s.busy(store, c) // node 0 has granted it, and gets the release after a second
+		s.busy(store, c) // node 0 has granted the claim, and gets the release after a second
 		s.free(1)
 		asked := s.faults[0].Calls(storetest.OpAcquire)
 		s.busy(store, c)

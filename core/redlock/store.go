@@ -47,8 +47,8 @@ var (
 // A majority of all given nodes has to agree, even if some of them are down. So three
 // nodes tolerate the loss of one, and five the loss of two. An even number tolerates no
 // more losses than the odd number below it. Every process must be given the same nodes.
-// They should be in the same order, because a split vote goes to the claim that has the
-// first node.
+// The nodes should be in the same order everywhere, because a split vote goes to the
+// claim that has the first node.
 //
 // New sends nothing. It fails with store.ErrInvalid for fewer than three nodes, for a
 // node that is nil or given twice, and for invalid options. If the nodes report that two
@@ -97,16 +97,16 @@ func (s *Store) Limit() time.Duration { return max(callLimit, 10*s.timeout) }
 const callLimit = 2 * time.Second
 
 // question returns a context for a call. The context is done when ctx is done, after
-// Limit, or after valid, when an answer could no longer be valid.
+// Limit, or after valid, the longest validity that an answer can have.
 func (s *Store) question(ctx context.Context, valid time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(valid, s.Limit()), errTimeout)
 }
 
-// Check asks every node for the identity of its server. It returns nil if all servers
-// have answered, are different and may vote, and none is a replica. It returns
-// store.ErrInvalid if two nodes are on the same server or one is on a replica. It
-// returns store.ErrUnavailable if a node does not answer or its vote does not count yet.
-// It does not check nodes that cannot describe their server.
+// Check asks every node for the identity of its server. It does not check nodes that
+// cannot describe their server. It returns nil if all servers have answered, are
+// different and may vote, and none is a replica. The error matches store.ErrInvalid if
+// two nodes are on the same server or one is on a replica. The error matches
+// store.ErrUnavailable if a node does not answer or its vote does not count yet.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.membership.look(ctx, true); err != nil {
 		return fmt.Errorf("redlock: check: %w", err)
@@ -150,9 +150,9 @@ func (s *Store) Braces() bool {
 
 // Close stops all background work and waits for its end. It waits for at most Limit for
 // a call to a node that does not answer. While a lock with a token is being restored,
-// several such calls can follow each other. Claims whose release is still retried in the
-// background expire with their TTL, and the channels of watches are closed. Close does
-// not close the nodes. Claims can still be extended and released.
+// several such calls can follow each other. If the release of a claim is still retried in
+// the background, the claim expires with its TTL. The channels of watches are closed.
+// Close does not close the nodes. Claims can still be extended and released.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -168,9 +168,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// run calls fn in a worker, and Close waits for the worker. An idle worker waits a
-// while for more work, because waking it costs less than starting a goroutine whose
-// stack has to grow.
+// run calls fn in a worker, and Close waits for the worker. An idle worker waits for
+// more work for workerIdle, because waking a worker costs less than starting a goroutine
+// whose stack has to grow.
 func (s *Store) run(fn func()) {
 	select {
 	case s.work <- fn:
@@ -211,7 +211,7 @@ func (s *Store) worker(fn func()) {
 	fn()
 }
 
-// lookTime returns the time after which a claim may proceed without a server that has
+// lookTime returns the time after which a claim can proceed without a server that has
 // not answered the first check. It is at least 250 ms, even if the time-out of a node
 // is shorter, because a check often dials the servers for the first time.
 func (s *Store) lookTime() time.Duration { return max(s.timeout, 250*time.Millisecond) }

@@ -318,7 +318,7 @@ func TestStoreOnServers(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, fencing := range []bool{false, true} {
 			if fencing != (n == 3) && os.Getenv("LONG") != "1" {
-				continue // each takes half a minute, mostly for holds to expire
+				continue // each takes half a minute, because holds have to expire
 			}
 			t.Run(fmt.Sprintf("of %d, fencing %v", n, fencing), func(t *testing.T) {
 				if n > 3 && testing.Short() {

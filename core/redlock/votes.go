@@ -43,8 +43,8 @@ const (
 
 // verdict returns the result if no pending answer can change it, and undecided
 // otherwise. It also returns the owner to whom most nodes have granted the claim. If
-// late is set, a majority of answers may also decide that the claim is refused,
-// whatever the other nodes would answer.
+// late is set, a majority of answers is enough for a refusal, whatever the other nodes
+// would answer.
 func (vs votes) verdict(quorum int, late bool) (result verdict, owner string) {
 	owners := make(map[string]int, 1)
 	pending, answered, most := 0, 0, 0
@@ -87,8 +87,8 @@ func (vs votes) grantedTo(owner string) (some votes) {
 }
 
 // hasFirst reports whether the claim has the first node. Of the nodes that have granted
-// the claim or answered that the key is busy, the first one in the list must have
-// granted it. In a split vote, this is true for one claim only.
+// the claim or answered that the key is busy, the first node in the list must have
+// granted the claim. In a split vote, only one claim has the first node.
 func (vs votes) hasFirst() bool {
 	for _, v := range vs {
 		if !v.pending && (v.kind == granted || v.kind == busy) {

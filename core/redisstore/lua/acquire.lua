@@ -72,8 +72,8 @@ local function queue(from, to)
     s.waits = string.sub(s.waits, 1, from - 1) .. line .. string.sub(s.waits, to + 1)
     return
   end
-  -- Checking every entry takes time, and most of the dead ones are at the front. So a
-  -- long list is checked if its first entry is dead, and otherwise in one of 64 cases.
+  -- Checking every entry takes time, and most of the dead entries are at the front. So a
+  -- long list is checked if its first entry is dead, and otherwise in one of 64 calls.
   if #s.waits < 4096 or us % 64 == 0 or not alive(string.match(s.waits, ' (%d+)')) then
     local live = {'\n'}
     for other in string.gmatch(s.waits, '[^\n]+\n') do
@@ -137,7 +137,7 @@ if run and not (r and (s.own or begun(r, lease))) then
 end
 local deadline = now + ttl
 if s.own then
-  -- If a claim is sent again with another weight, the first weight stays.
+  -- A duplicate of the claim with another weight does not change the weight.
   deadline, weight = math.max(deadline, s.own.deadline), s.own.weight
 else
   hold(s, who, weight)

@@ -2,8 +2,8 @@
 -- Defining them costs the server more than the shortcuts. acquire.lua describes
 -- KEYS, ARGV and the answers.
 
--- `value` is also nil if the key is a hash, so the SET below has NX. It uses pcall
--- because a server out of memory refuses the SET even if the key is a hash.
+-- `value` is also nil if the key is a hash, so the SET below has NX. The SET uses pcall,
+-- because a server out of memory refuses it even if the key is a hash.
 local value = redis.call('MGET', KEYS[1])[1]
 if not value and not ARGV[5] then
   local set = redis.pcall('SET', KEYS[1], ARGV[4] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[4])

@@ -1,20 +1,20 @@
 -- The key of a lock, and the time. Every script on such a key begins with this file. A
--- script returns a word below, a list that begins with a word, or a token, which means
--- OK.
+-- script returns one of the words below, a list that begins with a word, or a token in
+-- place of OK.
 --
 -- The key is a string, or a hash for a crowd, see crowd.lua. In the examples L1 is a
 -- lease and O1 its owner. The string has one of two forms:
---   "<ms> <owner> <lease>"  one exclusive hold: "30000 O1 L1". It began that number of ms before
---                           the key expires, and expires with the key. A SET NX PX without a
---                           script writes it. Its token is a later time of this server, which
---                           only its holder knows
+--   "<ms> <owner> <lease>"  one exclusive hold: "30000 O1 L1". The hold began <ms> before the
+--                           key expires, and expires with the key. A SET NX PX writes it, with
+--                           or without a script. Only the holder knows the token, which is the
+--                           time of that script, or of a TIME after the SET
 --   "f" and fields, each a tab, a name, a space and a text; r is the first, and t, w and v are
 --                           the last:
 --                           "f\th:L1 1764088662123456 30000 O1 2147483647\tt 1764088662123456".
 --                           The number of fields can be 0
 -- The fields are
---   r          the record: "<deadline> <attempt> <state> <lease>"; the lease is the one
---              that began the run, or saved the record. A deadline of 0 is the end of the
+--   r          the record: "<deadline> <attempt> <state> <lease>"; this lease
+--              began the run, or saved the record. A deadline of 0 is the end of the
 --              key. The states:
 --              0  a run has begun without an earlier record:
 --                 "1764175062123 1 0 L1"
@@ -22,19 +22,19 @@
 --              2  a record that allows another run: "0 1 2 L1"
 --              3  a run has begun after an earlier record. The deadline, state and lease of
 --                 that record come last, and are restored if the run is undone. L2 has begun
---                 after the last example: "1764175092123 2 3 L2 1764175062123 2 L1"
+--                 a run after the last example: "1764175092123 2 3 L2 1764175062123 2 L1"
 --              If two runs in a row are undone, the deadline stays, and there is no lease:
 --              "1764175062123 1 2 "
 --   h:<lease>  one hold: "<since> <ms> <owner> <weight>". A reader: "1764088662123456 30000 O1 1"
---   k:<lease>  a hold that was released but stays for a while, with the same text except
---              for an empty owner: "1764088662123456 5000  2147483647"
+--   k:<lease>  a released hold that keeps the key taken for a while. The text is that of a
+--              hold, with an empty owner: "1764088662123456 5000  2147483647"
 --   d:<lease>  a tombstone: "<since> <ms>"; the lease must not be granted any more:
 --              "1764088662123456 60000"
---   t          the fencing token of the last exclusive grant. The next 63 tokens belong to
---              that grant, too (store.TokenStep), so t stays until the clock has passed them.
---              If a script has found the short string above, t is the end of the millisecond
---              after the one in which the key was set. t keeps this value until the
---              holder reports the last token that it has used. All earlier grants have
+--   t          the fencing token of the last exclusive grant. The next 63 tokens also belong
+--              to that grant (store.TokenStep), so t stays until the clock has passed these
+--              tokens. If a script has found the short string above, t is the end of the
+--              millisecond that follows the millisecond of the SET. t keeps this value until
+--              the holder reports the last token that it has used. All earlier grants have
 --              lower tokens. The holder's own token can be higher than t, but not later
 --              than the end of the hold. If the clock was set back, t is the end of the
 --              hold

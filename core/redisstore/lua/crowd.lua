@@ -1,5 +1,6 @@
--- The hash of a crowd. A script reads and writes only the fields that it needs. So a
--- reader costs the same whether there are ten others or thousands.
+-- A crowd is a key with many leases. It is a hash, of which a script reads and writes
+-- only the fields that it needs. So the cost of a reader does not depend on the number
+-- of other readers.
 --
 -- A key with more than CROWD leases and no record is a hash, and becomes a string again
 -- with half as many leases. It has the fields h, k, d, t and w of clock.lua, one h, k
@@ -13,13 +14,13 @@
 --              the number of leases
 --              the weights of all holds
 --              the weights of the holds without an owner
--- An expired lease counts until a script reads all leases. Scripts do that if a lease
--- may have expired on which the answer depends, or LATE after its expiry.
+-- An expired lease counts until a script reads all leases. Scripts read all leases if
+-- the answer depends on a lease that may have expired, and LATE after the expiry of any
+-- lease.
 --
--- The state of a key, see state.lua, is the state of a hash if it has `old`: the fields
--- that were read. The state has only a part of the leases if it has `part`: the
--- script's own lease, and the leases of the owners for whom the script asks. `part` has
--- the numbers of n.
+-- The state of a hash, see state.lua, has `old`, the fields that were read. If the state
+-- has `part`, which contains the numbers of n, it has only some of the leases. These are
+-- the script's own lease, and the leases of the owners for whom the script asks.
 
 -- A string with more than CROWD leases becomes a hash. A hash with half as many becomes
 -- a string.
@@ -61,10 +62,10 @@ local function holding(s, owner)
   return s.owners[owner]
 end
 
--- glance reads the part of a hash that matters for a lease. A claim may enter if the
--- weights of all others are at most `room` in total. A negative `room` requires that
--- everything is read. glance returns the state, or nil if everything has to be read. If
--- the key is a hash, it returns n as its second result.
+-- glance reads the part of a hash that matters for a lease. A claim can be admitted if
+-- the weights of all others are at most `room` in total. With a negative `room`,
+-- everything has to be read. glance returns the state. If everything has to be read, it
+-- returns nil and n. If the key is not a hash, it returns nil.
 local function glance(lease, room)
   local mine = {'h:' .. lease, 'k:' .. lease, 'd:' .. lease}
   local got = redis.call('HMGET', KEYS[1], mine[1], mine[2], mine[3], 't', 'w', 'n')
@@ -149,10 +150,11 @@ local function settle(s, less, ms)
     end
   end
 
-  -- A server out of memory refuses the HSET, and then nothing has changed. It refuses
-  -- nothing after a write. So a save that only removes entries (`less`) begins with a
-  -- write that changes nothing, because no such field exists. The key's expiry may be
-  -- moved closer only once all rights are proven.
+  -- A server out of memory refuses an HSET as the first write of a script, but refuses
+  -- nothing after a write. So with `less`, settle begins with a write that such a server
+  -- accepts. The write changes nothing, because no field has this name. The HSET comes
+  -- before the PEXPIRE, because the key's expiry may be moved closer only after the
+  -- user's rights are proven.
   if less then
     redis.call('HDEL', KEYS[1], '')
   end

@@ -3,9 +3,8 @@
 
 local value = redis.call('MGET', KEYS[1])[1]
 
--- Only the hold's own field is written, because reading all fields takes a server
--- milliseconds if there are many. Expired entries stay until another script reads the
--- key.
+-- Only the hold's own field is parsed and changed, because parsing many fields takes a
+-- server milliseconds. Expired entries stay until another script reads the key.
 local name = '\th:' .. ARGV[2] .. ' '
 local at = value and string.find(value, name, 1, true)
 -- A match after the value's name is part of the value, not a field.

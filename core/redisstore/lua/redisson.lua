@@ -4,7 +4,7 @@
 -- "<uuid>:<thread>" -> "1". The kit writes a field for each hold, named after the lease, so
 -- that a claim that is sent twice counts once:
 --   <lease> -> "<end> <owner> <token>"  the end in ms on the clock of this server, and the
---              first token of the grant, 0 without one: "1764088692123 O1 0"
+--              first token of the grant, or 0 if there is none: "1764088692123 O1 0"
 --   kept:<lease> -> "<end>  0"  a hold that was released with KeepFor or revoked, and still
 --              keeps the key taken; it has no owner: "1764088692123  0"
 -- The key lasts until the latest end. All fields with an owner have the same owner.

@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  the key
 -- ARGV     1 'release <flags> <id> <wake>', see waiters.lua; flags: u undo the run that
---          this lease has begun, held or not, l keep the key taken for the rest of the
---          hold, if that is longer, c Cluster; 2 lease, 3 ms to remember an unknown
+--          this lease has begun, even without a hold, l keep the key taken for the rest
+--          of the hold, if that is longer, c Cluster; 2 lease, 3 ms to remember an unknown
 --          lease, 4 the last used token of the grant, '' if unknown. Optional:
 --          5 ms to keep the key taken, or 0; to save a record: 6 its attempt, 7 its
 --          state (1 or 2, see clock.lua), 8 the ms for which it is retained, 9 the

@@ -27,8 +27,8 @@ if value and not ARGV[5] then
         if type(got) == 'number' and got > 0 then
           return OK
         end
-        -- No process has received the message. The rest of the script uses the value as
-        -- it was.
+        -- No process has received the message. The rest of the script uses the old
+        -- value.
       end
     end
   end

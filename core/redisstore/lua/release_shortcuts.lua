@@ -8,9 +8,9 @@ if short == ARGV[2] and last and not ARGV[5] then
     redis.call('DEL', KEYS[1])
     return OK
   end
-  -- The clock has not passed the used tokens. A key keeps the last one until then, as
-  -- the last of the 64 tokens of a grant, so that the next grant has a higher one. The
-  -- hold is gone.
+  -- The clock has not passed the used tokens. Until it has passed them, the key keeps
+  -- the last used token, as the last of the 64 tokens of a grant. So the next grant has
+  -- a higher token.
   local ms = math.ceil((last - us) / 1000) + 2
   if redis.pcall('SET', KEYS[1], string.format('f\tt %.0f', last - 63), 'PX', ms).ok then
     return OK

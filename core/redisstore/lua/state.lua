@@ -75,9 +75,9 @@ local function whole(flat, lease)
 end
 
 -- load reads the value of the key, without expired entries. The time of entries that
--- were written before the clock was set back starts again. `changed` is set in both
--- cases. If there is no value, the key may be a hash, see crowd.lua. If `room` is
--- negative, load reads the whole hash.
+-- were written before the clock was set back starts again. `changed` is set if there
+-- were entries of these two kinds. If there is no value, the key may be a hash, see
+-- crowd.lua. glance explains `room`.
 local function load(value, lease, room)
   local s = {leases = {}, owners = {}, sum = 0, token = 0, waits = ''}
   if not value then
@@ -87,10 +87,10 @@ local function load(value, lease, room)
   s.exists = true
   local ms, owner, by = string.match(value, '^(%d+) (%S+) (%S+)$')
   if ms then
-    -- `began` is the time at which the key was set, even by a clock that was set back
-    -- since then. If another client has removed the key's expiry, `began` is in the
-    -- future, so the hold lasts from now on. The clocks of TIME and PTTL can differ by
-    -- a millisecond, so the token is the end of the next millisecond.
+    -- `began` is the time at which the key was set. It is in the future if the clock was
+    -- set back since then. If another client has removed the key's expiry, `began` is
+    -- also in the future, so the hold lasts from now on. The clocks of TIME and PTTL can
+    -- differ by a millisecond, so the token is the end of the next millisecond.
     local left = redis.call('PTTL', KEYS[1])
     local began = left < 0 and now + 1 or now + math.max(left, 1) - tonumber(ms)
     value = string.format('f\th:%s %.0f000 %s %s %d\tt %.0f999', by, began, ms, owner, ALL, began + 1)
@@ -145,8 +145,8 @@ end
 -- save writes the state. The key lives as long as any entry in it, and until the clock
 -- has passed the tokens of the last grant. save deletes a key that has neither entries
 -- nor such tokens. A server out of memory refuses a SET but accepts a PEXPIRE, and after a
--- PEXPIRE it also accepts a SET. A save that only removes entries (`less`) relies on
--- that. The second SET raises any other error.
+-- PEXPIRE it also accepts a SET. With `less`, save uses this order, for extensions and
+-- releases. The second SET raises any other error.
 local function save(s, less)
   local last = math.max(s.latest or 0, s.own and s.own.deadline or 0, s.record and s.record.deadline or 0)
   local ms = math.max(last - now, #s.waits > 1 and WAITER_LIFE or 0)

@@ -5,9 +5,9 @@
 --          the process, and the prefix of all such channels; the rest as in the script
 
 -- MOST is the maximum number of waiters that are granted in one step. The next waiter
--- is woken, and its acquire continues with the others. In a hash, the holds of the
--- owners of this many waiters are read. A waiter behind them is woken if it fits as a
--- claim that joins no hold.
+-- is woken, and its acquire wakes or grants the others. For a hash, wake reads the holds
+-- of only this many waiters' owners. A later waiter is woken if its claim fits without
+-- joining a hold.
 local MOST = 100
 -- A line of the wait list contains lease, deadline, kind, weight, limit, owner and
 -- channel id: "\nL2 1764088672123 5 2147483647 2147483647 O2 C2\nL3 ...\n". A list
@@ -27,8 +27,8 @@ local function begun(record, lease)
 end
 
 -- alive reports whether a waiter's place has not expired. A deadline too far in the
--- future was written before the clock was set back. Its waiter may be gone; if it is
--- not, it asks again.
+-- future was written before the clock was set back, and counts as expired. Its waiter
+-- may be gone. A live waiter asks again.
 local function alive(deadline)
   deadline = tonumber(deadline)
   return deadline > now and deadline <= now + 2 * WAITER_LIFE
@@ -53,9 +53,9 @@ end
 -- wake wakes the first waiter that fits now and can be reached. If the waiter can be
 -- granted the key by message, announce publishes the grant. Any other waiter has to
 -- ask. A fair waiter keeps its place until it asks, and its claim counts for the fair
--- ones behind it. wake also wakes the first waiter for which only kept holds leave no
--- room, so that it learns when they expire. In a Cluster the number of receivers means
--- nothing, because they may be connected to another node.
+-- waiters after it. wake also wakes the first waiter for which only kept holds leave no
+-- room, so that the waiter learns when these holds expire. In a Cluster the number of
+-- receivers means nothing, because a receiver may be connected to another node.
 local function wake(s)
   local kept = s.owners['']
   kept = kept and kept.sum or 0

@@ -1,6 +1,7 @@
--- Does the same in a server that keeps any crowd in a string, and in one that keeps a
--- small one in a hash, and prints differences. Both are tables, and time is a number.
--- Its standard input is Lua that calls script, sequence and step.
+-- This program makes the same calls at two simulated servers, and prints differences.
+-- One server stores a key with any number of leases as a string. The other server stores
+-- a key with more than a few leases as a hash. The values are tables of Lua, and the time
+-- is a number. The standard input is Lua that calls script, sequence and step.
 
 local ALL = 2147483647
 local texts, servers, now, heard, seed, trace = {}, {}, 0, '', 0, {}
@@ -133,7 +134,7 @@ local function run(server, name, argv)
   return answer
 end
 
--- fields returns the fields of a key, as of a hash.
+-- fields returns the fields of a key, for a string in the form of a hash.
 local function fields(key)
   local value = left(key).value
   if type(value) == 'table' then
@@ -152,8 +153,8 @@ local function fields(key)
   return all
 end
 
--- shown returns the entries of a key that have not expired: those that the rule knows,
--- and the rest.
+-- shown returns the entries of a key that have not expired: first the entries that the
+-- rule knows, then all others. Its third result is a fault, or nil.
 local function shown(key)
   local ruled, rest, fault = {}, {}, nil
   local all = fields(key)
@@ -193,7 +194,7 @@ local function shown(key)
   return table.concat(ruled, '; '), table.concat(rest, '; '), fault
 end
 
--- wrong returns a fault of the fields of a hash that follow from others, or nil.
+-- wrong returns an inconsistency between the fields of a hash, or nil.
 local function wrong(all)
   local written, ends, first, free, count, sum, kept = string.match(all.n, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
   if not kept then
@@ -228,7 +229,8 @@ local function wrong(all)
   end
 end
 
--- said returns the text of an answer, and when to ask again.
+-- said returns the text of an answer. For a busy answer it also returns the ms after
+-- which to ask again.
 local function said(name, answer, argv)
   if type(answer) ~= 'table' then
     return name == 'acquire' and string.format('granted %s %.0f', argv[3], answer) or answer == 0 and 'ok' or tostring(answer)
@@ -244,8 +246,9 @@ local function said(name, answer, argv)
   return ({[2] = 'lost', [3] = 'heavy'})[answer[1]] or table.concat(answer, ' ')
 end
 
--- near reports whether two texts are the same apart from tokens: the token of the short
--- string is known to 2 ms, see clock.lua, and a hash may have outlived its entries.
+-- near reports whether two texts are the same, except for differences of up to 2.5 ms
+-- between tokens. The token of the short string is known only to 2 ms, see clock.lua. A
+-- hash can also have outlived its entries.
 local function near(a, b)
   local token = string.rep('%d', 16)
   if string.gsub(a, token, '') ~= string.gsub(b, token, '') then
@@ -290,7 +293,8 @@ function server(name, crowd)
   servers[name] = {scripts = scripts}
 end
 
--- sequence begins a key, in a hash if it has more leases than crowd.
+-- sequence begins a key. The second server stores the key as a hash if it has more than
+-- crowd leases.
 function sequence(n, crowd)
   seed, trace = n, {}
   pair = {servers.string, servers[crowd]}
@@ -299,8 +303,9 @@ function sequence(n, crowd)
   end
 end
 
--- step calls a script at a time, while processes listen: yes, no, or late, when they
--- only seem to. `rule` is the rule's result then, if it takes part.
+-- step calls a script at the time ms. listeners is 'yes' if processes listen, 'no' if
+-- none does, and 'late' if processes are subscribed but receive no message. `rule` is the
+-- result of the rule in Go, or nil.
 function step(ms, listeners, name, argv, rule)
   now, heard, steps = ms, listeners, steps + 1
   trace[#trace + 1] = string.format('%.0f %s %s %s', ms, listeners, name, table.concat(argv, ' '))
@@ -328,7 +333,8 @@ function step(ms, listeners, name, argv, rule)
   elseif rule and rule ~= is[2].ruled then
     fail('the rule: ' .. rule .. '\na hash:   ' .. is[2].ruled)
   elseif is[1].retry ~= is[2].retry then
-    -- A hash may return too early a time to ask again, and then it knows.
+    -- A hash can return a time that is too early. After that time, its answer must be
+    -- exact.
     early = early + 1
     local exact, first = is[1].retry, is[2].retry
     if first > exact or first < 1 then

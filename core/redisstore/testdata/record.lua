@@ -1,6 +1,6 @@
--- Runs the script that stands at SCRIPT, and records its calls to the server.
+-- This program runs the script that replaces SCRIPT, and records its calls to the server.
 --
--- answer  a table in Lua: the calls of the script with their replies, and its answer
+-- answer  a table in Lua: the calls of the script with their replies, and the answer
 
 local calls, real, unordered = {}, redis, pairs
 
@@ -32,7 +32,7 @@ local function noting(command)
 end
 local redis = {call = noting(real.call), pcall = noting(real.pcall), error_reply = real.error_reply}
 
--- pairs goes in the order of the keys, as it does in replay.lua.
+-- pairs iterates in the order of the keys, as in replay.lua.
 local function pairs(t)
   local keys, i = {}, 0
   for k in unordered(t) do

@@ -1,5 +1,6 @@
--- Runs scripts as record.lua has recorded them, and prints differences. Its standard
--- input is Lua that calls script and case. It runs under Lua 5.1 and 5.4.
+-- This program runs scripts again with the replies that record.lua has recorded, and
+-- prints differences. Its standard input is Lua that calls script and case. It runs under
+-- Lua 5.1 and 5.4.
 
 local number = '^%-?%d+$'
 local scripts, failed, unordered = {}, 0, pairs
@@ -17,7 +18,7 @@ local function ordered(t)
   end
 end
 
--- compile returns a function that runs text with the given globals and no others.
+-- compile returns a function that runs text with the given globals only.
 local function compile(text, name)
   local globals = {}
   local env = setmetatable({}, {
@@ -37,8 +38,8 @@ local function compile(text, name)
   end
 end
 
--- same compares answers. A server is answered whole numbers; tostring shows those that
--- are not.
+-- same reports whether two answers are the same. A number in an answer has to be an
+-- integer, because Redis returns only integers.
 local function same(a, b)
   if type(a) ~= type(b) then
     return false

@@ -11,7 +11,7 @@ import (
 )
 
 // script is a hook that answers the first pipelines by the functions in acts, one after
-// the other, and all later ones by the last function.
+// the other, and all later pipelines by the last function.
 type script struct {
 	echo
 	acts []func(cmds []redis.Cmder) error

@@ -12,12 +12,12 @@ import (
 )
 
 // Call is one command on one key. It is sent once, alone or with others. A caller gets
-// it from a Pipeline, adds arguments, at most four texts and five numbers, and passes it
-// to Do once. After that the caller must not use the Call any more.
+// a Call from a Pipeline, adds at most four texts and five numbers as arguments, and
+// passes the Call to Do once. After that the caller must not use the Call any more.
 //
-// Its texts and numbers are stored in the Call, and the command's arguments are pointers
-// to them. This saves an allocation for each argument, and keeps the values out of the
-// logs of the client's hooks.
+// The texts and numbers are stored in the Call, and the command's arguments are pointers
+// to them. The pointers save an allocation for each argument, and keep the values out of
+// the logs of the client's hooks.
 type Call struct {
 	redis.Cmd
 	home     *sync.Pool // the pool for reuse
@@ -27,7 +27,7 @@ type Call struct {
 	optional bool          // the call is refused while the server is down
 	timed    bool          // the reply is replaced by the server's time
 	asking   bool          // the slot of the key is about to move to this server
-	replicas int           // the number of replicas for which the WAIT behind the call waits
+	replicas int           // the number of replicas for which the WAIT after the call waits
 	limit    time.Duration // the limit of the WAIT; 0 for no WAIT
 
 	words  []any
@@ -64,8 +64,8 @@ func (n *name) MarshalBinary() ([]byte, error) { return *n, nil }
 // String returns the key, from which a Cluster client computes the slot.
 func (n *name) String() string { return string(*n) }
 
-// newCall returns a call that has no other user. Calls are reused, because at some ten
-// thousand calls a second new ones would keep the garbage collector busy.
+// newCall returns a call that has no other user. It reuses calls, because allocating some
+// ten thousand calls a second would keep the garbage collector busy.
 func newCall(home *sync.Pool, key []byte) *Call {
 	c, used := home.Get().(*Call)
 	if !used {
@@ -75,7 +75,7 @@ func newCall(home *sync.Pool, key []byte) *Call {
 	return c
 }
 
-// Optional makes c fail at once while its server is known to be down.
+// Optional makes c fail, within about 100 ms, while its server is known to be down.
 func (c *Call) Optional() *Call {
 	c.optional = true
 	return c
@@ -89,8 +89,8 @@ func (c *Call) Timed() *Call {
 	return c
 }
 
-// Wait sends a WAIT for this number of replicas behind c, for at most limit. A limit of
-// 0 sends none. Otherwise the ctx of Do must be Bounded. WAIT counts the replicas that
+// Wait sends a WAIT for this number of replicas after c, for at most limit. A limit of
+// 0 sends no WAIT. Otherwise the ctx of Do must be Bounded. WAIT counts the replicas that
 // have the writes of its own connection, so both commands are in one pipeline.
 func (c *Call) Wait(replicas int, limit time.Duration) *Call {
 	c.replicas, c.limit = replicas, limit
@@ -163,8 +163,7 @@ func (c *Call) SetErr(err error) {
 
 var errNoReply = errors.New("no reply")
 
-// result returns the reply. If there is none, it returns the client's error, or else
-// err.
+// result returns the reply. Without a reply it returns the client's error, or else err.
 func (c *Call) result(err error) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

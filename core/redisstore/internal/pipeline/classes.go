@@ -13,16 +13,15 @@ import (
 type Class struct {
 	// Unchanged is set if the server has changed nothing. Inside a script, a command's
 	// error occurs at the script's first write. The exception is NOPERM, which can
-	// occur later; the script then undoes its writes.
+	// occur later. The scripts of the usual keys then leave the state unchanged.
 	Unchanged bool
 	// Advice precedes the server's message.
 	Advice string
 	// Hint is the advice if the server is not fit for locks, or "".
 	Hint string
 	// displaced is set if the connection leads to a server that cannot serve now, while
-	// another server may have taken over its name or role. Then the idle connections of
-	// a single-server client are closed, so that later calls dial. All other errors
-	// leave them open.
+	// another server may have taken over its name or role. The idle connections of a
+	// single-server client are then closed, so that later calls dial.
 	displaced bool
 }
 
@@ -31,8 +30,8 @@ var (
 	displaced = Class{Unchanged: true, displaced: true}
 )
 
-// scriptless is the class for servers that run no scripts, or not this one. They check
-// that before they start the script.
+// scriptless is the class for servers that run no scripts, or refuse this script. They
+// refuse a script before they start it.
 var scriptless = Class{Unchanged: true, Hint: "the server does not run the scripts: core/SERVERS.md says which do, and what to set"}
 
 // classes maps the code of an error reply to its class.
@@ -41,7 +40,7 @@ var classes = map[string]Class{
 	"BUSY":        refusal,   // a script runs for too long
 	"CLUSTERDOWN": displaced, // the server is cut off, or some slots are not served
 	"CROSSSLOT":   refusal,   // keys of several slots
-	"LOADING":     displaced, // the server has started, and may become a replica
+	"LOADING":     displaced, // the server has started, and can become a replica
 	"MASTERDOWN":  displaced, // a replica without its master
 	"MISCONF":     {Unchanged: true, Hint: "the server fails to save: see its log"},
 	"MOVED":       {Unchanged: true, displaced: true, Hint: "the server is a node of a Cluster: use a *redis.ClusterClient"},

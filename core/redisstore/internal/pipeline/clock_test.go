@@ -64,7 +64,7 @@ func TestTimed(t *testing.T) {
 			})
 		}
 		all.Wait()
-		times, since := 0, 0 // the numbers of TIMEs, and of calls since the last one
+		times, since := 0, 0 // the numbers of TIMEs, and of calls since the last TIME
 		for _, q := range proxy.Requests() {
 			switch q.Name {
 			case "set":

@@ -26,7 +26,7 @@ func (p *Pipeline) serverOf(ctx context.Context, key name) (*server, error) {
 }
 
 // masterOf returns the master of a key. The client may first have to ask for the slots.
-// That takes at most Limit, and the caller can leave in the meantime. A later call may
+// That takes at most Limit, and the caller can leave in the meantime. A later call can
 // then find the slots.
 func (p *Pipeline) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	if p.located.Load() {
@@ -53,7 +53,7 @@ func (p *Pipeline) wayTo(master *redis.Client) (to *server, known bool) {
 }
 
 // forget removes unused servers, because their masters may no longer exist. It keeps
-// the server of but. Callers that still have a removed server may use it.
+// the server of the master but. Callers that still have a removed server may use it.
 func (p *Pipeline) forget(but *redis.Client) {
 	p.masters.Range(func(master, to any) bool {
 		if to := to.(*server); master != but && to.sender.unused() {

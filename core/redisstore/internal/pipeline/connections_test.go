@@ -14,7 +14,7 @@ import (
 )
 
 // TestWorkersFitThePool uses a client with few connections, which fails at once if more
-// are needed.
+// connections are needed.
 func TestWorkersFitThePool(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)

@@ -87,8 +87,9 @@ func TestTheClientsContextEnds(t *testing.T) {
 	}
 }
 
-// TestFlightContext checks how the contexts of callers affect the context of their flight:
-// a caller that is alone in it ends it, and one of several callers does not.
+// TestFlightContext checks the effect of callers' contexts on the context of their
+// flight. The only caller of a flight ends the flight, and one of several callers does
+// not.
 func TestFlightContext(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T, w *watcher) (*pipeline.Pipeline, *gate) {
@@ -191,7 +192,7 @@ func (p *brokenPipe) Exec(ctx context.Context) ([]redis.Cmder, error) {
 }
 
 // TestDo_BreakerForgetsCalls checks that calls that a client did not execute are not sent
-// with later ones.
+// with later calls.
 func TestDo_BreakerForgetsCalls(t *testing.T) {
 	t.Parallel()
 	own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

@@ -23,9 +23,9 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Detached runs work, unless ctx is already done, and returns its outcome. If ctx is
-// done before work returns, Detached returns the cause of ctx. The client itself may
-// continue then: by default go-redis does not apply a context's deadline to a socket,
-// and it never applies a cancellation.
+// done before work returns, Detached returns the cause of ctx. The client can continue
+// after that. By default go-redis does not apply a context's deadline to a socket, and
+// go-redis never applies a cancellation.
 func Detached[T any](ctx context.Context, work func() (T, error)) (value T, err error) {
 	if ctx.Err() != nil {
 		return value, context.Cause(ctx)

@@ -18,32 +18,30 @@
 //
 // sender.do puts the call into a queue. It waits until the call has returned, ctx is
 // done, or Limit has passed. A worker takes all calls that have arrived and sends them
-// as one flight. A flight that takes longer than 5 ms does not delay the calls behind
-// it any more. Three kinds of calls use no queue. A call that waits for replicas or
+// as one flight. After 5 ms a flight does not delay the calls in the queue any more.
+// Three kinds of calls do not wait in the queue. A call that waits for replicas or
 // follows ASK has its own connection. DoAll makes one flight for each server. A caller
-// that cannot leave sends its call itself, unless such a call has recently taken much
-// longer than Limit.
+// that cannot leave can send its call itself, see sender.send.
 //
-// A flight is a group of commands that go-redis sends at once: the calls, a TIME behind
-// them if one is Timed, and a WAIT behind the TIME. When the client has returned, each
-// call gets its outcome.
+// A flight is a group of commands that go-redis sends at once. These are the calls, a
+// TIME after them if a call is Timed, and a WAIT if a call waits for replicas. When the
+// client has returned, each call gets its outcome.
 //
 // # Sent or not
 //
-// A call provides its bytes once, see once.go. If the client never asked for a call's
-// bytes, the call was not sent. Once such a call has returned, it is never sent later.
-// If the caller leaves before the client asks for the bytes, the call is never sent
-// either, unless it is in a flight with others. So nothing depends on the time at which
-// go-redis or a hook requests the bytes. The first reply that the client reports
-// counts, and outcomes are read when the client has returned.
+// A call provides its bytes once, see once.go. If the client has returned and never
+// requested a call's bytes, the call was not sent and never will be. If the caller leaves
+// before the client requests the bytes, the call is never sent either, unless it is in a
+// flight with others. The first reply that the client reports counts. Outcomes are read
+// when the client has returned.
 //
 // Calls are reused when the client has returned without a failure and the caller has
 // the reply. A hook must not keep a call, but may keep a Clone.
 //
 // # While a server is down
 //
-// The outcomes of calls show for each server whether it is down. If it is, a probe is
-// sent on a separate connection of the Pipeline. When the probe is answered, its
-// connection stays open for a while. Calls use it while the client's pool still refuses
-// to dial.
+// The outcomes of calls show for each server whether it is down. If a server is down, a
+// probe is sent on a separate connection of the Pipeline. When the probe is answered,
+// its connection stays open for a while. Calls use this connection while the client's
+// pool still refuses to dial.
 package pipeline

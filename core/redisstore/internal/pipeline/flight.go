@@ -44,9 +44,8 @@ func (f *flight) fly(ctx context.Context, s *sender, calls []*Call) {
 	}
 }
 
-// land sets the outcome of each call, the first one last. So a caller that waits for
-// all of them, one after the other, wakes only once. A call must not be used after
-// that.
+// land sets the outcome of each call, from the last call to the first. So a caller that
+// waits for all calls in their order wakes only once. A call must not be used after land.
 func (f *flight) land() {
 	clean := f.own && f.failed() == nil
 	for _, c := range slices.Backward(f.calls) {
@@ -60,7 +59,7 @@ func (f *flight) land() {
 // flightContext is the context of a batch. It has the values of the first call's context.
 // It is done when the client has returned, when the only caller has left, and soon after its
 // deadline, at the next check. A context of the standard library would start a timer for
-// each batch. Do not use context.Cause: it may return the cause of the first call's context.
+// each batch. Do not use context.Cause: it can return the cause of the first call's context.
 type flightContext struct {
 	context.Context
 	until time.Time
@@ -69,8 +68,9 @@ type flightContext struct {
 }
 
 // newFlightContext returns the context of calls that are sent together. Its deadline is
-// until, or that of the caller of a single call if it is earlier. The sender's mutex is held,
-// so no method of a caller's context is called, which could panic or block.
+// until, or the deadline of the only caller if that is earlier. newFlightContext calls no
+// method of a caller's context. Such a method could panic or block, and the sender's mutex
+// is held.
 func newFlightContext(calls []*Call, until time.Time) *flightContext {
 	if end := calls[0].deadline; len(calls) == 1 && !end.IsZero() && end.Before(until) {
 		until = end
@@ -102,9 +102,9 @@ func (f *flightContext) end(err error) {
 	}
 }
 
-// commands returns the commands to send: the calls, a TIME behind them if one is Timed,
-// and a WAIT behind the TIME. The WAIT lasts for at most the limit of its call, ends by
-// the deadline of ctx, and lasts for at least a millisecond.
+// commands returns the commands to send: the calls, a TIME if a call is Timed, and a
+// WAIT if the only call has one. The WAIT lasts for at least a millisecond, and otherwise
+// for at most the limit of its call and until the deadline of ctx.
 func (f *flight) commands(ctx context.Context) []redis.Cmder {
 	cmds := make([]redis.Cmder, 0, len(f.calls)+2)
 	for _, c := range f.calls {

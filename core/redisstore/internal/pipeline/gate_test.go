@@ -80,8 +80,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// crowd makes many callers take different keys at once. They wait behind a call that
-// the gate delays until all of them wait. crowd returns their errors.
+// crowd makes many callers take different keys at once. A first call is in flight, and
+// the gate delays it until all callers wait. crowd returns their errors.
 func crowd(t *testing.T, p *pipeline.Pipeline, g *gate, all []string, ctxs ...context.Context) (errs []error) {
 	t.Helper()
 	errs = make([]error, len(all))

@@ -6,8 +6,8 @@ import (
 )
 
 // once provides the bytes of a call to the client's writer, one time. There is no other
-// access to the bytes. So a call has not been sent before the client requests its bytes,
-// and cannot be written again after that. once is an argument of the call, and safe for
+// access to the bytes. So a call is not sent before the client requests the bytes, and
+// cannot be written a second time. once is an argument of the call, and safe for
 // concurrent use.
 type once struct {
 	bytes []byte
@@ -16,7 +16,7 @@ type once struct {
 
 const (
 	fresh   int32 = iota // the bytes were not requested
-	joined               // the same, in a flight that a refusal would fail
+	joined               // the bytes were not requested, and the call is in a flight with others
 	written              // the bytes were provided
 	revoked              // the bytes were never provided and never will be
 )

@@ -33,8 +33,9 @@ func New(client redis.UniversalClient) *Pipeline {
 	return p
 }
 
-// Eval returns a call of a script on a key, and on a second key unless other is "". Its
-// first argument is word. Eval copies the key. In a Cluster both keys must be in one slot.
+// Eval returns a call of a script on a key, and on a second key unless other is "". The
+// call's first argument is word. Eval copies the key. In a Cluster both keys must be in
+// one slot.
 func (p *Pipeline) Eval(of *Script, key []byte, other string, word any) *Call {
 	c := newCall(&p.calls, key)
 	c.script, c.once.bytes = of, of.sha
@@ -56,8 +57,8 @@ func (p *Pipeline) SetNX(key, value []byte, ms int64) *Call {
 	return c.Num(ms)
 }
 
-// Replicated is the outcome of a call and of the WAIT behind it. Without a WAIT, only
-// Reply has a meaning.
+// Replicated is the outcome of a call and of the WAIT after the call. Without a WAIT,
+// only Reply has a meaning.
 type Replicated struct {
 	Reply    any
 	Replicas int64 // replicas that have the write; unknown if Err is not nil
@@ -120,7 +121,7 @@ type Result struct {
 }
 
 // DoAll sends a call of a script for each item. The arguments are word, the item's text
-// and its number. Calls to one server are sent together. Servers are called in
+// and the item's number. Calls to one server are sent together. Servers are called in
 // parallel, so that a hung server does not delay the replies of the others. DoAll
 // returns when all replies have arrived or ctx is done. ctx must be Bounded.
 func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []Item) []Result {
@@ -152,8 +153,8 @@ func (p *Pipeline) DoAll(ctx context.Context, script *Script, word any, items []
 
 // doGroup sends calls of one script together to the last known server of their keys. If
 // the server does not know the script, doGroup sends the first call again with the
-// text, and then the others together. It sends other calls that have to be repeated a
-// few at a time, each to the server of its key.
+// text, and then the others together. Any other calls that have to be repeated are sent
+// a few at a time, each to the server of its key.
 func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Result {
 	results := to.doAll(ctx, calls)
 	var unknown []int
@@ -195,11 +196,11 @@ func (p *Pipeline) doGroup(ctx context.Context, to *server, calls []*Call) []Res
 }
 
 // sideBySide is the number of calls of a DoAll to one server that are repeated in
-// parallel. Each has a goroutine, and moving slots may cause hundreds of repeats.
+// parallel. Each has a goroutine, and moving slots can cause hundreds of repeats.
 const sideBySide = 4
 
 // Enter returns the reason if the server is known to be down, and nil otherwise. In a
-// Cluster it always returns nil. It may wait for up to 100 ms for a probe.
+// Cluster it always returns nil. It can wait for up to 100 ms for a probe.
 func (p *Pipeline) Enter(ctx context.Context) error {
 	if p.cluster != nil {
 		return nil

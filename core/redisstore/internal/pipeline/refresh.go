@@ -29,13 +29,13 @@ func late(ctx context.Context, err error) bool {
 // refresh sends a PING over each idle connection of the client, and over a new one if
 // none is idle. It follows a late call, for two reasons. First, a load balancer may
 // have forgotten the connection of that call. Then other connections that were idle for
-// as long are silent too. The PINGs take these out of the pool at once, so that later
-// calls dial, and the client closes them when their PINGs time out. Second, the call
+// as long are silent too. The PINGs take these connections out of the pool at once, so
+// that later calls dial. The client closes them when their PINGs time out. Second, the call
 // may have had too little time to connect, and the client has closed the incomplete
-// connection. A PING may take Limit, and leaves a connection for later calls.
+// connection. A PING can take Limit, and leaves a connection for later calls.
 //
-// Two connections of the pool are left to calls. A pipeline that finds no connection in
-// the pool for pipelines takes one of the other pool.
+// Two connections of the client's main pool are left to calls. A pipeline also uses the
+// main pool if the pool for pipelines has no connection.
 func (v *server) refresh() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -53,7 +53,7 @@ func (v *server) refresh() {
 }
 
 // idle returns the numbers of idle connections in the client's two pools. The second
-// one is for pipelines.
+// pool is for pipelines.
 func idle(client *redis.Client) (n [2]int) {
 	stats := client.PoolStats()
 	n[0] = int(stats.IdleConns)
@@ -81,7 +81,7 @@ func ask(ctx context.Context, client *redis.Client, pipelined bool, words ...any
 func inBackground(n int, ping func(context.Context)) {
 	for range max(n, 1) {
 		go func() {
-			defer func() { _ = recover() }() // a hook of the client may panic
+			defer func() { _ = recover() }() // a hook of the client can panic
 			ctx, cancel := context.WithTimeout(context.Background(), Limit)
 			defer cancel()
 			ping(ctx)
@@ -91,7 +91,7 @@ func inBackground(n int, ping func(context.Context)) {
 
 // drop closes the idle connections of the client in the background, within dropInterval
 // and at most once in that time. These connections lead to a server that has lost its
-// role. New connections may lead to the server that has the role now.
+// role. New connections can lead to the server that has the role now.
 func (v *server) drop() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

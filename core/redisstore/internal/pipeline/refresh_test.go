@@ -99,7 +99,7 @@ func TestRefresh_SlowDial(t *testing.T) {
 			t.Parallel()
 			proxy, clients := behindProxy(t)
 			p := newPipeline(t, clients[name])
-			// A call takes at most two trips, and a new connection three more.
+			// A call takes at most two round trips, and a new connection three more.
 			const trip = 200 * time.Millisecond
 			proxy.Delay(trip / 2)
 			testserver.Eventually(t, time.Minute, "a call is answered", func() bool {

@@ -185,7 +185,7 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 			p.Patient()
 			p.Enough(8)
 			if wrong := callers(t, p); wrong != "" {
-				t.Fatal(wrong) // a faulty Pipeline may never close
+				t.Fatal(wrong) // a faulty Pipeline can fail to close
 			}
 			// Now the abandoned pipelines are answered, all with one token.
 			given, stop := h.given, make(chan struct{})
@@ -229,8 +229,8 @@ func TestEachCallGetsItsOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestCommandsAreUsedAgain sends calls together, and checks that a call leaves less
-// garbage than the size of a command, which shows that commands are reused.
+// TestCommandsAreUsedAgain sends calls together, and checks that commands are reused. A
+// call then leaves less garbage than the size of a command.
 func TestCommandsAreUsedAgain(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { client.Close() })

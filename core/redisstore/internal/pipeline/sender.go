@@ -28,8 +28,8 @@ const (
 	maxWorkers  = 8
 	forgetAfter = 2 * Limit
 	// distrustFor is the time for which all callers use workers, after a caller that
-	// sent its own call was delayed for longer than forgetAfter. After such a delay, a
-	// hook or a dialer of the client probably ignores deadlines.
+	// sent its own call was delayed for longer than forgetAfter. The usual reason for such
+	// a delay is a hook or a dialer that ignores deadlines.
 	distrustFor = time.Minute
 	// idleFor is the time for which a worker stays idle before it returns.
 	idleFor = 50 * time.Millisecond
@@ -40,9 +40,9 @@ const (
 )
 
 // sender sends calls to one server. If no other call is in flight, a call is sent at
-// once and alone. Calls that arrive while another one is in flight wait, and are sent
-// together in one pipeline. They are sent when the other call has returned, or when
-// there are many of them.
+// once and alone. Calls that arrive while another call is in flight wait, and are sent
+// together in one pipeline. They are sent when the other call has returned or stalled,
+// or when many calls wait.
 //
 // While calls wait, a worker is working. While a worker is working, a check is scheduled.
 // So each waiting call is sent or expires, and the context of each flight ends.
@@ -61,7 +61,7 @@ type sender struct {
 	caller  worker    // of the caller that sends its call itself; has no goroutine, and is never idle
 	idle    []*worker // workers that have nothing to send, but may soon
 	watched bool      // a call of check is scheduled
-	held    time.Time // the last time at which a caller that sent its call itself was delayed too long
+	held    time.Time // the last long delay of a caller that sent its call itself
 	closed  bool      // no worker stays idle
 }
 
@@ -70,7 +70,7 @@ type sender struct {
 // starting a goroutine with a new stack.
 type worker struct {
 	more   chan struct{} // receives when it has to work, closed when it has to return
-	since  time.Time     // the time at which the batch in flight began, or the last one returned
+	since  time.Time     // the start of the batch in flight, or the end of the last batch
 	batch  []*Call
 	ctx    *flightContext // of the batch
 	flight flight
@@ -80,15 +80,15 @@ func newSender(client redis.UniversalClient) *sender {
 	s := &sender{client: client, stall: stallAfter, enough: enough, beside: maxBeside, limit: Limit}
 	if c, ok := client.(*redis.Client); ok {
 		s.own, s.beside = true, min(s.beside, poolSize(c.Options()))
-		// Time-outs of the socket would not be enough, however short. Each is for one
-		// read or write, and opening a connection takes several of them.
+		// Short time-outs of the socket would not be enough. Each of them applies to one
+		// read or write, and opening a connection takes several reads and writes.
 		s.brief = c.Options().ContextTimeoutEnabled
 	}
 	return s
 }
 
-// poolSize returns the maximum number of connections of a client. Some clients fail
-// instead of waiting if more are needed.
+// poolSize returns the maximum number of connections of a client. If more connections
+// are needed, some clients fail instead of waiting.
 func poolSize(o *redis.Options) int {
 	if o.MaxActiveConns > 0 {
 		return min(o.PoolSize, o.MaxActiveConns)
@@ -114,8 +114,8 @@ func (s *sender) do(ctx context.Context, c *Call) (Replicated, error) {
 	return got, err
 }
 
-// left ends the flight of a failed call whose caller has left, if the call is alone in it.
-// Otherwise the flight would go on to wait for a connection.
+// left ends the flight of a failed call whose caller has left, if it has no other calls.
+// Otherwise the flight would continue to wait for a connection.
 func (s *sender) left(c *Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Call) await(ctx context.Context) (Replicated, error) {
 		if back && c.clean {
 			c.home.Put(c)
 		}
-		return got, err // a call that was done was sent, whatever error a hook has set
+		return got, err // a call with a reply was sent, whatever error a hook has set
 	}
 	if c.once.leave() || back && c.once.end() {
 		err = &unsentError{err}
@@ -175,7 +175,7 @@ func (c *Call) outcome(ctx context.Context) (got Replicated, err error, back boo
 }
 
 // send makes a worker send c. A caller that cannot leave can send c itself, if nothing
-// else is in flight. This saves two switches of goroutines. A hook or a dialer that
+// else is in flight, which saves two switches of goroutines. A hook or a dialer that
 // ignores the deadline of the call can then delay the caller beyond Limit, but only
 // this caller. Other callers use workers in the meantime, and for distrustFor after
 // that.
@@ -204,12 +204,13 @@ func (s *sender) send(ctx context.Context, c *Call) {
 	s.mu.Unlock()
 }
 
-// dismiss removes w from the working ones.
+// dismiss removes w from s.working.
 func (s *sender) dismiss(w *worker) {
 	s.working = slices.DeleteFunc(s.working, func(o *worker) bool { return o == w })
 }
 
-// engage starts a worker if all working ones have stalled, or if enough calls wait.
+// engage starts a worker if all workers in s.working have stalled, or if enough calls
+// wait.
 func (s *sender) engage(now time.Time) {
 	prompt, under := 0, 0
 	for _, w := range s.working {

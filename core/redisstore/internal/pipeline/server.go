@@ -21,7 +21,7 @@ type server struct {
 	sender *sender
 	gate   outage.Gate
 	client *redis.Client // nil if it cannot be probed, or after close
-	named  bool          // its address may lead to another server later; a Cluster client checks that itself
+	named  bool          // the address can lead to another server later; false in a Cluster
 
 	mu        sync.Mutex
 	spare     *sender   // on the connections of the probe that ended an outage; usually nil
@@ -79,8 +79,8 @@ func (v *server) doAll(ctx context.Context, calls []*Call) []Result {
 }
 
 // judge records the outcome of a call, and returns its error. A call can end while the
-// client is still dialing. Its error then lacks the connection's reason, and judge adds
-// it.
+// client is still dialing. Its error then lacks the error of the connection, and judge
+// adds that error.
 func (v *server) judge(ctx context.Context, begun outage.Mark, err error) error {
 	switch {
 	case answers(err):
