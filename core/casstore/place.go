@@ -13,13 +13,13 @@ import (
 //
 // The Store calls a Place from many goroutines. A call of the Place can outlast the
 // Store's caller. The ctx of a call is done after two seconds and does not carry the
-// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces, so
-// the Store's own keys begin with one.
+// caller's cause. Keys are 1 to 512 arbitrary bytes. Keys of locks contain no braces,
+// so the Store's own keys begin with a brace.
 //
 // A method that fails with an error matching store.ErrUnavailable or [ErrConflict] has
 // certainly changed nothing. After any other error of a method that writes, the outcome
-// is unknown. When in doubt, return an error that matches neither of these, nor another
-// sentinel of package store.
+// is unknown. When in doubt, return an error that matches neither of these two nor
+// another sentinel of package store.
 type Place interface {
 	// Load returns the entry of key, from a single read, and the place's own time at a
 	// moment within the call. If there is no entry, Version is 0.
@@ -49,7 +49,7 @@ type Place interface {
 // for example after a deadlock or a serialization failure. The Store then tries again.
 var ErrConflict = errors.New("lockkit: another statement was faster")
 
-// Want describes the data that a Load needs. A place may ignore it and return the
+// Want describes the data that a Load needs. A place may ignore Want and return the
 // newest entry with its value.
 type Want struct {
 	Value   bool // Entry.Value is needed; without it, Load may leave Value nil
@@ -78,17 +78,17 @@ type Entry struct {
 	Value []byte
 	// KeepValue makes Save leave the stored value unchanged, and ignore Value.
 	KeepValue bool
-	// Due is the earliest time at which the entry may be deleted. Everything in it has
-	// expired by then, unless it is written again.
+	// Due is the earliest time at which the entry may be deleted. By then everything in
+	// the entry has expired, unless the entry was written again.
 	Due time.Time
 	// Wake lists the leases of the waiting claims that Save must wake, in a place that
-	// is a Watcher. The place does not store it.
+	// is a Watcher. The place does not store Wake.
 	Wake []string
 }
 
-// Alone has the last token of a key, and a hold that is exclusive and the whole state of
-// its key. A place can store the fields in the columns of a row. Times are whole
-// microseconds.
+// Alone has the last token of a key. It also has the key's hold, if that hold is
+// exclusive and there is nothing else to store. A place can store the fields in the
+// columns of a row. Times are whole microseconds.
 type Alone struct {
 	// Token is the first token of the last grant, even if State is set. The
 	// store.TokenStep-1 tokens after it belong to that grant.
@@ -109,7 +109,7 @@ type Alone struct {
 // An entry is free if State is nil, and neither Alone.Written nor Alone.Until is after
 // now, the place's time. An entry is held by a lease if State is nil, Alone.Lease is
 // the lease, Alone.Written is not after now, and Alone.Until is after now. If a method
-// finds anything else it changes nothing, and the Store uses Load and Save.
+// finds anything else, it changes nothing, and the Store then uses Load and Save.
 type Usual interface {
 	Place
 
@@ -143,9 +143,10 @@ type Usual interface {
 type Pooled interface {
 	Place
 
-	// Connect waits for a connection until ctx is done. ctx is the caller's and lasts
-	// at most two seconds. The Store calls one method of the Place with a ctx derived
-	// from connected, and then release. If Connect fails, nothing was sent.
+	// Connect waits for a connection until ctx is done. ctx is derived from the
+	// caller's and is done after at most two seconds. The Store calls one method of the
+	// Place with a ctx derived from connected, and then release. If Connect fails,
+	// nothing was sent.
 	Connect(ctx context.Context) (connected context.Context, release func(), err error)
 }
 
@@ -197,14 +198,15 @@ type Sweeper interface {
 	// appear some minutes late. Values may be left out.
 	Dead(ctx context.Context, most int) ([]Item, error)
 
-	// Raise raises the floor to at least token. The Store deletes an entry at least ten
-	// seconds after a Raise with its token or a higher one.
+	// Raise raises the floor to at least token. The Store first calls Raise with the
+	// token of an entry or a higher one, and deletes the entry at least ten seconds
+	// later.
 	Raise(ctx context.Context, token uint64) error
 
 	// Delete deletes each of the entries that still has the version of its item, in as
 	// few steps as possible, and returns the number of deleted entries. It leaves out
-	// entries that another client has locked. In a place with replicas, it deletes no
-	// item whose Now is after the current time. There are at most 1,000 items, of
+	// entries that another client has locked. In a place with replicas, Delete deletes
+	// no item whose Now is after the current time. There are at most 1,000 items, of
 	// different keys.
 	Delete(ctx context.Context, items []Item) (deleted int, err error)
 }

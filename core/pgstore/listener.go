@@ -21,8 +21,8 @@ const (
 	// silent.
 	pingEvery = 2 * time.Second
 	pingLimit = 3 * time.Second
-	// deafFor is the pause before the next attempt to listen through a pooler, whose
-	// mode may have changed.
+	// deafFor is the pause before the next attempt to listen through a pooler. By then
+	// the pooler's mode may have changed.
 	deafFor = time.Minute
 )
 
@@ -108,8 +108,8 @@ func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	// The notification is sent on another connection. Meanwhile the connection that
-	// listens is idle, and a pooler has assigned no session to it.
+	// The notification is sent on another connection. Meanwhile the listening
+	// connection is idle, and a pooler has assigned no session to it.
 	if _, err := s.place.once(ctx, fmt.Sprintf("SELECT pg_catalog.pg_notify('%s', '')", channel)); err != nil {
 		unlisten(pg, channel, pid)
 		return err

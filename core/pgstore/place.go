@@ -39,8 +39,8 @@ type place struct {
 	// isolated: transactions have one snapshot by default, and a transaction conflicted
 	// with another one. So each statement sets its isolation level.
 	isolated atomic.Bool
-	// away: a server accepted no locks, and since then no server was found that accepts
-	// them.
+	// away: a server accepted no locks, and no call or probe has found a server that
+	// accepts locks since.
 	away atomic.Bool
 	// silent: a connection did not answer, so the next call takes a new one.
 	silent atomic.Bool
@@ -191,10 +191,10 @@ func (p *place) exec(ctx context.Context, conn *pgconn.PgConn, st dialect.Statem
 }
 
 // hasSnapshots reports whether the transactions of conn are above READ COMMITTED by
-// default. If they are, every further statement of p sets its level. hasSnapshots reads
-// the level once per connection, because serialization failures of a trigger or a
-// standby do not change it. Behind a pooler it reads the level each time, because the
-// next statement may be in another session.
+// default. If they are, every further statement of p sets its isolation level.
+// hasSnapshots reads the level once per connection, because serialization failures of a
+// trigger or a standby do not change it. Behind a pooler it reads the level each time,
+// because the next statement may be in another session.
 func (p *place) hasSnapshots(ctx context.Context, conn *pgconn.PgConn) bool {
 	s := sessionOf(conn)
 	if s.committed {
@@ -263,8 +263,8 @@ func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a an
 	return answer{}, verdict(err)
 }
 
-// value runs text, which has n statements. One of them returns a single value, which
-// value returns.
+// value runs text, which has n statements, and returns the single value that they
+// select.
 func value(ctx context.Context, conn *pgconn.PgConn, text string, n int) (string, error) {
 	a, err := results(ctx, conn, text, n)
 	if err != nil {

@@ -39,7 +39,8 @@ func sessionOf(conn *pgconn.PgConn) *session {
 }
 
 // maxWords limits the bytes of a claim's key, lease and owner in a prepared statement.
-// So the message fits into one segment of 1,280 bytes, the smallest packet of IPv6.
+// With this limit the message fits into one packet of 1,280 bytes, the minimum MTU of
+// IPv6.
 const maxWords = 640
 
 // Take implements casstore.Usual.
@@ -91,9 +92,10 @@ func isDirect(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	return err == nil && pid == strconv.Itoa(int(conn.PID())), err
 }
 
-// execPrepared executes a statement with arguments. Before the first use in a session it
-// prepares the statement. The message that executes the statement is one write of one
-// segment. So the server receives the whole message or nothing, as with a text.
+// execPrepared executes a statement with arguments. Before the first use in a session
+// it prepares the statement. The message that executes the statement is one write of
+// one segment. So the server receives the whole message or nothing, as in the simple
+// protocol.
 func (p *place) execPrepared(ctx context.Context, conn *pgconn.PgConn, st dialect.Statement) (answer, error) {
 	s := sessionOf(conn)
 	name, ok := s.names[st.Text]

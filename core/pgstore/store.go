@@ -14,7 +14,7 @@ import (
 )
 
 // callLimit limits how long a call takes, including the wait for a connection. The
-// server waits for the lock of a row for at most half of it.
+// server waits for the lock of a row for at most half of callLimit.
 const callLimit = 2 * time.Second
 
 // Store stores locks in PostgreSQL. It implements store.Store for every kind of claim,
@@ -45,9 +45,9 @@ var (
 	_ store.Cards     = (*Store)(nil)
 )
 
-// New returns a Store that uses pool, which the caller closes after the Store. It sends
-// nothing. Call Migrate to prepare the database, and Check to find out whether it is
-// fit.
+// New returns a Store that uses pool. The caller closes the pool after the Store. New
+// sends nothing. Call Migrate to prepare the database, and Check to find out whether
+// the database is fit.
 //
 // New fails with store.ErrInvalid for a nil pool, a nil option, and WithListener(nil).
 func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {

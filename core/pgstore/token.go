@@ -28,8 +28,8 @@ import (
 //	})
 //
 // Until tx is committed or rolled back, it blocks other transactions that check a token
-// of the same resource. So each of them sees the newest token, in whatever order holders
-// were paused. Transactions that check several resources must do so in the same order,
+// of the same resource. So each transaction sees the newest token, even if its holder
+// was paused. Transactions that check several resources must do so in the same order,
 // as with any rows. Under REPEATABLE READ and SERIALIZABLE a blocked transaction can
 // fail with a serialization failure (SQLSTATE 40001). The caller must then repeat it.
 //

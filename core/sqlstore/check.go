@@ -37,7 +37,8 @@ func (s *Store) Check(ctx context.Context) error {
 	defer cancel()
 	p := s.place
 	unread := func(err error) error {
-		// Without a server, and in an unfit session, the tables are not to blame.
+		// If the server does not answer, or a transaction is open, the tables are not
+		// the cause.
 		var network net.Error
 		if errors.As(err, &network) && errors.Is(err, store.ErrUnavailable) || errors.Is(err, table.ErrOpen) {
 			return fmt.Errorf("sqlstore: check: %w", err)

@@ -34,12 +34,12 @@ type Store struct {
 	turns chan struct{} // contains an element for each release in flight, if the pool has no limit
 }
 
-// New returns a Store in the tables that Migrate makes in the database of db. It sends
-// nothing. The caller closes the Store before db.
+// New returns a Store in the tables that Migrate creates in the database of db. New
+// sends nothing. The caller closes the Store before db.
 //
-// The pool of db should not be the pool of the caller's transactions. While these have
-// all connections of a shared pool, no lock can be extended. New fails with
-// store.ErrInvalid if db is nil, or if d is the zero Dialect.
+// The pool of db should not be the pool of the caller's transactions. While the
+// transactions have all connections of a shared pool, no lock can be extended. New
+// fails with store.ErrInvalid if db is nil, or if d is the zero Dialect.
 func New(db *sql.DB, d Dialect) (*Store, error) {
 	p, err := placeOf("new", db, d)
 	if err != nil {

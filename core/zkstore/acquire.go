@@ -31,7 +31,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return run(ctx, s, "acquire", c, func(o *operation) (store.Grant, error) {
 		g, err := s.acquire(o, c, sent)
 		if err != nil && o.made && !errors.Is(err, store.ErrBusy) {
-			// A failed acquire must leave nothing.
+			// A failed acquire must leave no node.
 			if h := s.live(o.entry); h != nil {
 				s.forget(h)
 				s.remove(h.path, h.session)
@@ -106,9 +106,9 @@ func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (sto
 // token returns the first token of a node's grant, or 0 if not all tokens of the grant
 // are below 2^53. plus is the addition to the key's tokens. The upper half of a zxid
 // counts the elections of a leader, and the lower half the transactions since the last
-// election. So the 32768th election is the first without tokens. Both halves are needed:
-// consecutive transactions may each create a node of one key, and the lower half starts
-// again with each election.
+// election. So the 32768th election is the first without tokens. Both halves are
+// needed, because consecutive transactions may each create a node of one key, and the
+// lower half starts again with each election.
 func token(zxid, plus int64) uint64 {
 	if zxid >= 1<<53/store.TokenStep || zxid*store.TokenStep+plus > 1<<53-store.TokenStep {
 		return 0
@@ -176,7 +176,8 @@ func (s *Store) holdOf(key, owner, lease string) *hold {
 	return nil
 }
 
-// life returns the lifetime of a claim's new node. Sending the claim again renews it.
+// life returns the lifetime of a claim's new node. Sending the claim again renews the
+// node's lifetime.
 func life(c store.Claim) time.Duration {
 	if c.Wait {
 		return min(c.TTL, store.WaiterLife)
@@ -286,10 +287,10 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 	// the leader, but not behind the last write that it confirmed to us before. Since
 	// that write the node can have been deleted for two reasons only. One is the end of
 	// the session, which is impossible if the write was a short time ago. The other is
-	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid for
-	// its TTL, counted from that write. A claim that is lighter than All leaves room for
-	// others. For such a claim, ask writes to the claim's node, which notifies the
-	// waiters behind it.
+	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
+	// for its TTL, counted from that write. A claim that is lighter than All leaves
+	// room for others. So for such a claim, ask writes to the claim's node. The write
+	// notifies the waiters behind the node.
 	switch {
 	case o.made:
 	case c.Weight != store.All || c.TTL > h.ttl || !s.sess.fresh(h.session, proof, c.TTL):

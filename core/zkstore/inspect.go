@@ -22,7 +22,7 @@ const (
 	width   = 16  // the maximum number of requests of an inspection in flight
 	step    = 128 // the number of keys that List reads between two pauses
 	rest    = 5 * time.Millisecond
-	listing = time.Minute // the time for which the names of all keys serve later pages of a walk
+	listing = time.Minute // the time for which later pages reuse the names of all keys
 )
 
 // Look implements store.Inspector. It reads the queue and then each of its nodes, 16 at
@@ -32,8 +32,8 @@ const (
 //
 // Left of a hold follows from the lifetime that its holder has written to its node. For
 // a holder that waited and has not extended since, Left may be the whole TTL, an upper
-// bound. The session of a process that died can keep its holds for longer; Left is 0
-// then. Left of waiters is unknown.
+// bound. If a process has died, its session can keep its holds for longer. Left is then
+// 0. Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -88,10 +88,10 @@ func (s *Store) List(ctx context.Context, after string, most int) (page []store.
 // holder has written in the meantime, the transaction fails, and Revoke tries again. The
 // leader's clock counts the remaining time, as with KeepFor.
 //
-// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the ACL
-// of the hold's node, so that the same clients can read it. If the servers show digests
-// to administrators only, Revoke also needs the right ADMIN, or the same WithACL as the
-// holder's.
+// Revoke needs the rights READ, CREATE and DELETE. The node that it creates gets the
+// ACL of the hold's node, so that the same clients can read it. If the servers show
+// digests to administrators only, Revoke also needs the right ADMIN, or the same
+// WithACL as the holder's Store.
 func (s *Store) Revoke(ctx context.Context, key, hold string, keep time.Duration) error {
 	const op, name = "revoke", "zkstore: revoke"
 	if err := claims.CheckKey(name, key, false); err != nil {
@@ -242,9 +242,8 @@ func (m moment) since(written int64) time.Duration {
 }
 
 // moment reads the servers' time from a node that it creates and deletes in one
-// transaction. From then on the client's server knows everything that was done before.
-// Without the rights for these changes, moment sends a sync instead, and the time is
-// unknown.
+// transaction. After that the client's server knows all earlier changes. Without the
+// rights for these changes, moment sends a sync instead, and the time is unknown.
 func (s *Store) moment(ctx context.Context) (moment, error) {
 	path := s.root + "/" + aside + "now." + newNonce()
 	answers, _, _, err := s.sess.write(ctx,
@@ -425,9 +424,9 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 	return state
 }
 
-// names returns the names of all keys' nodes, sorted. It reads them when a walk begins,
-// or if they are older than a minute. So a key that exists during a whole walk is among
-// the names.
+// names returns the names of all keys' nodes, sorted. It reads the names for the first
+// page, or if the stored names are older than a minute. So a key that exists until all
+// pages were read is on one of the pages.
 func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	s.mu.Lock()
 	names := s.listed

@@ -17,7 +17,7 @@ import (
 // The kinds of children of a key's node. A child's name begins with its kind, so that
 // one listing of the names is enough to decide who holds.
 const (
-	plain     = 'h' // a claim in the queue: held if those ahead leave room
+	plain     = 'h' // a claim in the queue: held if the claims ahead leave room
 	reentry   = 'r' // a further hold of an owner, at the place of the first hold
 	copied    = 'p' // another session's node for the same lease, at the place of that lease
 	kept      = 'k' // the weight of a released or revoked hold, which stays taken for a while
@@ -75,7 +75,7 @@ const nonceLetters = 12
 func newNonce() string { return rand.Text()[:nonceLetters] }
 
 // nonceOf returns a new nonce for an attempt to acquire a lease. The nonce begins with
-// the process, which operators see. Only the rest of the lease's ID is a secret.
+// the process, which operators see. Only the other part of the lease's ID is a secret.
 func nonceOf(lease string) string { return store.ProcessOf(lease) + newNonce() }
 
 // process returns the process with which the nonce of n begins, see nonceOf.

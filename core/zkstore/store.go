@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// probeTime is the time limit of a probe. It is longer than the second for which the
-// client pauses after it has tried all servers.
+// probeTime is the time limit of a probe. It is longer than the client's pause of a
+// second after the client has tried all servers.
 const probeTime = 2 * time.Second
 
 // Store stores locks in ZooKeeper. It implements store.Store, store.Watcher,
@@ -34,7 +34,7 @@ type Store struct {
 	subs    map[string]map[*sub]struct{}   // the watches of waiters, by key and lease
 	spies   map[spot]*spy                  // the nodes that are watched
 	spots   map[string][]spot              // the spots of a waiter, by its key and lease
-	listed  *[]string                      // the names of all keys, while a walk needs them
+	listed  *[]string                      // the names of all keys, while List needs them for further pages
 }
 
 // New returns a Store on conn. The caller still owns conn, and must close the Store
@@ -129,14 +129,15 @@ type entry struct {
 	refused time.Time     // the time until which the lease has a tombstone
 }
 
-// hold is a node of our session for a lease: either a hold or a waiter's place in the
-// queue. Fields that do not change once the node exists may be read without a lock.
+// hold is a node of our session for a lease. The node is either a hold or a waiter's
+// place in the queue. Fields that do not change once the node exists may be read
+// without a lock.
 type hold struct {
 	entry     *entry
 	dir, path string
 	session   int64
 	node      node
-	zxid      int64 // the zxid from which its token follows, see token
+	zxid      int64 // the zxid from which the hold's token follows, see token
 
 	plus     int64         // the addition to the token
 	version  int32         // the version of the node's data

@@ -21,8 +21,8 @@ type spot struct {
 }
 
 // spy waits for the one event of a client's watch, on behalf of all waiters for that
-// event. It stays when no waiter is left, because the client cannot cancel a watch. The
-// next waiter reuses it while the node exists.
+// event. A spy stays when no waiter is left, because the client cannot cancel a watch.
+// While the node exists, the next waiter reuses the spy.
 type spy struct {
 	ids map[string]struct{} // the waiters, by key and lease
 }

@@ -15,7 +15,8 @@ import (
 // exactly the types of the system's operators. For other types an operator in the search
 // path might match better.
 type PostgreSQL struct {
-	// Literal makes statements without arguments, for the simple protocol.
+	// Literal makes the values literals, so that the statements have no arguments, as
+	// the simple protocol needs.
 	Literal bool
 }
 
@@ -136,7 +137,7 @@ func (d PostgreSQL) Give(c store.Claim, version int64) Statement {
 }
 
 // Extend implements Dialect. A row that another transaction has locked does not delay
-// the others.
+// the extension of other rows.
 func (d PostgreSQL) Extend(claims []store.Claim, ttl time.Duration, version int64) Statement {
 	t, us := d.text(), ttl.Microseconds()
 	t.add("WITH c AS MATERIALIZED ", durable, ",l AS MATERIALIZED (SELECT name FROM lockkit.locks WHERE ").these(claims, "")
@@ -150,8 +151,8 @@ func (d PostgreSQL) Extended(claims []store.Claim, version int64) Statement {
 	return d.text().written("lockkit.locks", claims, version).end()
 }
 
-// rows begins the statements that read rows. original is true in a table that no
-// subscription writes.
+// rows begins the statements that read rows. original is an expression that is true if
+// no subscription writes the table.
 func (d PostgreSQL) rows(original, id string, value bool) *text {
 	return d.text().add("SELECT true,", isPrimary, ",", original, ",f.version,", id, ",", postgresNow, ",f.token", rowColumns, valueColumn(value), "::bytea FROM lockkit.version f ")
 }

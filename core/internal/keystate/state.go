@@ -4,9 +4,9 @@
 // for example by compare-and-set.
 //
 // The result of an operation depends only on the State and the arguments. An operation
-// reads no clock and does not block. It does not wake waiters, and returns the leases
-// of the waiting claims to wake instead. A State is plain data and not safe for
-// concurrent use. The caller has checked claims as store.Checker does.
+// reads no clock and does not block. It does not wake waiters itself, but returns the
+// leases of the waiting claims that the caller must wake. A State is plain data and not
+// safe for concurrent use. The caller has checked claims as store.Checker does.
 package keystate
 
 import (

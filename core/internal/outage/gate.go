@@ -28,10 +28,10 @@ const (
 )
 
 // Gate is open or closed, depending on the outcomes of the calls to one server. The
-// first call or probe that could not reach the server closes it, and any answer opens
-// it. While it is closed, one probe at a time tests the server, on behalf of all
-// callers that want to enter. A Gate is safe for concurrent use. Its zero value is
-// open, and stays open until Watch.
+// first call or probe that could not reach the server closes the gate, and any answer
+// opens it. While the gate is closed, one probe at a time tests the server, on behalf
+// of all callers that want to enter. A Gate is safe for concurrent use. Its zero value
+// is open, and stays open until Watch.
 type Gate struct {
 	answers atomic.Uint64         // the number of answers so far; it wraps around
 	why     atomic.Pointer[error] // the error of the connection; nil while the gate is open
@@ -55,8 +55,8 @@ func (g *Gate) Watch(limit time.Duration, probe func(ctx context.Context) error)
 	g.limit, g.probe = limit, probe
 }
 
-// Mark identifies the moment at which a call began, by the number of answers until
-// then.
+// Mark identifies the moment at which a call began by the number of answers before that
+// moment.
 type Mark uint64
 
 // Begin returns the mark for a call that begins now.
@@ -96,10 +96,10 @@ func (g *Gate) fail(begun Mark, err error) {
 	}
 }
 
-// Doubt records that a call got no answer. Its caller may have had little time, or its
-// connection may have been idle too long or lost. So a missing answer only starts a
-// probe. Doubt returns the result of Why. If the gate is open and the deadline of ctx
-// has passed, Doubt first waits for the end of the probe, for at most 10 ms.
+// Doubt records that a call got no answer. A missing answer only starts a probe,
+// because the caller may have had little time, or the connection may have been idle too
+// long or lost. Doubt returns the result of Why. If the gate is open and the deadline
+// of ctx has passed, Doubt first waits for the end of the probe, for at most 10 ms.
 func (g *Gate) Doubt(ctx context.Context, begun Mark) error {
 	g.mu.Lock()
 	if g.Begin() == begun && (g.Why() != nil || time.Since(g.last) >= probePause) {

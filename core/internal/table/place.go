@@ -18,7 +18,7 @@ import (
 
 // DB sends statements, each in its own transaction. An error matches
 // store.ErrUnavailable if nothing was changed. It also matches casstore.ErrConflict if
-// another statement is the reason.
+// another statement was the cause.
 type DB interface {
 	// Query sends a statement, and calls next for each row of the result. It also fails
 	// if the statement fails after a row, because the transaction can fail until the
@@ -52,8 +52,9 @@ var (
 // Load implements casstore.Place. It fails with ErrHidden if the tables have no visible
 // version.
 //
-// While the ID of the tables is unknown, the Load of a run reads the newest row, and so
-// the ID at the server that writes. Then a Commit needs no round trip for the ID.
+// While the ID of the tables is unknown, the Load of a run reads the newest row, and
+// with it the ID at the server that writes. So a later Commit needs no round trip for
+// the ID.
 func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore.Entry, error) {
 	wanted := w
 	w.Current = w.Current || w.Value && p.id.Load() == nil
@@ -94,8 +95,8 @@ func (p *Place) Dead(ctx context.Context, most int) ([]casstore.Item, error) {
 	return p.read(ctx, p.Dialect.Dead(most), false)
 }
 
-// read returns the entries in the rows that st returns. A replica may answer it, unless
-// current is set. Its errors match store.ErrUnavailable.
+// read returns the entries in the rows that st returns. A replica may answer st, unless
+// current is set. The errors of read match store.ErrUnavailable.
 func (p *Place) read(ctx context.Context, st dialect.Statement, current bool) (items []casstore.Item, err error) {
 	err = p.DB.Query(ctx, st, func(scan Scan) error {
 		var r dialect.Row
@@ -168,8 +169,8 @@ func IsReplica(err error) bool {
 }
 
 // fits returns an error if a statement of size bytes is longer than the server allows.
-// Otherwise the server would close the connection, and the outcome would be unknown. 0
-// for most means that the maximum is unknown.
+// If such a statement were sent, the server would close the connection, and the outcome
+// would be unknown. If most is 0, the maximum is unknown.
 func fits(size, most int64) error {
 	if most > 0 && size >= most {
 		return fmt.Errorf("the statement has %d bytes (less than %d): set max_allowed_packet", size, most)

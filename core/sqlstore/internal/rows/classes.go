@@ -17,7 +17,7 @@ import (
 type class int
 
 const (
-	unknown   class = iota // the statement may have taken effect; the driver judges the connection
+	unknown   class = iota // the statement may have taken effect; the driver decides whether to close the connection
 	ended                  // the statement may have taken effect; the connection is closed
 	unchanged              // nothing has changed; the connection is good, as for the next two classes
 	conflict               // nothing has changed, because of another statement; this one may be sent again
@@ -114,9 +114,9 @@ func classOfState(state string) class {
 
 // classOfNumber returns the class of the field Number of an error of
 // go-sql-driver/mysql. An error that the server finds in a statement rolls back the
-// statement, or the whole transaction. Numbers from 2000 to 2999 are errors of a client,
-// such as a proxy. 1105 stands for any error. An error during a COMMIT, or of a session
-// that ends, does not show what was committed.
+// statement, or the whole transaction. Numbers from 2000 to 2999 are errors of a
+// client, such as a proxy. 1105 is for errors without a number of their own. An error
+// during a COMMIT, or of a session that ends, does not show what was committed.
 //
 // https://dev.mysql.com/doc/refman/8.4/en/innodb-error-handling.html
 // https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html
@@ -159,7 +159,7 @@ func classOfCode(code uint64) class {
 		return conflict
 	case 0: // no code
 		return unknown
-	case 8: // READONLY, also if the file was moved away
+	case 8: // READONLY; SQLite also returns it if the file was moved
 		return away
 	case 1, 3, 9, 13, 14, 15, // ERROR, PERM, INTERRUPT, FULL, CANTOPEN, PROTOCOL
 		17, 18, 19, 20, 21, 23, 25: // SCHEMA, TOOBIG, CONSTRAINT, MISMATCH, MISUSE, AUTH, RANGE
