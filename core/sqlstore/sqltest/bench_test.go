@@ -52,8 +52,8 @@ func newLocker(b *testing.B, d database) *core.Locker {
 }
 
 // BenchmarkMariaDB compares free locks with GET_LOCK, and measures one key that all
-// goroutines want. A lock of GET_LOCK ends with its connection, and has no TTL, no token
-// and no readers.
+// goroutines acquire. A lock of GET_LOCK ends with its connection, and has no TTL, no
+// token and no readers.
 func BenchmarkMariaDB(b *testing.B) {
 	d := database{sqlstore.MySQL, "mysql", mariaDB.Get(b).NewDatabase(b).DSN()}
 	locks, db := newLocker(b, d), d.open(b)

@@ -22,8 +22,8 @@ import (
 	"github.com/lockkit/lockkit/core/testserver"
 )
 
-// childEnv is an environment variable that makes the test binary a child, which runs one
-// call. Its value is a plan, with a line for each field.
+// childEnv is an environment variable that makes the test binary a child process, which
+// runs one call. The variable's value is a plan, with a line for each field.
 const childEnv = "LOCKKIT_COMMIT_CHILD"
 
 // plan describes the work of a child.
@@ -185,7 +185,7 @@ func TestCommit_Killed(t *testing.T) {
 		}
 	}
 	everywhere(t, func(t *testing.T, d database) { killed(t, d, d.driver) })
-	t.Run("pgstore", func(t *testing.T) { // pgstore uses the tables of the sqlstore that settles
+	t.Run("pgstore", func(t *testing.T) { // the child uses pgstore, on the tables of the sqlstore that settles
 		t.Parallel()
 		killed(t, database{sqlstore.PostgreSQL, "pgx", postgres.Get(t).NewDatabase(t).URL()}, byPgstore)
 	})

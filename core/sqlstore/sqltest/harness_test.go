@@ -110,7 +110,7 @@ func (d database) open(t testing.TB) *sql.DB {
 	return db
 }
 
-// place returns a Place on the database, after it has made the tables.
+// place creates the tables, and returns a Place on the database.
 func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	t.Helper()
 	db := d.open(t)
@@ -120,7 +120,7 @@ func (d database) place(t testing.TB) (*rows.Place, *sql.DB) {
 	return rows.New(db, d.dialect.Dialect), db
 }
 
-// store returns a Store on the database, after it has made the tables.
+// store creates the tables, and returns a Store on the database.
 func (d database) store(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	_, db := d.place(t)
