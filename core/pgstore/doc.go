@@ -38,8 +38,8 @@
 // last grant plus 64 if that is higher. The 63 numbers after a token belong to the same
 // grant. Before a row is deleted, its token is stored in lockkit.version, and a new row
 // continues from there. So tokens grow even if rows are deleted, the clock is set back,
-// or an older backup is restored. Setting the clock back does not prolong holds: they
-// last for the time that was left when their row was last written.
+// or an older backup is restored. Setting the clock back does not prolong holds. A hold
+// then lasts for the time that was left when its row was last written.
 //
 // CheckToken compares tokens in the transaction that changes the data. It refuses a
 // holder that has been replaced.
@@ -84,9 +84,9 @@
 // A load balancer or a firewall may forget idle connections without a message to either
 // side. pgxpool pings a connection that was idle for a second. If there is no answer
 // within a second, a call takes a new connection. The Store then pings the other idle
-// connections too, and closes every connection that does not answer. So one call is
-// late, by a second. A connection that falls silent while it is in use fails one call,
-// after two seconds and with an unknown outcome.
+// connections too, and closes every connection that does not answer. So only one call
+// is late, by a second. A connection that falls silent while it is in use fails one
+// call, after two seconds and with an unknown outcome.
 //
 // If pgx closes a connection because of a time-out, newer versions of pgx still count
 // the connection in the pool for up to 15 s. So the pool should be larger than the
@@ -115,11 +115,11 @@
 //
 // # While the server is down
 //
-// A server counts as down in two cases: it refuses connections, or a call and then a
-// probe have each had no answer for two seconds. While the server is down, one probe at
-// a time connects to it, outside the pool. Until the server answers, other acquires fail
-// at once with store.ErrUnavailable and the error of the connection. Extend and Release
-// are always sent.
+// A server counts as down if it refuses connections. It also counts as down if a call
+// and then a probe have each had no answer for two seconds. While the server is down,
+// one probe at a time connects to it, outside the pool. Until the server answers, other
+// acquires fail at once with store.ErrUnavailable and the error of the connection.
+// Extend and Release are always sent.
 //
 // # Rights
 //
@@ -132,8 +132,8 @@
 //
 // If row-level security is on for a table and has no policy for the user, it hides all
 // rows and refuses new ones. The errors of Check, Migrate and acquires then name
-// row-level security. Disable it for the tables of the schema (ALTER TABLE … DISABLE ROW
-// LEVEL SECURITY), or give the user BYPASSRLS.
+// row-level security. Disable row-level security for the tables of the schema (ALTER
+// TABLE … DISABLE ROW LEVEL SECURITY), or give the user BYPASSRLS.
 //
 // An operator (store.Inspector) needs USAGE on the schema, and SELECT on lockkit.locks
 // and lockkit.version. To revoke holds, an operator also needs UPDATE on lockkit.locks.

@@ -26,8 +26,8 @@ var (
 
 // place stores locks in the database of a pool.
 //
-// place sends statements as text without arguments, in the simple protocol: the server
-// receives the whole statement or nothing. In the extended protocol, a client that
+// place sends statements as text without arguments, in the simple protocol. So the
+// server receives a whole statement or nothing. In the extended protocol, a client that
 // vanishes before its last message leaves a transaction open, with the row of a lock
 // locked. The statements of the usual lock are prepared if that is safe, because
 // planning takes most of the server's time for them.
@@ -36,13 +36,13 @@ type place struct {
 	prepared table.Place // the same tables, by statements with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// isolated: transactions have one snapshot by default, and a transaction conflicted
-	// with another one. So each statement sets its isolation level.
+	// isolated: transactions have one snapshot by default, and two transactions have
+	// conflicted. So each statement sets its isolation level.
 	isolated atomic.Bool
 	// away: a server accepted no locks, and no call or probe has found a server that
 	// accepts locks since.
 	away atomic.Bool
-	// silent: a connection did not answer, so the next call takes a new one.
+	// silent: a connection did not answer, so the next call takes a new connection.
 	silent atomic.Bool
 }
 
@@ -233,8 +233,8 @@ type answer struct {
 }
 
 // results runs text, which has n statements, and returns their answer. The statements
-// are committed when the last one is completed, even if the connection breaks after
-// that.
+// are committed when the last statement is completed, even if the connection breaks
+// after that.
 func results(ctx context.Context, conn *pgconn.PgConn, text string, n int) (a answer, err error) {
 	if conn.IsClosed() || ctx.Err() != nil {
 		return a, fmt.Errorf("%w: not sent: %w", store.ErrUnavailable, cmp.Or(context.Cause(ctx), errClosed))

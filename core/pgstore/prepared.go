@@ -20,15 +20,15 @@ import (
 type session struct {
 	asked     bool              // direct is known
 	direct    bool              // the connection leads to the server itself, and not to a pooler
-	forgets   bool              // somebody else removes its prepared statements
+	forgets   bool              // somebody else removes prepared statements from the session
 	names     map[string]string // the names of prepared statements, by text
-	committed bool              // its transactions are known to be READ COMMITTED by default
+	committed bool              // transactions of the session are known to be READ COMMITTED by default
 }
 
 // sessionKey is the key of a session in the custom data of its connection.
 const sessionKey = "github.com/lockkit/lockkit/core/pgstore"
 
-// sessionOf returns the session of conn. The first call for conn makes it.
+// sessionOf returns the session of conn. The first call for conn creates the session.
 func sessionOf(conn *pgconn.PgConn) *session {
 	s, ok := conn.CustomData()[sessionKey].(*session)
 	if !ok {

@@ -21,11 +21,11 @@ const callLimit = 2 * time.Second
 // and store.Watcher, store.Checker, store.Prompt, store.Inspector and store.Cards. It is
 // safe for concurrent use.
 //
-// A Store sends a statement again only if the first one has certainly changed nothing. A
-// call returns soon after its ctx is done, and at the latest after two seconds. A
-// statement that was sent by then continues on its connection, for at most two more
-// seconds. So callers that leave early do not close the pool's connections. An error
-// shows whether anything can have changed, as store.Store demands.
+// A Store sends a statement again only if the first attempt has certainly changed
+// nothing. A call returns soon after its ctx is done, and at the latest after two
+// seconds. A statement that was sent by then continues on its connection, for at most
+// two more seconds. So callers that leave early do not close the pool's connections. An
+// error shows whether anything can have changed, as store.Store demands.
 type Store struct {
 	*casstore.Store
 	config

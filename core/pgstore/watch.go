@@ -13,9 +13,9 @@ import (
 )
 
 // Watch implements store.Watcher. All watches of a Store share one connection, which is
-// not part of the pool. The first Watch opens the connection. A minute after its last
-// use, the Store closes it. If the connection breaks, or the server does not answer for
-// some seconds, the channels of all watches are closed. The next Watch opens a new
+// not part of the pool. The first Watch opens the connection, and the Store closes it a
+// minute after its last use. If the connection breaks, or the server does not answer
+// for some seconds, the channels of all watches are closed. The next Watch opens a new
 // connection.
 //
 // Watch blocks until the server has confirmed that the connection listens. Watch fails

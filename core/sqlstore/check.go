@@ -17,7 +17,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// checkLimit limits how long Check takes.
 const checkLimit = 10 * time.Second
 
 var errNoAnswer = errors.New("no answer within the time of a check")
@@ -26,12 +25,12 @@ var errNoAnswer = errors.New("no answer within the time of a check")
 // calls wait.
 const leastPool = 4
 
-// Check reports whether the database is fit to store locks, and tries them on a key of
-// its own. It returns one error with the faults and the remedy of each, such as the
-// GRANT for each right that the user lacks, or the ALTER TABLE for a table that
-// row-level security hides. The error matches store.ErrUnavailable if the database could
-// not be reached or the tables cannot be read. It matches store.ErrUnsupported if the
-// tables are of another version.
+// Check reports whether the database is fit to store locks, and tries a lock on a key
+// of its own. It returns nil, or one error with the faults and the remedy of each
+// fault. A remedy is, for example, the GRANT for a missing right, or the ALTER TABLE
+// for a table that row-level security hides. The error matches store.ErrUnavailable if
+// the database could not be reached or the tables cannot be read. It matches
+// store.ErrUnsupported if the tables are of another version.
 func (s *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errNoAnswer)
 	defer cancel()

@@ -15,7 +15,7 @@ type Tx struct{ q Querier }
 
 // In returns the transaction of the caller in q, for once.Commit. q is a *sql.Tx, or a
 // wrapper of one, such as gorm's tx.Statement.ConnPool. With PrepareStmt, ConnPool is a
-// *gorm.PreparedStmtTX, and its field Tx is q.
+// *gorm.PreparedStmtTX, and q must be the field Tx of ConnPool.
 //
 // The runs must be in a Store in the database of the transaction. Before Commit writes,
 // it proves that the transaction is open. On PostgreSQL the transaction must be at the

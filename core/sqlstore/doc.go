@@ -45,7 +45,7 @@
 // themselves limit the wait for a locked row to at most a second. On SQLite set
 // journal_mode=WAL, synchronous=FULL and busy_timeout=1000 for each connection. Keep
 // write transactions in the same SQLite file shorter than a third of a TTL, because
-// each of them blocks all extensions. The file belongs on a disk of the machine: on
+// each of them blocks all extensions. The file must be on a disk of the machine. On
 // Linux Check refuses a file on NFS, SMB, 9P, Ceph or AFS. Each call refuses a database
 // in memory.
 //
@@ -56,8 +56,8 @@
 // connections, no lock can be extended. A call that gets no connection within 1.5
 // seconds changes nothing and fails with store.ErrUnavailable. After a restart of the
 // server a new connection may take the whole 1.5 seconds. If idle connections are
-// silent, or the pool is full and its driver pings idle connections, as pgx does, a new
-// connection may take 0.9 seconds.
+// silent, a new connection may take only 0.9 seconds. The same limit holds in a full
+// pool if its driver pings idle connections, as pgx does.
 //
 // A lease of many keys releases them side by side. If the pool has a limit, the
 // releases share its connections. Without a limit, at most 32 releases are in flight at
@@ -108,13 +108,16 @@
 //
 // # Rights
 //
-// Migrate needs the right to create tables, on PostgreSQL CREATE ON DATABASE. A Store
-// needs SELECT, INSERT, UPDATE and DELETE on the tables whose names begin with
-// lockkit_, and on PostgreSQL also USAGE of the schema lockkit. Row-level security on
-// these tables must let the Store's user see all rows. If it hides rows, the errors of
-// Check and of each call name row-level security. The user of a transaction with
-// once.Commit needs SELECT on the version table, and SELECT and UPDATE on the table of
-// the locks. The user of a transaction with CheckToken needs SELECT, INSERT and UPDATE
-// on the table whose name ends in seen. Check does not test the rights of these users,
-// but the errors of Commit and CheckToken name the missing GRANT.
+// Migrate needs the right to create tables. On PostgreSQL this is CREATE ON DATABASE.
+// On MariaDB and MySQL Migrate needs CREATE, SELECT, INSERT and UPDATE on the database.
+// A Store needs SELECT, INSERT, UPDATE and DELETE on the table of the locks, and SELECT
+// and UPDATE on the table of the version. The names of these tables are lockkit_locks
+// and lockkit_version. On PostgreSQL the names are lockkit.locks and lockkit.version,
+// and a Store also needs USAGE of the schema lockkit. Row-level security on these
+// tables must let the Store's user see all rows. If it hides rows, the errors of Check
+// and of each call name row-level security. The user of a transaction with once.Commit
+// needs SELECT on the version table, and SELECT and UPDATE on the table of the locks.
+// The user of a transaction with CheckToken needs SELECT, INSERT and UPDATE on the
+// table whose name ends in seen. Check does not test the rights of these users, but the
+// errors of Commit and CheckToken name the missing GRANT.
 package sqlstore

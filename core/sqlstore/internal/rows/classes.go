@@ -26,7 +26,6 @@ const (
 	away                   // nothing has changed; the server takes no locks, so idle connections are closed too
 )
 
-// errPresent is the error of class present.
 var errPresent = errors.New("the row is there already")
 
 // classify returns err so that it matches store.ErrUnavailable if nothing was changed.
@@ -240,8 +239,8 @@ func field(err error, name string) uint64 {
 }
 
 // fieldOf returns the field name of err, or of an error that err wraps, if it is a
-// number or a text. Otherwise it returns the zero Value. With it this package recognizes
-// the errors of drivers that it does not import.
+// number or a text. Otherwise it returns the zero Value. With fieldOf this package
+// recognizes the errors of drivers that it does not import.
 func fieldOf(err error, name string) reflect.Value {
 	for ; err != nil; err = errors.Unwrap(err) {
 		v := reflect.Indirect(reflect.ValueOf(err))

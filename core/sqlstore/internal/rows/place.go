@@ -44,7 +44,7 @@ type Place struct {
 
 	quiet bool // the driver does not ping an idle connection that leaves the pool
 
-	silent  atomic.Bool // a connection did not answer, so the next call pings the idle ones
+	silent  atomic.Bool // a connection did not answer, so the next call pings the idle connections
 	mu      sync.Mutex
 	renewed chan struct{} // closed when the idle connections were pinged; nil: no ping is in progress
 }
@@ -158,8 +158,8 @@ func (p *Place) Query(ctx context.Context, st dialect.Statement, next func(scan 
 }
 
 // call runs work on a connection, and classifies its error. If a connection is broken,
-// call uses another one. If the statement may have been sent before, the repetition has
-// no further effect. The outcome is then unknown unless a later try succeeds.
+// call uses another connection. If the statement may have been sent before, repeating
+// it has no further effect. The outcome is then unknown unless a later try succeeds.
 func (p *Place) call(ctx context.Context, work func(c *sql.Conn) error) error {
 	sent := false
 	for try := 1; ; try++ {
@@ -288,7 +288,7 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 		case c := <-asked:
 			all = append(all, c)
 		case <-ctx.Done():
-			running++ // this one has not returned
+			running++ // this goroutine has not returned
 		}
 	}
 	if running > 0 {
@@ -326,8 +326,8 @@ func (p *Place) use(ctx context.Context, c *sql.Conn, work func(c *sql.Conn) err
 // connect takes a connection from the pool. A driver may ping an idle connection first,
 // without a time limit. So after silenceLimit, connect also calls another, and uses the
 // connection that arrives first. The first request continues unless the pool is full,
-// because it may be a slow dial. Without the time of that dial, no call would get a
-// connection after a restart of the server.
+// because it may be a slow dial. A caller that began again would lose the time of the
+// dial, and no call would get a connection after a restart of the server.
 func (p *Place) connect(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoConnection)
 	defer cancel()
