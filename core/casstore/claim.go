@@ -16,8 +16,8 @@ import (
 
 // Acquire implements store.Store. If the Place is a Usual, Acquire takes a free key for
 // a usual lock in one step. Any other claim takes a Load and a Save. A refusal is saved
-// only if the claim is new in the queue, or if a quarter of the lifetime of its queue
-// entry has passed.
+// only for a claim that is new in the queue, or that has passed a quarter of its queue
+// entry's lifetime.
 func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error) {
 	const op = "acquire"
 	if err := s.check(op, &c); err != nil {
@@ -229,9 +229,9 @@ const (
 )
 
 // Extend implements store.Store. If the Place is a Usual, Extend extends the usual
-// holds together, without waiting for other calls of this process. For any other key it
-// makes one Load and one Save for all claims of the key. It extends eight such keys in
-// parallel, or more if some are slow.
+// holds together, without waiting for other calls of this process. For any other key
+// Extend makes one Load and one Save for all claims of the key. It extends eight such
+// keys in parallel, or more if some are slow.
 func (s *Store) Extend(ctx context.Context, claims []store.Claim) []store.Extension {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -96,7 +96,7 @@ type Alone struct {
 	// Lease and Owner identify the hold, with up to 255 arbitrary bytes each. They are
 	// empty if there is no hold, or State is set.
 	Lease, Owner string
-	Since, Until time.Time // the times of the hold; zero if there is none
+	Since, Until time.Time // the times of the hold; zero if there is no hold
 	// Written is the place's time at the write, even if State is set. A current time
 	// before Written shows that the clock was set back.
 	Written time.Time
@@ -113,12 +113,12 @@ type Alone struct {
 type Usual interface {
 	Place
 
-	// Take grants c if its key has no entry or a free one, and reports whether it did.
-	// It sets Version to version, and Lease and Owner to c.Lease and c.Owner. It sets
-	// Since and Written to now, and Until and Due to now plus c.TTL. It sets Token to the
-	// highest of three numbers: now in microseconds, the last token plus store.TokenStep,
-	// and c.MinToken. The last token is Alone.Token, or the floor if there is no entry.
-	// Take stores no value.
+	// Take grants c if c's key has no entry or a free entry, and reports whether it
+	// did. Take sets Version to version, and Lease and Owner to c.Lease and c.Owner. It
+	// sets Since and Written to now, and Until and Due to now plus c.TTL. It sets Token
+	// to the highest of three numbers: now in microseconds, the last token plus
+	// store.TokenStep, and c.MinToken. The last token is Alone.Token, or the floor if
+	// there is no entry. Take stores no value.
 	Take(ctx context.Context, c store.Claim, version int64) (token uint64, ok bool, err error)
 
 	// Give releases the hold of c.Lease if that lease holds the key, and reports
@@ -135,11 +135,11 @@ type Usual interface {
 	Extend(ctx context.Context, claims []store.Claim, version int64) (done []bool, err error)
 }
 
-// Pooled is a Place whose calls share connections and may have to wait for one. For a
-// Place that is not Pooled, the outcome of a write is unknown if its caller leaves while
-// the write waits in the Place. Each call of a Pooled place has one connection, and a
-// Pooled place sends no write twice. So a write with the result false has changed
-// nothing.
+// Pooled is a Place whose calls share connections and may have to wait for a
+// connection. For a Place that is not Pooled, the outcome of a write is unknown if its
+// caller leaves while the write waits in the Place. Each call of a Pooled place has one
+// connection, and a Pooled place sends no write twice. So a write with the result false
+// has changed nothing.
 type Pooled interface {
 	Place
 
@@ -150,8 +150,8 @@ type Pooled interface {
 	Connect(ctx context.Context) (connected context.Context, release func(), err error)
 }
 
-// Prober is a Place that can report whether it accepts writes. The Store calls Probe
-// while calls fail, one call at a time. For a Place that is not a Prober, the Store
+// Prober is a Place that can report whether it accepts writes. While calls fail, the
+// Store calls Probe, never twice at once. For a Place that is not a Prober, the Store
 // loads a key of its own instead.
 type Prober interface {
 	Place
@@ -198,9 +198,9 @@ type Sweeper interface {
 	// appear some minutes late. Values may be left out.
 	Dead(ctx context.Context, most int) ([]Item, error)
 
-	// Raise raises the floor to at least token. The Store first calls Raise with the
-	// token of an entry or a higher one, and deletes the entry at least ten seconds
-	// later.
+	// Raise raises the floor to at least token. The Store deletes an entry only if it
+	// has called Raise with the entry's token or a higher token, at least ten seconds
+	// before.
 	Raise(ctx context.Context, token uint64) error
 
 	// Delete deletes each of the entries that still has the version of its item, in as

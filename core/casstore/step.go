@@ -32,7 +32,7 @@ type move struct {
 	value []byte // for a record that is saved
 	// sent is set if a write of the same operation has returned false in a place that
 	// is not Pooled. Such a place may send a write twice, so the first copy may have
-	// taken effect. wrote is the write's version. The next Load clears both.
+	// taken effect. wrote is the write's version. The next Load clears sent and wrote.
 	sent  bool
 	wrote int64
 	// apply changes the state. It is called after each Load, so it can be called again.
@@ -224,7 +224,7 @@ func (s *Store) unchanged(op string, err error) error {
 }
 
 // untitled is an error whose text omits the text of store.ErrUnavailable and the kit's
-// name. unchanged puts both before the text.
+// name. The method unchanged puts them before the text.
 type untitled struct{ err error }
 
 func (u untitled) Error() string {

@@ -37,7 +37,7 @@ type sweeper struct {
 	page   int // the maximum number of entries that one step deletes; 0 for sweepPage
 }
 
-// sweep begins a sweep, if one is due.
+// sweep begins a sweep if the next sweep is due.
 func (s *Store) sweep() {
 	w := &s.sweeper
 	if w.place == nil {
@@ -66,7 +66,7 @@ func (s *Store) sweep() {
 // next sweep, and reports whether dead entries are left. It stops after an error, and a
 // later sweep deletes the other entries. It also stops if another process has deleted
 // at least half of a page, because that process deletes the next pages. If a page could
-// not be deleted, the next one is a quarter as long, because long values can be too
+// not be deleted, the next page is a quarter as long, because long values can be too
 // much for one step.
 func (s *Store) sweepAll(ctx context.Context) (more bool) {
 	w := &s.sweeper

@@ -13,8 +13,8 @@ import (
 const (
 	// silenceLimit limits how long an idle connection may take to answer a ping.
 	silenceLimit = callLimit / 2
-	// silenceMin is the minimum wait after which a connection counts as silent, if its
-	// caller leaves before silenceLimit.
+	// silenceMin is the minimum wait after which a connection counts as silent. It
+	// applies to a caller that leaves before silenceLimit.
 	silenceMin = callLimit / 10
 )
 
@@ -25,8 +25,8 @@ const (
 // first. The first request continues unless the pool is full, because it may be a slow
 // dial.
 //
-// The wait for the pool or for a new connection has no further limit, because a caller
-// that began again would lose its place in the pool's queue.
+// The wait for a connection has no further limit, because a caller that began again
+// would lose its place in the pool's queue.
 func (p *place) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	if p.silent.CompareAndSwap(true, false) {
 		return p.renewed(ctx)
@@ -73,8 +73,8 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 			pinging, cancel := context.WithTimeout(context.Background(), silenceLimit)
 			defer cancel()
 			if idle.Ping(pinging) != nil {
-				// pgx would close the connection too, but would count it for up to 15 s
-				// while pgx reads the rest.
+				// pgx would also close the connection, but would count it for up to 15
+				// s.
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}
@@ -97,7 +97,7 @@ func (p *place) abandon(why error) {
 }
 
 // idle takes all idle connections of the pool, without a ping. The context of these
-// acquires is done, so a hook of the pool that sends a query fails, and the pool closes
+// acquires is done. So a hook of the pool that sends a query fails, and the pool closes
 // that connection.
 func (p *place) idle() []*pgxpool.Conn {
 	over, cancel := context.WithCancel(context.Background())

@@ -104,9 +104,9 @@
 // reports that it is read-only, its connection is closed, so that the next call dials.
 // The idle connections of the pool and the connection that listens are closed too.
 // Connections in use stay open, because the pool may have other users. Until a probe
-// finds a server that accepts writes, other acquires fail at once, as they do while the
-// server is down. A connection is also closed if the server shuts down, ends the
-// session, or leaves the outcome of a statement unknown.
+// finds a server that accepts writes, other acquires fail at once, in the same way as
+// while the server is down. A connection is also closed if the server shuts down, ends
+// the session, or leaves the outcome of a statement unknown.
 //
 // The parameter target_session_attrs=read-write keeps the pool from connecting to a
 // standby. The parameter is needed if the URL has several hosts. Behind a pooler, the
@@ -130,10 +130,10 @@
 //	GRANT SELECT, UPDATE ON lockkit.version TO app;
 //	GRANT SELECT, INSERT, UPDATE ON lockkit.seen TO app; -- for CheckToken
 //
-// If row-level security is on for a table and has no policy for the user, it hides all
-// rows and refuses new ones. The errors of Check, Migrate and acquires then name
-// row-level security. Disable row-level security for the tables of the schema (ALTER
-// TABLE … DISABLE ROW LEVEL SECURITY), or give the user BYPASSRLS.
+// If row-level security is on for a table and has no policy for the user, row-level
+// security hides all rows and refuses new rows. The errors of Check, Migrate and
+// acquires then name row-level security. Disable row-level security for the tables of
+// the schema (ALTER TABLE … DISABLE ROW LEVEL SECURITY), or give the user BYPASSRLS.
 //
 // An operator (store.Inspector) needs USAGE on the schema, and SELECT on lockkit.locks
 // and lockkit.version. To revoke holds, an operator also needs UPDATE on lockkit.locks.
@@ -148,10 +148,10 @@
 // each version from 14 to 18. Migrate and Check refuse an older version, which lacks
 // some statements of the schema.
 //
-// A lock is as durable as a commit. A grant is on disk before the Store returns it, even
-// if synchronous_commit is off. In two cases a lock can be granted twice: after a crash
-// with fsync off, and after a failover to a replica that has not received the grant. The
-// second grant has a higher token. The Store works at every
-// default_transaction_isolation. If the default is above READ COMMITTED, the Store's
-// statements set READ COMMITTED after the first serialization failure.
+// A lock is as durable as a commit. A grant is on disk before the Store returns it,
+// even if synchronous_commit is off. After a crash with fsync off, a lock can be
+// granted twice. The same can happen after a failover to a replica that has not
+// received the grant. The second grant then has a higher token. The Store works at
+// every default_transaction_isolation. If the default is above READ COMMITTED, the
+// Store's statements set READ COMMITTED after the first serialization failure.
 package pgstore

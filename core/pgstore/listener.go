@@ -70,7 +70,8 @@ func (s *Store) listen(ctx context.Context, l *hub.Listener[struct{}]) error {
 	}
 }
 
-// connect opens a connection like those of the pool, or the one of WithListener.
+// connect opens a connection with the configuration of WithListener, or otherwise of
+// the pool.
 func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -93,11 +94,11 @@ func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 }
 
 // hears returns nil if notifications arrive, and errDeaf if they do not. The connection
-// may lead through a pooler that assigns the server's connection to another client after
-// each transaction. Notifications for that session would reach other clients, or none.
-// So hears listens to a channel that nobody else uses, and stops listening to it
-// afterwards. If the connection leads to the server itself, hears only sends the query
-// that shows this.
+// may lead through a pooler that assigns the server's connection to another client
+// after each transaction. Notifications for that session would reach other clients, or
+// no client. So hears listens to a channel that nobody else uses, and stops listening
+// to it afterwards. If the connection leads to the server itself, hears only sends one
+// query, by which it recognizes the server.
 func (s *Store) hears(ctx context.Context, conn *pgx.Conn) error {
 	pg := conn.PgConn()
 	if direct, err := isDirect(ctx, pg); direct || err != nil {

@@ -53,8 +53,8 @@ func (p *place) moved(why error) {
 	}
 }
 
-// found records that a server accepts locks again. It closes the idle connections, which
-// may still lead to the server that accepts none.
+// found records that a server accepts locks again. It closes the idle connections,
+// which may still lead to the other server.
 func (p *place) found() {
 	if p.away.CompareAndSwap(true, false) {
 		p.abandon(errMoved)

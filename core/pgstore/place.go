@@ -143,8 +143,8 @@ func (p *place) Change(ctx context.Context, st dialect.Statement) (int64, error)
 	return a.changed, err
 }
 
-// A statement that sets its isolation level is sent as three statements in one message,
-// and so in one round trip.
+// A statement that sets its isolation level is sent as three statements in one message.
+// So it takes one round trip.
 const (
 	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 	commit = ";COMMIT"

@@ -53,9 +53,9 @@ func (p *place) Give(ctx context.Context, c store.Claim, version int64) (bool, e
 	return p.by(ctx, c).Give(ctx, c, version)
 }
 
-// by returns the Place with prepared statements if ctx and c allow them, and otherwise
-// the Place whose statements contain their values as literals. Prepared statements need
-// all of these conditions:
+// by returns the Place with prepared statements if ctx and c allow them. Otherwise by
+// returns the Place whose statements contain their values as literals. Prepared
+// statements need all of these conditions:
 //   - pgx would prepare statements by default;
 //   - the key, the lease and the owner of c are short;
 //   - statements need not set their isolation level;

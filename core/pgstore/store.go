@@ -73,7 +73,7 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Store, error) {
 }
 
 // Close stops the background work of the Store, closes its watches and refuses further
-// ones. It does not close the pool. Claims can still be extended and released. Close
+// watches. It does not close the pool. Claims can still be extended and released. Close
 // fails if the connection that listens does not end within two seconds.
 func (s *Store) Close() error {
 	_ = s.Store.Close() // Close of the embedded Store does not fail

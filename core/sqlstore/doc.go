@@ -14,9 +14,9 @@
 // The database needs no stored functions. The isolation level, the time zone, the SQL
 // mode and the parameters of the driver do not matter, with two exceptions. Each
 // statement must commit by itself, because an open transaction would roll locks back.
-// On MariaDB and MySQL the level READ UNCOMMITTED is refused. The check for an open
-// transaction takes two more round trips per call on PostgreSQL with a driver other
-// than pgx, and on MySQL with a driver other than go-sql-driver/mysql.
+// On MariaDB and MySQL the level READ UNCOMMITTED is refused. With some drivers the
+// check for an open transaction takes two more round trips per call. These are drivers
+// other than pgx on PostgreSQL, and drivers other than go-sql-driver/mysql on MySQL.
 //
 // A Store uses the time of the database. If the database's clock is set back, all
 // deadlines move back by the same amount.
@@ -33,13 +33,13 @@
 // Every statement must reach the one server that writes. Two setups can admit two
 // holders: a replica that takes over without the last commits, and a cluster in which
 // several servers write. If a standby or a read-only server answers a read, the call
-// fails. A write that depends on the time of an earlier read changes nothing if that
-// time is ahead of the server's clock, or more than a second behind it. So a proxy that
-// sends plain reads to a replica can cause refusals, but no second holder. Commits must
-// be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and MySQL, fsync on
-// PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL with a binary log need
-// sync_binlog=1, which is not the default of MariaDB, and binlog_format=ROW or MIXED.
-// Check finds most of these faults.
+// fails. A write can depend on the time of an earlier read. Such a write changes
+// nothing if that time is ahead of the server's clock, or more than a second behind it.
+// So a proxy that sends plain reads to a replica can cause refusals, but no second
+// holder. Commits must be durable: innodb_flush_log_at_trx_commit=1 on MariaDB and
+// MySQL, fsync on PostgreSQL, synchronous=FULL on SQLite. MariaDB and MySQL with a
+// binary log need binlog_format=ROW or MIXED, and sync_binlog=1, which is not the
+// default of MariaDB. Check finds most of these faults.
 //
 // On MySQL set innodb_lock_wait_timeout=1 in the DSN. On other databases the statements
 // themselves limit the wait for a locked row to at most a second. On SQLite set
@@ -65,12 +65,12 @@
 //
 // A load balancer can forget an idle connection in silence. A call on such a connection
 // fails after two seconds, with an unknown outcome. Then the Store pings all idle
-// connections, and closes each connection that does not answer. So of sequential calls
-// only one fails, and not one for each connection. Concurrent calls can fail together,
-// and so can calls with a shorter time limit. With pgx usually none fails, because pgx
-// pings a connection that was idle for a second. To lose no call, set
-// db.SetConnMaxIdleTime below the idle timeout of the load balancer. A Store changes no
-// setting of the pool.
+// connections, and closes each connection that does not answer. So only one of several
+// sequential calls fails, and not one call for each connection. Concurrent calls can
+// fail together, and so can calls with a shorter time limit. With pgx usually no call
+// fails, because pgx pings a connection that was idle for a second. To lose no call,
+// set db.SetConnMaxIdleTime below the idle timeout of the load balancer. A Store
+// changes no setting of the pool.
 //
 // # Behind a pooler
 //
@@ -90,8 +90,8 @@
 //
 // If a server reports that it is read-only, the call fails with store.ErrUnavailable.
 // The Store does not send the call again. It closes the call's connection and the idle
-// connections of the pool, so that the next call connects to the server to which the
-// DSN then leads. The Store also closes a connection after an error that ends its
+// connections of the pool. So the next call connects to the server to which the DSN
+// leads at that time. The Store also closes a connection after an error that ends its
 // session or leaves its state unknown. The pools of the caller's own transactions need
 // a setting of the driver, such as rejectReadOnly=true of go-sql-driver/mysql or
 // target_session_attrs=read-write of pgx.

@@ -26,10 +26,10 @@ func Schema(d Dialect) string {
 // If the tables do not exist, the user of db needs the right to create them. The
 // documentation of the package lists the rights of a Store's user.
 //
-// Migrate fails with store.ErrUnsupported if the server is older than this package needs,
-// if the tables are of another version, or if a database of SQLite is in memory. Migrate
-// of package pgstore moves the tables of an older version on PostgreSQL. If the database
-// cannot be reached or refuses a statement, Migrate fails with store.ErrUnavailable.
+// Migrate fails with store.ErrUnsupported if the server is too old, if the tables are
+// of another version, or if a SQLite database is in memory. Migrate of package pgstore
+// moves the tables of an older version on PostgreSQL. If the database cannot be reached
+// or refuses a statement, Migrate fails with store.ErrUnavailable.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	p, err := placeOf("migrate", db, d)
 	if err != nil {

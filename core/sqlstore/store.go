@@ -53,9 +53,10 @@ func New(db *sql.DB, d Dialect) (*Store, error) {
 }
 
 // maxReleases is the maximum number of releases in flight if the pool has no limit. A
-// lease releases all its keys at once, so without this maximum it would open a connection
-// for each key. A server accepts 100 or 151 connections by default, and with hundreds of
-// connections the writers of a SQLite file wait for each other for seconds.
+// lease releases all its keys at once, so without this maximum it would open a
+// connection for each key. By default a server accepts 100 or 151 connections. With
+// hundreds of connections, the writers of a SQLite file wait for each other for
+// seconds.
 const maxReleases = 32
 
 var errNoTurn = fmt.Errorf("%d other releases are in flight: set db.SetMaxOpenConns for more at once", maxReleases)

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// errAgain is returned when the queue has changed since it was read.
+// errAgain is returned when the queue has changed after the read.
 var errAgain = errors.New("the queue changes faster than it can be read")
 
 // attempts limits how often an operation reads a queue that changes.
@@ -116,7 +116,7 @@ func token(zxid, plus int64) uint64 {
 	return uint64(zxid*store.TokenStep + plus)
 }
 
-// enter creates a node for a claim that has none. It returns nil if the claim is
+// enter creates a node for a claim that has no node. It returns nil if the claim is
 // admitted.
 func (s *Store) enter(o *operation, c store.Claim) error {
 	owner := digest("owner", c.Owner)
@@ -124,7 +124,7 @@ func (s *Store) enter(o *operation, c store.Claim) error {
 		owner = digest("owner", c.Via)
 	}
 	// An owner may hold the whole key in our session. A further hold of that owner does
-	// not need the queue: it is granted if the first hold still exists when the new
+	// not need the queue. It is granted if the first hold still exists when the new
 	// node is created.
 	if m := s.holdOf(c.Key, owner, c.Lease); m != nil && m.node.weight >= c.Weight {
 		if err := s.join(o, c, m.node, m.zxid, nil); !errors.Is(err, errAgain) {
@@ -284,10 +284,10 @@ func (s *Store) ask(o *operation, c store.Claim, h *hold) error {
 		return s.wait(o, c, h, l)
 	}
 	// The node existed when the queue was read. The server that was read may be behind
-	// the leader, but not behind the last write that it confirmed to us before. Since
-	// that write the node can have been deleted for two reasons only. One is the end of
-	// the session, which is impossible if the write was a short time ago. The other is
-	// a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
+	// the leader, but not behind the last write that it has confirmed to us. After that
+	// write the node can have been deleted for two reasons only. The first is the end
+	// of the session, which is impossible if the write was a short time ago. The second
+	// is a revoke, which keeps the key taken for the claim's TTL. So the grant is valid
 	// for its TTL, counted from that write. A claim that is lighter than All leaves
 	// room for others. So for such a claim, ask writes to the claim's node. The write
 	// notifies the waiters behind the node.
@@ -322,8 +322,8 @@ func (s *Store) admit(h *hold, c store.Claim, plus int64) {
 
 // withdraw deletes a node, if the nodes in blockers still exist. Otherwise it returns
 // errAgain, because the node may now be the first of the queue. So the first claim
-// always gets the key. If nodes could be withdrawn at any time, each of many concurrent
-// claims could find others ahead that are about to be withdrawn, and fail as well.
+// always gets the key. Without this rule, all of many concurrent claims could fail,
+// because each could find nodes ahead that are about to be withdrawn.
 func (s *Store) withdraw(o *operation, h *hold, blockers ...node) error {
 	var ops []any
 	for _, m := range blockers {

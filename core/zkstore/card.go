@@ -82,8 +82,8 @@ func (s *Store) writeCard(ctx context.Context, path string, text []byte, ttl tim
 	case err != nil:
 		return err
 	}
-	// The session would keep the node alive, so this Store deletes it after ttl, unless
-	// it was written again.
+	// The session would keep the node alive, so this Store deletes the node after ttl,
+	// unless the card was written again.
 	time.AfterFunc(ttl, func() {
 		s.background(func() {
 			_, _, _ = s.sess.do(s.ctx, func() error { return s.conn.Delete(path, version) })

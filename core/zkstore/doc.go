@@ -37,14 +37,14 @@
 //
 // The first token of a grant is 64 times the zxid of the transaction that created its
 // node, plus the addition of m.…. The 63 tokens after it belong to the same grant. The
-// upper half of a zxid counts the elections of a leader, so tokens are below 2^53 for
-// the first 32,767 elections, or fewer if m.… adds to the tokens. After that, exclusive
-// claims get no token, and claims that require one, such as Fenced, are refused with
-// store.ErrUnsupported. An ensemble that elects a leader every day reaches this limit
-// after ninety years.
+// upper half of a zxid counts the elections of a leader. So tokens are below 2^53 for
+// the first 32,767 elections, or for fewer if m.… adds to the tokens. After that,
+// exclusive claims get no token. Claims that require a token, such as Fenced, are then
+// refused with store.ErrUnsupported. An ensemble that elects a leader every day reaches
+// this limit after ninety years.
 //
-// Every claim has a place in the queue, whether it is fair or not. So no claim
-// overtakes a waiter, except a further hold of an owner that already holds.
+// Every claim has a place in the queue, even if it is not fair. So no claim overtakes a
+// waiter, except a further hold of an owner that already holds.
 //
 // # Nodes that stay
 //
@@ -74,27 +74,27 @@
 // last confirmed write. The Locker extends the lease three times in that period. Only
 // writes extend the trust, because a majority confirms them. Reads prove nothing,
 // because a server that is cut off from the other servers still answers them. A lease
-// with core.NoRenew is not extended, so it expires after half of the time-out even if
-// its TTL is longer. The clocks of the servers do not matter, with one exception: the
-// leader's clock counts the time for which KeepFor or a revoke keeps a key taken.
+// with core.NoRenew is not extended. So it expires after at most half of the time-out,
+// even if its TTL is longer. The clocks of the servers do not matter, with one
+// exception. The leader's clock counts the time for which KeepFor or a revoke keeps a
+// key taken.
 //
-// The session's time-out is the one that the servers grant. By default the servers
-// grant 2 to 20 of their ticks. All servers should have the same limits; see
-// WithSessionTimeout.
+// The servers decide the session's time-out. By default the servers grant 2 to 20 of
+// their ticks. All servers should have the same limits; see WithSessionTimeout.
 //
 // # While the servers are down
 //
-// After two seconds in which the client had no session, or the servers answered nothing,
-// an acquire waits for the servers for at most 100 ms. Then it fails with
+// If the client has had no session for two seconds, or the servers have not answered
+// for two seconds, an acquire waits for at most 100 ms. Then it fails with
 // store.ErrUnavailable. Extend and Release are always tried.
 //
-// The client's next connection ends this state. After the client has tried all servers,
-// it pauses for a second. So the first acquire is granted within about a second of the
-// servers' return. If the servers were silent, the first acquire is granted when the
-// client has abandoned its old connection, which takes up to two thirds of the session's
-// time-out. The client logs the cause of a failed connection ("connection refused") to
-// its own logger only. The errors of this store only say that the client is not
-// connected.
+// When the client is connected again, acquires work again. After the client has tried
+// all servers, it pauses for a second. So the first acquire is granted within about a
+// second of the servers' return. If the servers were silent, the first acquire is
+// granted when the client has abandoned its old connection. This takes up to two thirds
+// of the session's time-out. The client logs the cause of a failed connection
+// ("connection refused") to its own logger only. The errors of this store only say that
+// the client is not connected.
 //
 // Load balancers and firewalls can forget an idle connection. The client's pings
 // prevent this if an idle connection is remembered for at least a third of the

@@ -30,10 +30,10 @@ const (
 // the servers' time and brings the client's server up to date with everything done
 // before. Without the rights CREATE and DELETE on the root, ages are unknown.
 //
-// Left of a hold follows from the lifetime that its holder has written to its node. For
-// a holder that waited and has not extended since, Left may be the whole TTL, an upper
-// bound. If a process has died, its session can keep its holds for longer. Left is then
-// 0. Left of waiters is unknown.
+// Left of a hold follows from the lifetime that its holder has written to its node. If
+// the holder has waited and has not extended yet, Left may be the whole TTL, which is
+// an upper bound. If a process has died, its session can keep its holds for longer.
+// Left is then 0. Left of waiters is unknown.
 func (s *Store) Look(ctx context.Context, key string) (store.State, error) {
 	if err := claims.CheckKey("zkstore: look", key, false); err != nil {
 		return store.State{}, err
@@ -338,8 +338,8 @@ func (s *Store) show(ctx context.Context, key string, now moment) (store.State, 
 	return l.state(key, facts, now), err
 }
 
-// showAll reads the keys whose nodes have these names, and returns the states of those
-// that have live entries.
+// showAll reads the keys whose nodes have these names, and returns the states of the
+// keys with live entries.
 func (s *Store) showAll(ctx context.Context, names []string, now moment) (page []store.State, err error) {
 	for some := range slices.Chunk(names, step) {
 		states := make([]store.State, len(some))

@@ -49,7 +49,7 @@ func WithACL(acl []zk.ACL) Option {
 // time-out. It is also needed if the servers of an ensemble grant different time-outs.
 // Then set the shortest time-out. The value must not be longer than the servers'
 // time-out, because the trust in a lease follows from it. If the Store knows both
-// values, it uses the smaller one.
+// time-outs, it uses the shorter.
 func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }

@@ -77,8 +77,8 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 }
 
 // Close stops the background work of the Store and waits for it, for at most three
-// seconds. It releases nothing. Holds then last until the session expires, and not
-// until their TTL, because the Store's timers are stopped.
+// seconds. It releases nothing. Holds then last until the session expires, even if
+// their TTL is shorter, because the Store's timers are stopped.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -124,7 +124,7 @@ func (s *Store) dir(key string) string { return s.root + "/" + escape(key) }
 type entry struct {
 	key, id string
 	turn    chan struct{} // full while an operation is in progress
-	refs    int           // the number of operations, including waiting ones
+	refs    int           // the number of operations, including waiting operations
 	hold    *hold         // nil if there is no node
 	refused time.Time     // the time until which the lease has a tombstone
 }
@@ -183,9 +183,9 @@ func (s *Store) keep(h *hold, life time.Duration) {
 	}
 }
 
-// span returns the lifetime of a hold that has just been confirmed: its TTL, but at
-// most the time for which it can be trusted. So a holder that was cut off for longer
-// learns of the loss, and the key is free when the connection is back.
+// span returns the lifetime of a hold that has just been confirmed. It is the TTL, but
+// at most the time for which the hold can be trusted. So a holder that was cut off for
+// longer learns of the loss, and the key is free when the connection is back.
 func (s *Store) span(h *hold, ttl time.Duration) time.Duration {
 	return min(ttl, max(s.sess.valid(h.session, time.Now()), 0))
 }

@@ -13,8 +13,8 @@ import (
 // sub is the subscription of a waiter to its wake-ups.
 type sub struct{ wake chan struct{} }
 
-// spot is a watched event: the deletion of a node or, if data is set, also a change of
-// its data.
+// spot is a watched event. It is the deletion of a node or, if data is set, also a
+// change of the node's data.
 type spot struct {
 	path string
 	data bool
@@ -82,7 +82,7 @@ func (s *Store) watch(ctx context.Context, at spot, id string) error {
 	return nil
 }
 
-// listen adds a waiter to the spy of a spot. If there is no spy, listen starts one on
+// listen adds a waiter to the spy of a spot. If there is no spy, listen starts a spy on
 // events, or returns false if events is nil.
 func (s *Store) listen(at spot, id string, events <-chan zk.Event) bool {
 	s.mu.Lock()

@@ -8,7 +8,7 @@ import (
 
 // Moment is a point on the monotonic clock, with the total suspension of the machine
 // until that point. The monotonic clock stops while the machine is suspended, but the
-// clocks of other machines continue. So the time since a moment counts both.
+// clocks of other machines continue. So the time since a moment includes suspension.
 type Moment struct {
 	at     time.Duration // the time since started
 	asleep time.Duration

@@ -51,12 +51,12 @@ type Dialect interface {
 	// files. The first database has the tables. Its file is empty if the database is in
 	// memory. File returns an empty Statement if the database is on a server.
 	File() Statement
-	// Rights returns the rights that a user needs. If there is a right to the schema, it
-	// is the first one.
+	// Rights returns the rights that a user needs. The right to the schema is the
+	// first, if there is such a right.
 	Rights() []Right
 
-	// Take returns the token: as a row, or as the insert ID if Numbered returns true.
-	// If Take does not grant, there is no row, or the insert ID is 0.
+	// Take returns the token as a row, or as the insert ID if Numbered returns true. If
+	// Take does not grant, there is no row, or the insert ID is 0.
 	Take(c store.Claim, version int64) Statement
 	Numbered() bool
 	// Give changes one row, or none.
@@ -81,22 +81,22 @@ type Dialect interface {
 	Save(key string, old, e casstore.Entry) Statement
 	Raise(token uint64) Statement
 	// Delete deletes the rows of items whose version is unchanged. If the server's time
-	// is before the time at which items were read, Delete deletes nothing, because a
-	// server with another clock may have read them. Delete waits for no locked row,
-	// except on SQLite, where a transaction locks the file.
+	// is before the Now of an item, Delete deletes nothing. A server with another clock
+	// may have read the items. Delete waits for no locked row, except on SQLite, where
+	// a transaction locks the file.
 	Delete(items []casstore.Item) Statement
 
 	// ID reads the ID of the tables. The ID is random, and a copy of the database has
 	// the same ID.
 	ID() Statement
-	// Inside reads these values in the transaction of the caller: whether its isolation
-	// level is fit for a Commit, whether its tables are the original and not a logical
-	// replica, the ID and the version of the tables, and the maximum length of a
-	// statement.
+	// Inside reads five values in the transaction of the caller. The first reports
+	// whether the transaction's isolation level is fit for a Commit. The second reports
+	// whether the tables are the original, and not a logical replica. The others are
+	// the ID and the version of the tables, and the maximum length of a statement.
 	Inside() Statement
 	// LoadLocked reads like Load, in the transaction of the caller. It reads the newest
-	// row, without its value, and keeps other transactions from changing the row. It
-	// reads no row if key has none. SaveLocked changes that row.
+	// row, without its value, and keeps other transactions from changing the row. If
+	// key has no row, LoadLocked reads none. SaveLocked changes that row.
 	LoadLocked(key string) Statement
 	SaveLocked(key string, old, e casstore.Entry) Statement
 	// Proof proves that a transaction of the caller is open.

@@ -25,10 +25,10 @@ const (
 	// and so locks, the row of the version. Because a grant does not wait, it does not
 	// delay a statement that raises the floor. MySQL reads mysqlNoWait as a comment.
 	mysqlNoWait = "/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ "
-	// mysqlNewest makes a locking read return the newest row, even in a transaction with
-	// an older snapshot. MySQL always does this. MariaDB 11.6.2 and later would
-	// otherwise end that transaction with error 1020, because the watchdog has written
-	// to the row meanwhile.
+	// mysqlNewest makes a locking read return the newest row, even in a transaction
+	// with an older snapshot. MySQL always reads the newest row. Without mysqlNewest,
+	// MariaDB 11.6.2 and later would end that transaction with error 1020 if the
+	// watchdog has written to the row meanwhile.
 	mysqlNewest = "/*M!110602 SET STATEMENT innodb_snapshot_isolation=0 FOR */ "
 	// mysqlAlone is true if the session commits each statement and reads only committed
 	// rows. An uncommitted answer of a Commit can still be rolled back. Only MariaDB can

@@ -212,8 +212,8 @@ func WakeUp(key, lease string) string {
 }
 
 // wake makes a statement that has changed a row notify the claims of leases. If a stuck
-// listener has filled half of the queue of notifications, wake sends none, so that the
-// statement does not fail.
+// listener has filled half of the queue of notifications, wake sends no notification,
+// so that the statement does not fail.
 func (t *text) wake(key string, leases []string) *text {
 	if len(leases) == 0 {
 		return t
@@ -254,9 +254,9 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
-// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
-// it was before the last extension, and could then not write it. A logical replica has
-// the ID of its origin.
+// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row of
+// before the last extension. It could then not write the row. A logical replica has the
+// ID of its origin.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
 		isOriginal + ",f.id,f.version,0 FROM lockkit.version f"}

@@ -23,9 +23,8 @@ type State struct {
 	Waiters []Waiter    // in the order of their arrival
 	Tombs   []Tombstone // in the order of their first release
 	// Token is the first token of the last grant, which also owns the next
-	// store.TokenStep-1 tokens. If a State is created again after its key was
-	// forgotten, it starts with the highest forgotten token, unless the clock has
-	// certainly passed that token.
+	// store.TokenStep-1 tokens. If a key was forgotten, its next State starts with the
+	// highest forgotten token, unless the clock has certainly passed that token.
 	Token  uint64
 	Record *Record // nil if there is no record
 }

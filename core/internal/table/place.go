@@ -20,9 +20,9 @@ import (
 // store.ErrUnavailable if nothing was changed. It also matches casstore.ErrConflict if
 // another statement was the cause.
 type DB interface {
-	// Query sends a statement, and calls next for each row of the result. It also fails
-	// if the statement fails after a row, because the transaction can fail until the
-	// end of the result.
+	// Query sends a statement, and calls next for each row of the result. Query also
+	// fails if the statement fails after a row, because a transaction can fail until
+	// the end of its result.
 	Query(ctx context.Context, st dialect.Statement, next func(scan Scan) error) error
 	// Change sends a statement and returns the number of rows that it has changed.
 	Change(ctx context.Context, st dialect.Statement) (int64, error)
@@ -71,8 +71,8 @@ func (p *Place) Load(ctx context.Context, key string, w casstore.Want) (casstore
 	return items[0].Entry, nil
 }
 
-// ReadsElsewhere reports whether plain reads are answered by a different server from
-// the one that writes. It detects this only if their IDs differ.
+// ReadsElsewhere reports whether plain reads and reads of the newest row reach
+// different servers. It recognizes a different server only by a different ID.
 func (p *Place) ReadsElsewhere(ctx context.Context, key string) (bool, error) {
 	var ids [2]string
 	for i, w := range []casstore.Want{{}, {Current: true}} {
@@ -153,8 +153,8 @@ var (
 	// accept writes.
 	ErrReplica = errors.New("the server that answers does not write, as a replica: send all statements to the primary")
 
-	// ErrSubscribed is the error of a read of the newest row that was answered by a
-	// logical replica, or by a server that has replaced its origin.
+	// ErrSubscribed is the error of a read of the newest row if a logical replica has
+	// answered, or a server that has replaced its origin.
 	ErrSubscribed = errors.New("a subscription writes the tables of the server that answers: send all statements to the primary, " +
 		"or DROP SUBSCRIPTION if this server has replaced it, Check has the statements")
 
@@ -162,8 +162,8 @@ var (
 	errNew = errors.New("the tables are of a newer version: update this program")
 )
 
-// IsReplica reports whether err is from a read that was answered by a server that may
-// not be the one that writes.
+// IsReplica reports whether a read failed with err because the server that answered may
+// not be the server that writes.
 func IsReplica(err error) bool {
 	return errors.Is(err, ErrReplica) || errors.Is(err, ErrSubscribed)
 }
@@ -242,8 +242,8 @@ func (p *Place) Raise(ctx context.Context, token uint64) error {
 // extended.
 func (p *Place) Extend(ctx context.Context, claims []store.Claim, version int64) ([]bool, error) {
 	done, order := make(map[string]bool, len(claims)), slices.Clone(claims)
-	// Rows are locked in one order, so that two such statements do not wait for each
-	// other.
+	// All such statements lock rows in the same order, so that two of them do not wait
+	// for each other.
 	slices.SortFunc(order, func(a, b store.Claim) int {
 		return cmp.Or(cmp.Compare(a.TTL, b.TTL), strings.Compare(a.Key, b.Key))
 	})

@@ -1,6 +1,7 @@
-// Package visible escapes characters of external texts that a reader cannot see, or that
-// control a terminal: all characters for which unicode.IsPrint returns false. Among
-// these are control characters, and characters that change the direction of writing.
+// Package visible escapes characters of external texts that a reader cannot see, or
+// that control a terminal. These are all characters for which unicode.IsPrint returns
+// false. They include control characters, and characters that change the direction of
+// writing.
 package visible
 
 import (

@@ -20,7 +20,7 @@ const (
 	unknown   class = iota // the statement may have taken effect; the driver decides whether to close the connection
 	ended                  // the statement may have taken effect; the connection is closed
 	unchanged              // nothing has changed; the connection is good, as for the next two classes
-	conflict               // nothing has changed, because of another statement; this one may be sent again
+	conflict               // nothing has changed, because of another statement; the failed statement can be sent again
 	present                // nothing has changed, because a row with the same key exists
 	closed                 // nothing has changed; the session is over, so the connection is closed
 	away                   // nothing has changed; the server takes no locks, so idle connections are closed too
@@ -124,7 +124,7 @@ func classOfNumber(n uint64) class {
 	switch n {
 	case 1020, 1205, 1213: // the row has changed since the snapshot, a lock wait, a deadlock
 		return conflict
-	case 1021: // no room for the temporary table of an extension; a Save needs none
+	case 1021: // no room for the temporary table of an extension; a Save needs no such table
 		return conflict
 	case 1062: // a duplicate key
 		return present

@@ -277,7 +277,7 @@ func (p *Place) eachIdle(do func(ctx context.Context, c *sql.Conn)) {
 				asked <- c
 			}()
 			var err error
-			if c, err = p.DB.Conn(ctx); err == nil { // an idle one, unless another call was faster
+			if c, err = p.DB.Conn(ctx); err == nil { // an idle connection, unless another call was faster
 				do(ctx, c)
 			}
 		}()

@@ -98,7 +98,7 @@ func isIdle(c *sql.Conn) (idle, known bool) {
 const inTransaction = 1
 
 // isWrongState reports whether a statement has failed because a transaction is open, or
-// because none is open.
+// because no transaction is open.
 func isWrongState(err error) bool {
 	return err != nil && (stateOf(err) == "25P01" || slices.Contains([]uint64{1305, 1568}, field(err, "Number")) ||
 		strings.Contains(err.Error(), "within a transaction")) // SQLite's error
