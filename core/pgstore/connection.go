@@ -74,7 +74,7 @@ func (p *place) renewed(ctx context.Context) (*pgxpool.Conn, error) {
 			defer cancel()
 			if idle.Ping(pinging) != nil {
 				// pgx would also close the connection, but would count it for up to 15
-				// s.
+				// seconds more.
 				_ = idle.Conn().PgConn().Conn().Close()
 			}
 		}

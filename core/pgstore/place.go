@@ -36,8 +36,8 @@ type place struct {
 	prepared table.Place // the same tables, by statements with arguments
 	pool     *pgxpool.Pool
 	hub      *hub.Hub[struct{}]
-	// isolated: transactions have one snapshot by default, and two transactions have
-	// conflicted. So each statement sets its isolation level.
+	// isolated: transactions have one snapshot by default, and a statement has
+	// conflicted with another transaction. So each statement sets its isolation level.
 	isolated atomic.Bool
 	// away: a server accepted no locks, and no call or probe has found a server that
 	// accepts locks since.

@@ -425,8 +425,8 @@ func (l line) state(key string, facts map[string]fact, now moment) store.State {
 }
 
 // names returns the names of all keys' nodes, sorted. It reads the names for the first
-// page, or if the stored names are older than a minute. So a key that exists until all
-// pages were read is on one of the pages.
+// page, or if the stored names are older than a minute. So a key that exists from the
+// first page to the last is on one of the pages.
 func (s *Store) names(ctx context.Context, begin bool) ([]string, error) {
 	s.mu.Lock()
 	names := s.listed

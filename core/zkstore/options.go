@@ -29,7 +29,7 @@ type config struct {
 // WithRoot sets the node below which the Store creates all others. The default is
 // "/lk1". Stores share locks if they share the servers and the root. The client library
 // has no chroot. To stay inside a chroot, begin the path with the chroot's path. The
-// Store creates missing nodes of the path when it locks the first key. The path may
+// Store creates missing nodes of the path when it locks the first key. The path must
 // have at most 256 bytes.
 func WithRoot(path string) Option {
 	return func(c *config) { c.root = path }

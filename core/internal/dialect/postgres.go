@@ -254,8 +254,8 @@ func (d PostgreSQL) Delete(items []casstore.Item) Statement {
 // ID implements Dialect.
 func (PostgreSQL) ID() Statement { return Statement{Text: "SELECT id FROM lockkit.version"} }
 
-// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row of
-// before the last extension. It could then not write the row. A logical replica has the
+// Inside implements Dialect. Above READ COMMITTED, the transaction may read the row as
+// it was before the last extension, and then cannot write it. A logical replica has the
 // ID of its origin.
 func (PostgreSQL) Inside() Statement {
 	return Statement{Text: "SELECT pg_catalog.current_setting('transaction_isolation') IN ('read committed','read uncommitted')," +
