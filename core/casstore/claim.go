@@ -53,7 +53,6 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Grant, error)
 	return g, err
 }
 
-// taken is the result of Usual.Take.
 type taken struct {
 	token uint64
 	ok    bool

@@ -14,8 +14,7 @@ const (
 	betweenPages = 10 * time.Second
 	// settling is the minimum time between raising the floor of tokens and deleting
 	// entries below it. By then, every call that has read the older floor has returned.
-	settling = 10 * time.Second
-	// sweepLimit is the maximum time of a sweep.
+	settling   = 10 * time.Second
 	sweepLimit = 5 * time.Second
 	sweepPage  = 1000
 )

@@ -81,7 +81,6 @@ func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
 	return connectAs(ctx, s.place.pool.Config())
 }
 
-// connectAs opens a connection with the configuration of a pool.
 func connectAs(ctx context.Context, pool *pgxpool.Config) (*pgx.Conn, error) {
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {

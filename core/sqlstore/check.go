@@ -98,7 +98,6 @@ func lacking(ctx context.Context, p *rows.Place) error {
 	return errors.Join(lacks...)
 }
 
-// faultsOf returns the faults of the database and of the pool.
 func faultsOf(ctx context.Context, p *rows.Place) (faults []error, err error) {
 	probes := p.Dialect.Probes()
 	conditions, found := make([]string, len(probes)), make([]sql.NullBool, len(probes))

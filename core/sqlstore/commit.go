@@ -46,7 +46,6 @@ func (t Tx) SaveRun(ctx context.Context, s store.Store, c store.Claim) error {
 	return in.commit(ctx, t.q, c)
 }
 
-// commit saves the record of c in the transaction that is open in q.
 func (s *Store) commit(ctx context.Context, q Querier, c store.Claim) error {
 	in, err := s.place.Inside(ctx, q)
 	if err != nil {

@@ -86,7 +86,6 @@ func install(ctx context.Context, db *sql.DB, d Dialect) error {
 	return tx.Commit()
 }
 
-// installed returns the version of the tables in the database.
 func installed(ctx context.Context, p *rows.Place) (v int, err error) {
 	return v, table.One(ctx, p, p.Dialect.Version(), &v)
 }

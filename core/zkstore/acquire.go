@@ -84,7 +84,6 @@ func (s *Store) acquire(o *operation, c store.Claim, sent time.Time) (store.Gran
 	return store.Grant{}, &store.BusyError{Key: c.Key, RetryAfter: time.Millisecond}
 }
 
-// grant returns the grant for a hold.
 func (s *Store) grant(o *operation, h *hold, c store.Claim, sent time.Time) (store.Grant, error) {
 	valid := s.sess.valid(h.session, sent)
 	if !o.proved.IsZero() {
@@ -229,7 +228,6 @@ func (s *Store) create(o *operation, c store.Claim, n node, first []any) (*hold,
 	}
 }
 
-// list reads the queue of a key.
 func (s *Store) list(ctx context.Context, dir string) (line, error) {
 	var children []string
 	_, _, err := s.sess.do(ctx, func() (err error) {

@@ -20,7 +20,6 @@ import (
 // aside is the first character of the names below the root that are not keys.
 const aside = "."
 
-// cardDir returns the node above the cards.
 func (s *Store) cardDir() string { return s.root + "/" + aside + "cards" }
 
 // Put implements store.Cards. A card is an ephemeral node of this Store's session, so

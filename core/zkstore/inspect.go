@@ -291,7 +291,6 @@ func (s *Store) facts(ctx context.Context, dir string, nodes []node) (map[string
 	return facts, err
 }
 
-// read returns the data of a node.
 func (s *Store) read(ctx context.Context, path string) (text []byte, stat *zk.Stat, err error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -324,7 +323,6 @@ func each[E any](some []E, f func(E) error) error {
 	return first
 }
 
-// show returns the state of a key.
 func (s *Store) show(ctx context.Context, key string, now moment) (store.State, error) {
 	dir := s.dir(key)
 	l, err := s.list(ctx, dir)

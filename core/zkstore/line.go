@@ -155,7 +155,6 @@ func (l line) early(n node) bool {
 	return some.admits(n)
 }
 
-// at returns the nodes at a place.
 func (l line) at(place int32) []node {
 	var some []node
 	for _, m := range l.nodes {
@@ -193,7 +192,6 @@ func (l line) mate(owner, lease string) (node, bool) {
 	return best, best.weight > 0
 }
 
-// of returns all nodes of a lease.
 func (l line) of(lease string) []node {
 	var some []node
 	for _, m := range l.nodes {

@@ -37,7 +37,6 @@ type node struct {
 	zxid          int64  // the zxid that created the node whose place this node shares
 }
 
-// pos returns the place in the queue.
 func (n node) pos() int32 {
 	if n.kind == plain {
 		return n.seq
@@ -128,7 +127,6 @@ func parse(name string) (node, bool) {
 	return n, true
 }
 
-// tombName returns the name of a lease's tombstone.
 func tombName(lease string) string { return string(tomb) + "." + lease }
 
 // unescape returns the key for which escape returns this name, if there is one.

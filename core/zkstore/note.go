@@ -31,7 +31,7 @@ func (n note) text() []byte {
 	return text
 }
 
-// parseNote parses a note. For a text that no Store has written it returns a zero note.
+// parseNote returns a zero note for a text that no Store has written.
 func parseNote(text []byte) note {
 	life, more, two := strings.Cut(string(text), " ")
 	n := note{}

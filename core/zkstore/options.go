@@ -54,7 +54,6 @@ func WithSessionTimeout(d time.Duration) Option {
 	return func(c *config) { c.session = d }
 }
 
-// check returns an error for invalid options.
 func (c *config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("zkstore: new: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)

@@ -140,7 +140,6 @@ func keptNode(n node, zxid int64) node {
 	}
 }
 
-// tombstone returns the request that creates a tombstone.
 func (s *Store) tombstone(h *hold) any {
 	return &zk.CreateRequest{Path: h.dir + "/" + tombName(h.node.lease), Acl: s.acl, Flags: zk.FlagEphemeral}
 }

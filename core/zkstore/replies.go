@@ -93,7 +93,6 @@ var byText = func() map[string]reply {
 	return all
 }()
 
-// replyOf returns the meaning of err.
 func replyOf(err error) reply {
 	for known, r := range replies {
 		if errors.Is(err, known) {

@@ -126,7 +126,6 @@ func (s *session) clock() int64 {
 	return s.server + time.Since(s.serverAt).Milliseconds()
 }
 
-// current reports whether the client's session has this ID.
 func (s *session) current(id int64) bool { return s.conn.SessionID() == id }
 
 var (

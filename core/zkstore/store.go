@@ -41,7 +41,7 @@ type Store struct {
 // before conn. New sends nothing, and conn need not be connected yet.
 //
 // All holds of a Store end with the session of conn. A crashed holder keeps its key for
-// the session's time-out, as the servers grant it. A lease is trusted for at most half
+// the session's time-out, which the servers decide. A lease is trusted for at most half
 // of that time-out, counted from the start of the last confirmed write. Several Stores
 // may share a connection.
 //

@@ -27,9 +27,10 @@ type spy struct {
 	ids map[string]struct{} // the waiters, by key and lease
 }
 
-// Watch returns a channel that receives when a node for which the waiting claim c waits
-// is deleted, or the waiter just ahead is admitted. Watch itself sends nothing, because
-// Acquire has set the watch of a waiting claim.
+// Watch returns a channel that receives when the waiting claim c should be sent again.
+// It receives when a node that c waits for is deleted, or when the waiter just ahead is
+// admitted. Watch itself sends nothing, because Acquire has set the watch of a waiting
+// claim.
 func (s *Store) Watch(ctx context.Context, c store.Claim) (<-chan struct{}, error) {
 	if err := usable("watch", c); err != nil {
 		return nil, err

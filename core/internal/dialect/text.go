@@ -8,7 +8,6 @@ import (
 	"github.com/lockkit/lockkit/core/store"
 )
 
-// text builds a statement.
 type text struct {
 	b     []byte
 	args  []any

@@ -120,7 +120,6 @@ func (h *Hub[D]) open() *Listener[D] {
 	return l
 }
 
-// leave removes w from the connection.
 func (h *Hub[D]) leave(w *watch[D]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -71,7 +71,7 @@ type Record struct {
 // still ahead of the clock cannot be forgotten.
 func (s *State) Empty(now time.Time) bool {
 	if len(s.Holds) > 0 && s.Holds[0].Until.After(now) {
-		return false // the usual case, without a visit of all entries
+		return false // the usual case, without visiting all entries
 	}
 	s.expire(now)
 	return len(s.Holds) == 0 && len(s.Waiters) == 0 && len(s.Tombs) == 0 && s.Record == nil &&

@@ -40,7 +40,6 @@ func together(b *testing.B, n int, fn func(ctx context.Context, goroutine int) e
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 }
 
-// newLocker returns a Locker on a pool of the database.
 func newLocker(b *testing.B, d database) *core.Locker {
 	b.Helper()
 	locks, err := core.New(d.store(b), core.WithObserver(nil))

@@ -15,7 +15,6 @@ import (
 	"github.com/lockkit/lockkit/core/storetest"
 )
 
-// newPgstore returns a Store of package pgstore.
 func newPgstore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
 	t.Helper()
 	s, err := pgstore.New(pool, opts...)

@@ -84,7 +84,6 @@ func insert(ctx context.Context, q sqlstore.Querier, key string) error {
 	return err
 }
 
-// count returns the number of orders with the name key.
 func (s *shop) count(t testing.TB, key string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM orders WHERE name='"+key+"'").Scan(&n); err != nil {
@@ -673,8 +672,8 @@ func deadlock(t *testing.T, s *shop, tx *sql.Tx, key string, postgres bool) {
 	t.Fatal("the transaction was never chosen as the victim")
 }
 
-// TestCommit_Levels checks that Commit refuses an isolation level at which it would read
-// a row from a snapshot, before it writes anything.
+// TestCommit_Levels checks that Commit writes nothing and fails at an isolation level
+// at which it would read a row from a snapshot.
 func TestCommit_Levels(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, d database) {

@@ -86,7 +86,6 @@ func TestCommit_FullDisk(t *testing.T) {
 	}
 }
 
-// isFull reports whether err names a full disk.
 func isFull(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "is full") || strings.Contains(err.Error(), "No space left"))
 }

@@ -40,7 +40,6 @@ const (
 	afterCommit  = "after COMMIT"
 )
 
-// childMain is the main function of a child.
 func childMain(text string) int {
 	fields := strings.Split(text, "\n")
 	p := plan{fields[0], fields[1], fields[2], fields[3]}

@@ -77,7 +77,6 @@ func release(t *testing.T, s *sqlstore.Store, c store.Claim) {
 	}
 }
 
-// holders returns the number of holds of key.
 func holders(t *testing.T, s *sqlstore.Store, key string) int {
 	t.Helper()
 	state, err := s.Look(t.Context(), key)

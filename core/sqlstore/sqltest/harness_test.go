@@ -55,7 +55,6 @@ type database struct {
 	dsn     string
 }
 
-// everywhere runs fn on each database.
 func everywhere(t *testing.T, fn func(t *testing.T, d database)) {
 	t.Helper()
 	for name, make := range map[string]func(t *testing.T) database{

@@ -61,7 +61,6 @@ func TestMariaDB_RowsByName(t *testing.T) {
 // access is the index by which a table is read, and the type of the read.
 type access struct{ key, kind string }
 
-// accessesOf returns the access to each table.
 func accessesOf(t *testing.T, explained *sql.Rows) map[string]access {
 	t.Helper()
 	defer explained.Close()

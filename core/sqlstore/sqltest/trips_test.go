@@ -101,8 +101,8 @@ func TestSQLite_RoundTrips(t *testing.T) {
 	}
 }
 
-// TestMariaDB_RoundTripsBesideALockedRow checks that a row that another transaction has
-// locked adds one round trip to the extension of the other rows.
+// TestMariaDB_RoundTripsBesideALockedRow checks that a row locked by another
+// transaction adds one round trip to the extension of the other rows.
 func TestMariaDB_RoundTripsBesideALockedRow(t *testing.T) {
 	t.Parallel()
 	server := mariaDB.Get(t).NewDatabase(t)

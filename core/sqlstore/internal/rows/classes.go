@@ -220,7 +220,6 @@ func routineOf(err error) string {
 	return ""
 }
 
-// isMissing reports whether err is the error of a missing table.
 func isMissing(err error) bool {
 	state := stateOf(err)
 	return field(err, "Number") == 1146 || state == "42P01" || state == "3F000" || strings.Contains(err.Error(), "no such table")

@@ -44,7 +44,6 @@ func (p *Place) Note(ctx context.Context, q Querier, resource string, token uint
 	return 0, err
 }
 
-// caller implements table.Tx on q.
 type caller struct{ q Querier }
 
 // Change implements table.Tx.
