@@ -28,6 +28,7 @@ const checkLimit = 5 * callLimit
 //   - the server's clock is behind the tokens of its grants;
 //   - the user lacks rights: the error has each missing GRANT;
 //   - row-level security hides a table: the error has the ALTER TABLE that shows it;
+//   - a held key is granted a second time;
 //   - wake-ups do not arrive, for a Store that uses them.
 //
 // The error matches store.ErrUnavailable if the server could not be reached or refused a

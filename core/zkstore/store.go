@@ -45,9 +45,9 @@ type Store struct {
 // of that time-out, counted from the start of the last confirmed write. Several Stores
 // may share a connection.
 //
-// New fails with store.ErrInvalid if an option is invalid. It also fails with
-// store.ErrInvalid if WithSessionTimeout is missing and this version of the client
-// library hides the session's time-out.
+// New fails with store.ErrInvalid if conn or an option is nil, or if an option is
+// invalid. It also fails with store.ErrInvalid if WithSessionTimeout is missing and
+// this version of the client library hides the session's time-out.
 func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 	if conn == nil {
 		return nil, fmt.Errorf("zkstore: new: connection is nil: %w", store.ErrInvalid)
@@ -78,7 +78,8 @@ func New(conn *zk.Conn, opts ...Option) (*Store, error) {
 
 // Close stops the background work of the Store and waits for it, for at most three
 // seconds. It releases nothing. Holds then last until the session expires, even if
-// their TTL is shorter, because the Store's timers are stopped.
+// their TTL is shorter, because the Store's timers are stopped. Close fails if requests
+// are still in progress after the three seconds.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true

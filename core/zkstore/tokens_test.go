@@ -42,7 +42,7 @@ func TestTokensOfNodes(t *testing.T) {
 	}
 }
 
-// TestTokensOverARestart checks that tokens grow over a restart of the server.
+// TestTokensOverARestart checks that tokens grow across a restart of the server.
 func TestTokensOverARestart(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartZooKeeper(t)

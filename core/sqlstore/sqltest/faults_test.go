@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// shared returns a claim that other claims can share the key with. Such a claim needs
+// shared returns a claim that can share its key with other claims. Such a claim needs
 // Load and Save.
 func shared(key string) store.Claim {
 	c := claim(key, long)

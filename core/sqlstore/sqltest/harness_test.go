@@ -184,7 +184,7 @@ func load(t *testing.T, p *rows.Place, key string, value bool) casstore.Entry {
 	return e
 }
 
-// save saves e over old, even if old was loaded long ago.
+// save replaces old by e, even if old was loaded long ago.
 func save(t *testing.T, p *rows.Place, key string, old, e casstore.Entry) bool {
 	t.Helper()
 	if e.Version == old.Version {
